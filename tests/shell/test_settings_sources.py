@@ -180,7 +180,7 @@ def test_a_key_that_comes_twice_warns_and_the_last_one_holds(properties: Path) -
     properties.write_text("node.id=1\nbroker.rack=a\nbroker.rack=b\n")
     resolved = load_settings(str(properties))
     assert resolved.settings.get("broker.rack") == "b"
-    assert resolved.warnings == [f"{properties}:3: broker.rack again; line 2 is void"]
+    assert resolved.warnings == [f"{properties}:3: broker.rack is set twice; line 2 is ignored"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])

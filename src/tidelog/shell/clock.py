@@ -1,20 +1,23 @@
-"""The two clocks of a broker: one for intervals, one for the age of records.
+"""The clocks of a broker.
 
-`now_ms` is monotonic: it never goes back, runs on while the process is stopped or the machine
-sleeps, and does not follow changes of the wall clock. Timers, sessions and time-outs
-use it. `wall_ms` is the wall clock, which may be wrong; core decides how far to trust it
-(wall_clock.py).
+- `Clock.now_ms` is monotonic: it never goes back, continues while the process is stopped or the
+  machine sleeps, and ignores changes of the wall clock. For timers, sessions and time-outs.
+- `Clock.wall_ms` is the wall clock, which may be wrong; core decides how far to trust it
+  (wall_clock.py).
+- `boot_ms` is the same in all processes of the machine. A reading is only valid with the same
+  `boot_id`, so a stored reading is stored together with it.
 """
 
 import time
 
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux counts sleep in CLOCK_BOOTTIME only, macOS in CLOCK_MONOTONIC."""
 _NS_PER_MS = 1_000_000
 
 
 class Clock:
-    """Milliseconds that only grow. They read as the time of day did when the process started,
-    so that zero is long ago whenever the machine was booted."""
+    """Monotonic milliseconds. They start at the time of day at which the process started, so that
+    zero is in the past even right after a boot."""
 
     __slots__ = ("_ahead_ms",)
 
@@ -25,23 +28,20 @@ class Clock:
         return time.clock_gettime_ns(_BOOT_CLOCK) // _NS_PER_MS + self._ahead_ms
 
     def wall_ms(self) -> int:
-        """The machine's time of day, right or wrong."""
+        """The machine's time of day."""
         return time.time_ns() // _NS_PER_MS
 
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux counts sleep in CLOCK_BOOTTIME only, macOS in CLOCK_MONOTONIC."""
 
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 
 
 def boot_ms() -> int:
-    """Milliseconds since the machine was started."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+    """Milliseconds since the machine was booted."""
+    return time.clock_gettime_ns(_BOOT_CLOCK) // _NS_PER_MS
 
 
 def boot_id() -> str:
-    """The name of this boot; "unknown" where the system gives none."""
+    """The system's id of this boot, or "unknown"."""
     try:
         with open(_BOOT_ID_FILE, encoding="ascii") as file:
             return file.read().strip()
@@ -50,7 +50,7 @@ def boot_id() -> str:
 
 
 def _boot_session() -> str:
-    """macOS has a name for the boot too, but no file that holds it."""
+    """The id of this boot on macOS, which has no file for it."""
     from subprocess import SubprocessError, run
 
     ask = ["sysctl", "-n", "kern.bootsessionuuid"]

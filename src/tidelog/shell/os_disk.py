@@ -1,11 +1,11 @@
-"""The disk of the operating system.
+"""The operating system's disk, behind core's `Disk` interface.
 
-Open files are kept in a bounded list, least recently used first out, so that thousands of
-segments need no thousands of descriptors. Descriptors are for the one thread that serves;
-`sync` opens its own, so that a host may call it from another.
+Open files are kept in a bounded list, and the least recently used is closed first, so that
+thousands of segments do not need thousands of descriptors. These descriptors belong to the main
+thread; `sync` opens its own, so another thread may call it.
 
-A reader that is sending a file takes a `lease`: its descriptor goes on working after the file
-is renamed, deleted or put out of the list, and is closed once everybody gave it back (M05).
+A connection that sends a file holds a `lease`: the descriptor stays valid after the file is
+renamed, deleted or dropped from the list, and is closed when the last lease is released (M05).
 """
 
 import errno
@@ -32,20 +32,20 @@ from tidelog.shell.private_files import FILE_MODE, make_folders
 _GATHER_MAX = 1024
 """Buffers in one system call (IOV_MAX on Linux and macOS)."""
 _WRITE_MAX = 1024 * 1024
-"""Bytes in one system call. From 2 MB on the page cache takes huge pages, and in a virtual
-machine whose host takes free memory back, those are the ones that it took: ten times the CPU."""
+"""Bytes in one system call. From 2 MB on the page cache uses huge pages. In a virtual machine whose
+host reclaims free memory, those are the reclaimed ones: writing takes ten times the CPU."""
 _FALLOC_KEEP_SIZE = 1
 _SYNCFS_TELLS_ERRORS = (5, 8)
 SYNCFS_FROM = 16
-"""Fewer files are synced one by one: the whole file system may hold much else."""
+"""Fewer files are synced one by one: the file system may have much other unwritten data."""
 _SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _RIGHTS_ERRORS = (errno.EACCES, errno.EPERM)
 
 
 @cache
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux alone can reserve space without changing a file's size; Python does not offer
-    it, the C library does. Elsewhere None."""
+    """The C library's fallocate, which reserves space without changing the file's size (Linux
+    only; Python does not have it). None on other systems."""
     if sys.platform != "linux":
         return None
     from ctypes import CDLL, c_int, c_int64
@@ -61,8 +61,8 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 
 @cache
 def _find_syncfs() -> Callable[[int], int] | None:
-    """One call for a whole file system. Before Linux 5.8 it says nothing of bytes that could
-    not be written, so there, as elsewhere, None."""
+    """The C library's syncfs, one call for a whole file system. None before Linux 5.8, where it
+    does not report write errors, and on other systems."""
     if sys.platform != "linux" or _kernel() < _SYNCFS_TELLS_ERRORS:
         return None
     from ctypes import CDLL, c_int
@@ -86,7 +86,7 @@ def _kernel_release() -> str:
 
 
 def _sync_data(fd: int) -> None:
-    """Down to the platters: macOS needs to be asked in its own way."""
+    """Flush a file to the storage device; macOS needs a call of its own for that."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -96,8 +96,8 @@ def _sync_data(fd: int) -> None:
 
 
 class OpenFile:
-    """A descriptor for reading and appending, and where the file ends. Closed when the disk
-    has forgotten it and nobody holds it any more."""
+    """A descriptor for reading and appending, and the file's size. Closed when it has left the
+    list of open files and its last lease is released."""
 
     __slots__ = ("_holders", "fd", "size")
 
@@ -122,16 +122,16 @@ class OsDisk:
         self.root = root
         self.max_open_files = max_open_files
         self.lease_descriptor_max = 1 << 30
-        """Leases get no higher descriptor: writing needs some too."""
+        """The highest descriptor for leases; the rest is for writing."""
         self.on_unreadable: Callable[[str], None] = _ignore
-        """Called with the path of a file that could not be sent as it was promised."""
+        """Called with the path of a file that could not be read for a response."""
         self._open_files: OrderedDict[str, OpenFile] = OrderedDict()
         self._open_in: dict[str, set[str]] = {}
         """The same paths by their directories."""
         make_folders(root)
 
     def close(self) -> None:
-        """Close every descriptor; the disk can be used on."""
+        """Close all descriptors; later calls open files again."""
         for path in list(self._open_files):
             self._forget(path)
 
@@ -149,7 +149,7 @@ class OsDisk:
             else:
                 _write_gathered(file.fd, buffers)
         except OSError as error:
-            # The size is unknown now: another open finds it out.
+            # The size is unknown now: opening the file again finds it.
             self._forget(path)
             raise _disk_error(error, path) from error
         file.size = position + wanted
@@ -172,7 +172,7 @@ class OsDisk:
                 os.close(fd)
 
     def size(self, path: str) -> int:
-        # By name: an open descriptor hides that the file was deleted or cut by someone else.
+        # By name: an open descriptor hides that another process deleted or cut the file.
         with _as_disk_error(path):
             return os.stat(self._absolute(path)).st_size
 
@@ -186,14 +186,14 @@ class OsDisk:
             file.size = min(size, file.size)
 
     def preallocate(self, path: str, size: int) -> None:
-        # A file system that can't reserve does not keep us from writing, so errors are no news.
+        # Reserving is optional: without it writing works as well, so errors are ignored.
         file = self._opened(path, create=True)
         fallocate = _find_fallocate()
         if size > file.size and fallocate is not None:
             fallocate(file.fd, _FALLOC_KEEP_SIZE, file.size, size - file.size)
 
     def rename(self, old: str, new: str) -> None:
-        # Only a directory has files under it, and to look for those takes time.
+        # Only a directory has files under it, and finding those takes time.
         if self.is_dir(old):
             self._forget_under(old)
         self._forget(old)
@@ -232,7 +232,7 @@ class OsDisk:
             make_folders(self._absolute(path))
 
     def delete_dir(self, path: str) -> None:
-        import shutil  # with its archives it costs the start of a broker milliseconds
+        import shutil  # slow to import: milliseconds of a broker's start
 
         self._forget_under(path)
         with _as_disk_error(path), suppress(FileNotFoundError):
@@ -257,7 +257,7 @@ class OsDisk:
                 os.close(fd)
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
-        """Many at once cost one sync of the file system, not one for each."""
+        """Sync many files with one sync of the file system instead of one for each."""
         syncfs = _find_syncfs() if len(files) + len(directories) >= SYNCFS_FROM else None
         if syncfs is None:
             sync_each(self, files, directories)
@@ -275,8 +275,10 @@ class OsDisk:
     # -- descriptors
 
     def lease(self, region: Region) -> OpenFile:
-        """The region's file, open until it is released, whatever becomes of its name; found
-        also if its segment was deleted a moment ago (`read_region`)."""
+        """Keep the region's file open until `release`, even if it is renamed or deleted.
+
+        Also finds a file whose segment was deleted a moment ago (`read_region`).
+        """
         try:
             file = self._opened(region.path)
         except MissingFile:
@@ -322,7 +324,7 @@ class OsDisk:
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:
-    """Whether the name leads to a file, perhaps by links. Only links cost a system call."""
+    """Whether the entry is a file or a link to one. Only links cost a system call."""
     try:
         return entry.is_file()
     except OSError as error:
@@ -332,7 +334,7 @@ def _is_file(entry: "os.DirEntry[str]") -> bool:
 
 
 def _write_gathered(fd: int, buffers: Sequence[Buffer]) -> None:
-    """All of them, in as few calls as their limits allow."""
+    """Write all buffers with as few system calls as possible."""
     gathered: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -350,7 +352,7 @@ def _write_gathered(fd: int, buffers: Sequence[Buffer]) -> None:
 
 
 def _write_rest(fd: int, buffers: Sequence[Buffer], written: int) -> None:
-    """Write on after `written` bytes: a call may write less than it was given."""
+    """Write the rest after `written` bytes: a call may write less than it was given."""
     for buffer in buffers:
         rest = memoryview(buffer)[written:]
         written = max(0, written - len(buffer))
@@ -370,7 +372,7 @@ def _disk_error(error: OSError, path: str) -> DiskError:
 
 
 def _ignore(_path: str) -> None:
-    """For tools, which send nothing."""
+    """The default of `on_unreadable`, for tools that send nothing."""
 
 
 @contextmanager
@@ -382,7 +384,7 @@ def _as_disk_error(path: str) -> Iterator[None]:
 
 
 def disk_space(folder: str) -> tuple[int, int]:
-    """Bytes that the folder's disk has, and those of them that are free; -1 if it won't say."""
+    """The size and the free space of the folder's disk in bytes; -1 if unknown."""
     try:
         found = os.statvfs(folder)
     except OSError:

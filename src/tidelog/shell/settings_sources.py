@@ -1,8 +1,7 @@
-"""Where a broker's settings come from: a file as Kafka's server.properties, the environment,
-and `--set key=value`.
+"""Read a broker's settings from a file like Kafka's server.properties, the environment, and
+`--set key=value`.
 
-Each is read as Kafka and its container images read it. What can't be read is told with file
-and line; nothing is guessed.
+Each source is read as Kafka and its container images read it. Errors name the file and the line.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,14 +36,14 @@ _NOT_SETTINGS = frozenset(
     )
 )
 _NOT_SETTINGS_PREFIXES = ("KAFKA_JMX_", "KAFKA_LOG4J_", "KAFKA_JAVA_")
-"""What container images and start scripts read themselves, or programs for clients."""
+"""Variables that container images, start scripts or client programs read themselves."""
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class BadEscape(ValueError):
-    """A backslash-u without four hexadecimal digits behind it."""
+    """A `\\u` that is not followed by four hexadecimal digits."""
 
 
 def load_settings(
@@ -53,8 +52,10 @@ def load_settings(
     sets: Iterable[str] = (),
     base: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Settings of all sources: `base` (what `tidelog up` chooses), the file, the environment,
-    `--set`, each stronger than those before. Raises InvalidSettings."""
+    """Combine the settings of all sources. Raises InvalidSettings.
+
+    In rising precedence: `base` (chosen by `tidelog up`), the file, the environment, `--set`.
+    """
     problems: list[InvalidSetting] = []
     entries, warnings = _read_file(config, problems) if config is not None else ([], [])
     layers = [
@@ -73,8 +74,10 @@ def load_settings(
 
 
 def variable_to_name(variable: str) -> str | None:
-    """KAFKA_LOG_RETENTION_MS is log.retention.ms; two underscores stand for one, three for a
-    hyphen. None for a variable that is no setting."""
+    """The setting that a variable sets: KAFKA_LOG_RETENTION_MS is log.retention.ms.
+
+    Two underscores stand for an underscore, three for a hyphen. None for other variables.
+    """
     if variable in _NOT_SETTINGS or variable.startswith(_NOT_SETTINGS_PREFIXES):
         return None
     for prefix in (_VENDOR_PREFIX, _PREFIX):
@@ -101,7 +104,7 @@ def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, with those that a backslash continues put together."""
+    """The logical lines: no comments or blank lines, and continued lines are joined."""
     begun = 0
     parts: list[str] = []
     for number, natural in enumerate(_natural_lines(text), start=1):
@@ -148,7 +151,7 @@ def _unescaped(text: str) -> str:
 
 
 def _read_file(path: str, problems: list[InvalidSetting]) -> tuple[list[Entry], list[str]]:
-    """The file's entries, the last of a key, and a warning for each that came twice."""
+    """The file's entries, and a warning for each key that occurs twice; the last one counts."""
     found: dict[str, Entry] = {}
     warnings = []
     try:
@@ -160,7 +163,9 @@ def _read_file(path: str, problems: list[InvalidSetting]) -> tuple[list[Entry], 
     try:
         for number, name, value in parse_properties(_decoded(data)):
             if name in found:
-                warnings.append(f"{path}:{number}: {name} again; line {_line(found[name])} is void")
+                warnings.append(
+                    f"{path}:{number}: {name} is set twice; line {_line(found[name])} is ignored"
+                )
             found[name] = Entry(name, value, f"{path}:{number}")
     except BadEscape as bad:
         number, what = bad.args
@@ -174,7 +179,7 @@ def _line(entry: Entry) -> str:
 
 
 def _decoded(data: bytes) -> str:
-    """UTF-8, which people write, else Latin-1, which Java reads."""
+    """Decode as UTF-8, as people write it, or else as Latin-1, as Java reads it."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

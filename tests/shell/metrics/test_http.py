@@ -97,7 +97,7 @@ def test_head_tells_without_a_body(client: http.client.HTTPConnection) -> None:
 def test_what_is_not_there(client: http.client.HTTPConnection) -> None:
     client.request("GET", "/nothing")
     answer = client.getresponse()
-    assert (answer.status, answer.read()) == (404, b"nothing is at /nothing\n")
+    assert (answer.status, answer.read()) == (404, b"no page at /nothing\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "FOO"])

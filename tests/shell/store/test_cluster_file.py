@@ -116,7 +116,7 @@ def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     content = path.read_bytes()
-    assert "has format 99, this Tidelog knows up to 2" in refusal(path, StoreTooNew)
+    assert "has format 99, this Tidelog supports up to 2" in refusal(path, StoreTooNew)
     assert path.read_bytes() == content
 
 

@@ -1,1 +1,1 @@
-"""A broker's page for Prometheus, served by its own loop."""
+"""A broker's metrics over HTTP, for Prometheus."""

@@ -1,6 +1,6 @@
-"""The listening socket of a broker's metrics, and its connections.
+"""The metrics endpoint of a broker: its listening socket and HTTP connections.
 
-A broker that is not scraped pays for one socket: the HTTP code is imported with the first
+A broker that is not scraped has one socket more: the HTTP code is imported with the first
 connection. Invariants: there are never more than `CONNECTIONS_MAX` connections, and idle ones
 keep no scraper out. A newcomer beyond the limit replaces the connection that has waited longest
 for a request, or, where all are being answered, one that has not read for `STALLED_MS`.
@@ -27,7 +27,7 @@ STALLED_MS = 1000
 
 
 class HttpListener:
-    """Takes connections in, for one broker."""
+    """Accepts HTTP connections on one socket."""
 
     def __init__(self, loop: EventLoop, sock: socket.socket, pages: "Pages") -> None:
         self.connections: dict[HttpConnection, None] = {}
@@ -46,7 +46,7 @@ class HttpListener:
             except BlockingIOError:
                 return
             except OSError:
-                # Out of files: else whoever waits there would wake the loop again and again.
+                # Out of descriptors: waiting peers would wake the loop repeatedly.
                 self._loop.unwatch(self._sock)
                 self._loop.after(OUT_OF_FILES_PAUSE_MS, self._listen_again)
                 return
@@ -81,14 +81,14 @@ SETTING = "tidelog.metrics.listener"
 
 
 class MetricsEndpoint:
-    """The sockets, bound before the broker is; the doors, opened when it is there."""
+    """One broker's endpoint. Its sockets are bound at start, and served once the broker runs."""
 
     def __init__(self, loop: EventLoop, listener: Listener | None) -> None:
         self._loop = loop
         self._sockets: list[socket.socket] = []
-        self._doors: list[HttpListener] = []
+        self._listeners: list[HttpListener] = []
         self.address: str | None = None
-        """host:port, for whoever scrapes; None if it is off."""
+        """host:port for Prometheus; None if metrics are off."""
         if listener is None:
             return
         try:
@@ -118,10 +118,10 @@ class MetricsEndpoint:
                 made.append(MetricsPages(node, times, now_ms, connections, ended, who))
             return made[0](path)
 
-        self._doors = [HttpListener(self._loop, sock, pages) for sock in self._sockets]
+        self._listeners = [HttpListener(self._loop, sock, pages) for sock in self._sockets]
 
     def close(self) -> None:
-        for door in self._doors:
-            door.close()
+        for listener in self._listeners:
+            listener.close()
         for sock in self._sockets:
             sock.close()

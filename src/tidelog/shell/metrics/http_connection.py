@@ -1,11 +1,11 @@
 """One HTTP connection: GET and HEAD, one request after the other, no bodies.
 
-The answer is made slice by slice, a slice in a turn of the loop and the next one only when the
-system has taken the last. So a broker with thousands of partitions never stops to write them
-down, and a reader that does not read costs one slice of memory.
+A response is produced in slices, one in a turn of the loop, and the next one only when the last
+one is sent. So a page about thousands of partitions does not block the broker, and a peer that
+does not read costs one slice of memory.
 
-Always true: a connection that does not come to the end of its request or of its answer in time
-is closed; a request that is too long or makes no sense is answered once and closed.
+Invariants: a connection is closed if a request or a response is not completed in time; a request
+that is too long or invalid gets one error response, then the connection is closed.
 """
 
 import select
@@ -17,10 +17,10 @@ from tidelog.shell.net.transport import Transport
 
 HEAD_MAX = 8192
 REQUEST_MS = 10_000
-"""From the first byte, or from the connection's, to the whole request."""
+"""Time limit for a complete request, from its first byte or the start of the connection."""
 ANSWER_MS = 30_000
 IDLE_MS = 150_000
-"""Between requests: a little more than the slowest scrapers wait."""
+"""Time limit between requests: a little longer than usual scrape intervals."""
 _GONE = select.POLLERR | select.POLLHUP
 _PLAIN = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
@@ -39,11 +39,11 @@ Pages: TypeAlias = Callable[[str], Page | None]
 
 
 class _Refused(Exception):
-    """A request that can't be served: the status, and a line on why."""
+    """A request is refused: the status and the reason."""
 
 
 class HttpConnection:
-    """A scraper, or whoever else found the port."""
+    """One HTTP client."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class HttpConnection:
         self._received = b""
         self._unsent = b""
         self._more: Iterator[bytes] | None = None
-        """The rest of the answer under way."""
+        """The rest of the current response."""
         self._last = False
-        """Whether the connection ends with this answer."""
+        """Whether the connection is closed after this response."""
         self.since_ms = loop.clock.now_ms()
-        """Since when it waits for a whole request, or for the peer to read more."""
+        """When it began to wait for a complete request, or for the peer to read."""
         self._timer = self._give_up_after(REQUEST_MS)
         transport.attach(loop, self)
 
@@ -113,9 +113,9 @@ class HttpConnection:
         if not self._received:
             self._patience(REQUEST_MS)
         self._received += buffer[:count]
-        self._take_request()
+        self._handle_request()
 
-    def _take_request(self) -> None:
+    def _handle_request(self) -> None:
         head, end, rest = self._received.partition(b"\r\n\r\n")
         if not end and len(self._received) <= HEAD_MAX:
             return
@@ -134,17 +134,17 @@ class HttpConnection:
         method, target, version = _request_line(first)
         headers = _headers(lines)
         if headers.get("transfer-encoding") or headers.get("content-length", "0") != "0":
-            raise _Refused("413 Content Too Large", "a request has no body here")
+            raise _Refused("413 Content Too Large", "a request must not have a body")
         if method not in _METHODS:
-            raise _Refused("405 Method Not Allowed", "only GET and HEAD")
-        wishes = headers.get("connection", "").lower()
+            raise _Refused("405 Method Not Allowed", "only GET and HEAD are allowed")
+        options = headers.get("connection", "").lower()
         newer = version == "HTTP/1.1"
-        # Before 1.1 the end of the connection is the end of the text.
-        self._last = "close" in wishes or not newer
+        # In HTTP/1.0 the end of the connection is the end of the body.
+        self._last = "close" in options or not newer
         path = target.partition("?")[0]
         page = self._pages(path)
         if page is None:
-            page = Page("404 Not Found", _PLAIN, iter([f"nothing is at {path[:100]}\n"]))
+            page = Page("404 Not Found", _PLAIN, iter([f"no page at {path[:100]}\n"]))
         self._begin(page, chunked=newer, body=method == "GET")
 
     # -- the answer ------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class HttpConnection:
         self._transport.want(WRITABLE)
 
     def _send(self) -> None:
-        """One slice, or what is left of it; the loop comes back here while there is more."""
+        """Send one slice or the rest of it; called again while there is more."""
         if not self._unsent:
             assert self._more is not None, "only an answer under way is sent"
             slice_ = next(self._more, None)
@@ -188,13 +188,13 @@ class HttpConnection:
         self._patience(IDLE_MS)
         self._transport.want(READABLE)
         if self._received:
-            self._take_request()
+            self._handle_request()
 
 
 def _request_line(line: str) -> tuple[str, str, str]:
     words = line.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
-        raise _Refused("400 Bad Request", "this is no HTTP request; ask for GET /metrics")
+        raise _Refused("400 Bad Request", "invalid HTTP request; send GET /metrics")
     return words[0], words[1], words[2]
 
 

@@ -1,4 +1,4 @@
-"""The pages of a broker: its metrics, whether it is well, and a list of both."""
+"""The pages of the metrics endpoint: /metrics, /healthz, and an index at /."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ OK, UNAVAILABLE = "200 OK", "503 Service Unavailable"
 
 
 class MetricsPages:
-    """One broker's."""
+    """The pages of one broker."""
 
     def __init__(
         self,
@@ -49,19 +49,22 @@ class MetricsPages:
         return slices(FAMILIES, Scrape(self._node, self._times, around, self._now_ms()))
 
     def _health(self) -> Page:
-        """Well is who is part of the cluster."""
+        """200 while the broker is part of the cluster, else 503."""
         if self._node.acting:
             return Page(OK, _TEXT, iter(["ok\n"]))
         return Page(UNAVAILABLE, _TEXT, iter(["not part of the cluster\n"]))
 
     def _index(self) -> str:
         who = f"Tidelog, broker {self._info['broker']}"
-        what = "/metrics  for Prometheus\n/healthz  200 while it serves\n"
+        what = "/metrics  for Prometheus\n/healthz  200 while the broker is part of the cluster\n"
         return f"{who} of cluster {self._info['cluster_id']}\n\n{what}"
 
 
 def process_facts() -> dict[str, float]:
-    """Metrics by name."""
+    """Metrics of this process under Prometheus' usual names, without those that are unknown.
+
+    From /proc where it exists, else from `resource`.
+    """
     times = os.times()
     facts: dict[str, float] = {"process_cpu_seconds_total": times.user + times.system}
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -70,7 +73,7 @@ def process_facts() -> dict[str, float]:
     try:
         facts["process_open_fds"] = len(os.listdir("/proc/self/fd"))
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
-            # The name of the program may hold anything, so count from behind it.
+            # The program's name may contain anything, so count the fields after it.
             fields = file.read().rpartition(")")[2].split()
         facts["process_virtual_memory_bytes"] = int(fields[20])
         facts["process_resident_memory_bytes"] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,1 +1,1 @@
-"""The metadata store on one SQLite file shared by the brokers of a machine, and their locks."""
+"""The metadata store: opened by URL, today a SQLite file, and the proof of a broker's death."""

@@ -1,9 +1,9 @@
-"""The file of a cluster's metadata store: how it is made, told from others, opened, copied.
+"""The SQLite file of a metadata store: create, check, open, upgrade and copy it.
 
-Always true: the file appears whole or not at all, with the cluster's identity in it, however
-many brokers start at the same moment; a file that is not ours, or of a newer Tidelog, is left
-as it was. It is never opened but by SQLite while this process has it open: closing any
-descriptor of it would drop the locks by which SQLite keeps other processes out.
+Invariants: the file appears complete, with the cluster's identity, or not at all, however many
+brokers start at the same moment. A file of another program or of a newer Tidelog is not changed.
+While SQLite has the file open in this process, nothing else opens it: closing any descriptor of
+the file would release SQLite's locks.
 """
 
 import os
@@ -27,11 +27,11 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         _PAST,
     ),
 )
-"""The statements that bring format 1 to 2, those from 2 to 3, and so on."""
+"""The statements that upgrade format 1 to 2, format 2 to 3, and so on."""
 SCHEMA_VERSION = 1 + len(UPGRADES)
 
 _PAUSE_S, _PAUSE_GROWTH, _PAUSE_MAX_S = 0.0005, 1.2, 0.02
-"""Between two tries. SQLite's own pauses grow so fast that a busy writer starves the others."""
+"""Pauses between attempts. SQLite's own grow so fast that a busy writer starves the others."""
 _PATIENCE_S = 2.0
 _APPLICATION_ID = 0x54494445  # "TIDE"
 _MAGIC = b"SQLite format 3\0"
@@ -66,21 +66,21 @@ CREATE TABLE client (
 );
 """
 KV_COLUMNS = "k, v, create_rev, mod_rev, session, checksum"
-"""Of a key, in the order of `checked_kv`."""
+"""The columns of a key, in the order of `checked_kv`."""
 _known: set[tuple[int, int]] = set()
 """Files that this process has checked and may have open."""
 
 
 class StoreError(Exception):
-    """The store's file can't be used. Its text is one line for people."""
+    """The store's file can't be used. Its text is one line."""
 
 
 class NotAStore(StoreError):
-    """Something else lies there."""
+    """The path is not a metadata store."""
 
 
 class StoreTooNew(StoreError):
-    """A newer Tidelog wrote it."""
+    """A newer Tidelog wrote the store."""
 
 
 class StoreMissing(StoreError):
@@ -88,7 +88,7 @@ class StoreMissing(StoreError):
 
 
 class StoreUnusable(StoreError):
-    """It can't be read, written or made."""
+    """The store can't be read, written or created."""
 
 
 class StoreDamaged(StoreError):
@@ -96,7 +96,7 @@ class StoreDamaged(StoreError):
 
 
 class ClusterIdentity(NamedTuple):
-    """Which cluster this is, and what its brokers know and nobody else."""
+    """The cluster's id, and the secret that only its brokers know."""
 
     cluster_id: str
     secret: str
@@ -134,7 +134,7 @@ def prepare(path: str, cluster_id: str | None = None) -> ClusterIdentity:
 
 
 def read_keys(connection: sqlite3.Connection) -> tuple[KV, ...]:
-    """Every key, sorted. Raises StoreDamaged unless all are as they were written."""
+    """Every key, sorted. Raises StoreDamaged if one does not match its checksum."""
     rows = connection.execute(f"SELECT {KV_COLUMNS} FROM kv ORDER BY k")
     return tuple(checked_kv(*row) for row in rows)
 
@@ -148,7 +148,7 @@ def unusable(path: str, error: OSError | sqlite3.Error) -> StoreError:
 
 
 def check(path: str) -> None:
-    """Refuse a file that is not ours, without touching it."""
+    """Check that a file is a metadata store, without changing it. Raises NotAStore, StoreTooNew."""
     stat = os.stat(path)
     if (stat.st_dev, stat.st_ino) in _known:
         return
@@ -165,19 +165,19 @@ def check(path: str) -> None:
     version = int.from_bytes(header[_VERSION_AT : _VERSION_AT + 4], "big")
     if version > SCHEMA_VERSION:
         raise StoreTooNew(
-            f"metadata store {path} has format {version}, this Tidelog knows up to"
+            f"metadata store {path} has format {version}, this Tidelog supports up to"
             f" {SCHEMA_VERSION}; use the Tidelog that wrote it, or a newer one"
         )
     _known.add((stat.st_dev, stat.st_ino))
 
 
 def connect(path: str, give_up_s: float) -> sqlite3.Connection:
-    """A connection to a store that was checked. Never makes the file."""
+    """Connect to a store that was checked. Never creates the file."""
     return patiently(give_up_s, lambda: _connect(path))
 
 
 def patiently(give_up_s: float, act: Callable[[], Answer]) -> Answer:
-    """Do it, and again while another process is in the way."""
+    """Call `act`; retry while another process has the file locked."""
     pause_s = _PAUSE_S
     while True:
         try:
@@ -190,7 +190,7 @@ def patiently(give_up_s: float, act: Callable[[], Answer]) -> Answer:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process is in the way, and only that."""
+    """Whether the error only means that another process has the file locked."""
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -205,7 +205,7 @@ def _connect(path: str) -> sqlite3.Connection:
     try:
         if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise StoreUnusable(
-                f"metadata store {path} lies on a file system that processes can't share;"
+                f"metadata store {path} is on a file system that processes can't share;"
                 " put it on a local disk"
             )
         connection.execute("PRAGMA synchronous = FULL")
@@ -218,7 +218,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 def create(path: str, keys: dict[str, bytes], rev: Revision = 1) -> None:
-    """Make a store with these keys, all of one revision, unless somebody else just did."""
+    """Create a store with these keys at one revision, unless another process just did."""
     draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.new"
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     try:
@@ -266,7 +266,7 @@ def backup(path: str, target: str) -> None:
         finally:
             _discard(draft)
     except (OSError, sqlite3.Error) as error:
-        raise StoreUnusable(f"no backup of {path} at {target}: {reason(error)}") from error
+        raise StoreUnusable(f"can't back up {path} to {target}: {reason(error)}") from error
 
 
 def _make_folder(path: str) -> None:
@@ -274,13 +274,13 @@ def _make_folder(path: str) -> None:
 
 
 def _publish(draft: str, path: str) -> None:
-    """Give the finished file its name, unless the name is taken."""
+    """Give the finished file its name, unless the name exists."""
     try:
         os.link(draft, path)
     except FileExistsError:
         pass
     except OSError:
-        # A file system without links: the name is free but for a moment's race.
+        # A file system without hard links: check the name, with a short race.
         if not os.path.exists(path):
             os.rename(draft, path)
 
@@ -299,7 +299,7 @@ def _sync(path: str) -> None:
 
 
 def _check_whole(connection: sqlite3.Connection) -> None:
-    """Whether SQLite finds its own pages in order. Raises StoreDamaged."""
+    """Run SQLite's check of the file. Raises StoreDamaged."""
     rows = patiently(
         time.monotonic() + _PATIENCE_S,
         lambda: connection.execute("PRAGMA quick_check(1)").fetchall(),
@@ -312,7 +312,7 @@ def _check_whole(connection: sqlite3.Connection) -> None:
 def checked_kv(
     key: str, value: bytes, create_rev: int, mod_rev: int, session: int, checksum: int | None
 ) -> KV:
-    """One key from its row. Raises StoreDamaged unless the row is as it was written."""
+    """One key from its row. Raises StoreDamaged if it does not match its checksum."""
     kv = KV(key, value, create_rev, mod_rev, session)
     if checksum is not None and checksum != row_checksum(kv):
         raise StoreDamaged(f"the key {key!r} does not match its checksum")
@@ -320,12 +320,12 @@ def checked_kv(
 
 
 def _check_writable(connection: sqlite3.Connection) -> None:
-    """A write that changes nothing: on a read-only file, beginning alone succeeds."""
+    """Write without a change: on a read-only file, BEGIN alone would succeed."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("UPDATE meta SET rev = rev")
     except sqlite3.OperationalError as error:
-        if not is_busy(error):  # busy: others can write, so can we
+        if not is_busy(error):  # busy: other brokers write, so the file is writable
             raise
     finally:
         if connection.in_transaction:
@@ -333,7 +333,7 @@ def _check_writable(connection: sqlite3.Connection) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Bring an older format up to date, once, whoever comes first."""
+    """Upgrade an older format, unless another broker just did."""
     if _format(connection) == SCHEMA_VERSION:
         return
     patiently(time.monotonic() + _PATIENCE_S, lambda: connection.execute("BEGIN IMMEDIATE"))
@@ -357,25 +357,26 @@ def _quoted(path: str) -> str:
 
 
 def reason(error: OSError | sqlite3.Error) -> str:
-    """What the system said, in the words of a sentence's end."""
+    """The system's message, in lower case for the end of a sentence."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)
 
 
 def new_identity(cluster_id: str | None = None) -> bytes:
-    """The value of a cluster's identity, with a new secret."""
+    """Encode a cluster's identity with a new secret."""
     import json
     from binascii import b2a_base64
 
     name = cluster_id or "-"
-    while name.startswith("-"):  # it would look like an option on a command line
+    while name.startswith("-"):  # would look like an option on a command line
         name = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
         name = name.replace("+", "-").replace("/", "_")
     return json.dumps({"cluster_id": name, "secret": os.urandom(32).hex()}).encode()
 
 
 def parse_identity(value: bytes) -> ClusterIdentity:
+    """Decode the value of `IDENTITY_KEY`."""
     import json
 
     fields = json.loads(value)

@@ -1,11 +1,13 @@
-"""The lock that says "this broker is alive": held from before its first session to its end.
+"""The lock of a log directory, which a broker holds as long as it lives.
 
-The kernel drops it with the process, however that ends, so a free lock is a proof of death.
-It belongs to the open file, not to the process: brokers in one process exclude each other too.
-Linux releases the files of a killed process from the highest descriptor down, so the lock has a
-higher one than the sockets: when a client sees its connection end, the lock is free already.
-Always true: who only looks takes it shared and for microseconds, and never waits; no child
-process, forked or started, keeps it held.
+The kernel releases the lock when the process ends, however it ends, so a free lock proves that the
+broker is dead. The lock belongs to the open file, not to the process: brokers in one process
+exclude each other too. Linux closes the files of a killed process from the highest descriptor
+down, so the lock has a higher descriptor than the sockets: when a client notices that its
+connection broke, the lock is already free.
+
+Invariants: a check takes the lock shared, for microseconds, and never waits; no child process
+holds the lock.
 """
 
 import fcntl
@@ -18,7 +20,7 @@ from tidelog.shell.store.proof_of_death import LifeSign
 
 LOCK_NAME = ".lock"
 _PATIENCE_S = 0.5
-"""How long to try for a lock that somebody may only be looking at."""
+"""How long to retry for a lock that another process may only be checking."""
 _PAUSE_S = 0.01
 _HIGH_FD = 8192
 """Above the descriptors of sockets, as long as there are fewer; the kernel's table of 64 KB."""
@@ -29,7 +31,7 @@ _held: set[int] = set()
 
 
 class LogDirInUse(Exception):
-    """Another broker works in this log directory. Its text is one line for people."""
+    """Another broker uses this log directory. Its text is one line."""
 
 
 class LogDirLock:
@@ -43,7 +45,7 @@ class LogDirLock:
 
     @classmethod
     def acquire(cls, directory: str) -> "LogDirLock":
-        """Take the lock of a log directory, or say who has it (`LogDirInUse`)."""
+        """Lock a log directory. Raises LogDirInUse, which names the holder."""
         path = os.path.join(os.path.abspath(directory), LOCK_NAME)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         give_up = time.monotonic() + _PATIENCE_S
@@ -64,7 +66,7 @@ class LogDirLock:
         return cls(path, fd)
 
     def release(self) -> None:
-        """Give it back. The file stays: taking it away would let two hold "the" lock."""
+        """Release the lock. The file stays: otherwise two processes could hold "the" lock."""
         if self._fd in _held:
             _held.remove(self._fd)
             os.close(self._fd)
@@ -89,7 +91,7 @@ class LockProof:
 
 
 def _moved_up(fd: int) -> int:
-    """The same open file under a high descriptor; under its own one if there is none."""
+    """Move the open file to a high descriptor, if one is free."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     least = _HIGH_FD if soft == resource.RLIM_INFINITY else min(_HIGH_FD, soft - _FDS_ABOVE)
     try:
@@ -101,7 +103,7 @@ def _moved_up(fd: int) -> int:
 
 
 def _drop_in_child() -> None:
-    """A forked child would keep its parent's locks held after the parent's death."""
+    """Close the locks in a forked child: it would hold them after its parent's death."""
     while _held:
         os.close(_held.pop())
 
@@ -110,7 +112,7 @@ os.register_at_fork(after_in_child=_drop_in_child)
 
 
 def is_free(path: str) -> bool:
-    """Whether the lock file is there and nobody holds it. A missing file proves nothing."""
+    """Whether the lock file exists and no process holds it. A missing file proves nothing."""
     return _is_free(path, None)
 
 
@@ -123,7 +125,7 @@ def is_abandoned(path: str, identity: str) -> bool:
 
 
 def identity_of(path: str) -> str:
-    """What tells this lock file from another of the same name; empty when there is none."""
+    """Distinguishes this lock file from a later one of the same name; empty if it is missing."""
     with suppress(OSError):
         return _identity(os.stat(path))
     return ""
@@ -141,7 +143,7 @@ def _is_free(path: str, identity: str | None) -> bool:
     try:
         if identity is not None and _identity(os.fstat(fd)) != identity:
             return False
-        # Shared, so that two who look at once don't take each other for the broker.
+        # Shared, so that two checks at once don't take each other for the broker.
         return _try(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)

@@ -1,7 +1,7 @@
-"""What a broker's host asks of a metadata store, whichever it is: SQLite today, etcd beside it.
+"""The interface between a broker and its metadata store, for every kind of store.
 
-No call blocks. Each is answered once, later, on the host's own thread; a store that can't be
-reached answers Unavailable in time. The values are core's
+No call blocks. Each is answered once, later, on the broker's main thread; if the store can't be
+reached, the answer is Unavailable. The values are core's
 (`core/controller/metadata/metadata_store.py`), and so is the meaning of each.
 """
 
@@ -22,15 +22,15 @@ from tidelog.core.controller.metadata.metadata_store import (
 
 
 class SessionGrant(NamedTuple):
-    """A new session, good until `sent_ms` + its time to live unless renewed."""
+    """A new session, valid until `sent_ms` + its time to live unless renewed."""
 
     session: SessionId
     sent_ms: int
-    """The host's clock before the question was sent, so the store can't be earlier."""
+    """The broker's clock before the request was sent: the store's deadline is not earlier."""
 
 
 class Renewed(NamedTuple):
-    """The session is good until `sent_ms` + its time to live."""
+    """The session is valid until `sent_ms` + its time to live."""
 
     sent_ms: int
 
@@ -42,32 +42,32 @@ Transacted: TypeAlias = Callable[[TxnAnswer], None]
 
 
 class MetadataStoreClient(Protocol):
-    """One broker's line to the store."""
+    """One broker's access to the store."""
 
     def open_session(self, ttl_ms: int, answered: Opened) -> None:
-        """Open a session. An earlier one of this broker ends, with its keys."""
+        """Open a session. An earlier session of this broker ends, and its keys are deleted."""
 
     def renew_session(self, session: SessionId, answered: RenewalAnswered) -> None:
-        """Start the session's time anew."""
+        """Restart the session's time to live."""
 
     def close_session(self, session: SessionId, done: Callable[[], None] | None = None) -> None:
-        """End the session and its keys. `done` also comes when the store can't be reached."""
+        """End the session and its keys. `done` is called even if the store is unavailable."""
 
     def read(self, earlier: Revision, answered: ReadAnswered) -> None:
-        """A snapshot of all keys, with the checksum of the store's history at `earlier`."""
+        """Read all keys, and the checksum of the store's history at revision `earlier`."""
 
     def watch(
         self, after: Revision, changed: Callable[[Batch], None], lost: Callable[[], None]
     ) -> None:
-        """Every revision after this one, in order, once. Replaces an earlier watch.
+        """Watch every revision after this one, in order, once. Replaces an earlier watch.
 
-        `lost`: the revisions in between are forgotten; read, and watch from there.
+        `lost`: the store has deleted the revisions in between; read all keys and watch again.
         """
 
     def transact(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...], answered: Transacted
     ) -> None:
-        """All operations at one revision if every guard holds."""
+        """Apply all operations at one revision if every guard holds."""
 
     def close(self) -> None:
-        """Stop. What is still unanswered is answered; later calls are Unavailable."""
+        """Answer the pending calls, then stop; later calls are Unavailable."""

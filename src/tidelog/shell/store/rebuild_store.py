@@ -1,4 +1,4 @@
-"""Replace a store that is lost, damaged or too old.
+"""Rebuild a metadata store that is lost, damaged or too old from the brokers' log directories.
 
 Invariants: no broker of these log directories runs meanwhile; the old files are kept under other
 names; the log directories are only read.
@@ -48,7 +48,7 @@ class FoundDirectory(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A store that was rebuilt, or would be."""
+    """The result of a rebuild, or its plan."""
 
     store: str
     cluster_id: str
@@ -121,7 +121,7 @@ def _cluster_of(base: Base) -> str:
 
 
 def read_copy(path: str) -> Base:
-    """A store with its history, read from a copy of its files: reading changes them."""
+    """Read a store and its history from a copy of its files, because reading changes them."""
     with TemporaryDirectory(prefix="tidelog-") as folder:
         copy = os.path.join(folder, "cluster.db")
         try:
@@ -155,7 +155,10 @@ def _put_in_place(store: str, rebuilt: Rebuilt, cluster_id: str) -> list[str]:
 
 
 def read_directories(paths: list[str]) -> list[FoundDirectory]:
-    """All of them; they must be of one cluster and of different brokers. Raises StoreUnusable."""
+    """Read log directories of one cluster and of different brokers. Raises StoreUnusable.
+
+    A log's end is the end of its last valid batch, as in recovery.
+    """
     found = [_read(path) for path in paths]
     clusters = sorted({one.cluster_id for one in found})
     if len(clusters) != 1:
@@ -244,7 +247,7 @@ def _tail(disk: Disk, folder: str) -> tuple[Offset, int, int]:
                 end, epoch = batch.last_offset + 1, batch.leader_epoch
                 producer_id = max(producer_id, batch.producer_id)
         except InvalidBatch:
-            pass  # a torn end: recovery cuts it off
+            pass  # an incomplete batch at the end: recovery truncates it
         if found:
             break
     return end, epoch, producer_id

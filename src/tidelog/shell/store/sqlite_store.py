@@ -1,8 +1,8 @@
-"""The store's file as one thread uses it: bounded waits, one connection, plain answers.
+"""One client's connection to the store's file, used by one thread.
 
-Always true: a write either commits, or surely did not happen, or raises `CommitUnknown`; no
-call waits longer for other processes than it was given; the connection is made anew after any
-failure that could have left it in doubt, and never works on a file that lost its name.
+Invariants: a write commits, or has certainly not happened, or raises `CommitUnknown`. No call waits
+for other processes longer than its limit. After a failure that may have left the connection in an
+unknown state, it is opened again. A file that was replaced or deleted is not used any more.
 """
 
 import os
@@ -33,19 +33,19 @@ from tidelog.shell.store.write_transaction import WriteTransaction
 
 Answer = TypeVar("Answer")
 _BLOCKED_MS = 1_000
-"""Blocked for as long as this, sessions that ran out meanwhile get their time anew."""
+"""After writes were blocked for this long, sessions that expired meanwhile are extended."""
 
 
 class StoreBusy(Exception):
-    """Others kept the file for as long as we could wait; nothing was done."""
+    """Other processes locked the file until the time limit; nothing was changed."""
 
 
 class CommitUnknown(Exception):
-    """The commit failed half-way: it may or may not be in the file."""
+    """The commit failed: the change may or may not be in the file."""
 
 
 class SqliteStore:
-    """One client's connection. All of it belongs to one thread."""
+    """One client's connection. Not thread-safe."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class SqliteStore:
         self._seen: Revision = 0
         """The latest revision that this client saw."""
         self.blocked_ms: int | None = None
-        """When a write first found the file taken, if none got through since."""
+        """When a write first found the file locked, if no write succeeded since."""
         self.to_wake: list[int] = []
-        """Ports of the other clients, to be told of the last commit."""
+        """Ports of other clients that must be notified of the last commit."""
         self.committed = False
-        """Whether this client changed something; for the caller to put back."""
+        """Whether this client changed something; the caller resets it."""
 
     @property
     def registered(self) -> bool:
-        """Whether others know where to wake this client."""
+        """Whether other clients know this client's wake-up port."""
         return self._client is not None
 
     # -- writing ---------------------------------------------------------------------------
@@ -153,12 +153,12 @@ class SqliteStore:
     # -- reading ---------------------------------------------------------------------------
 
     def revision(self, give_up_s: float) -> Revision:
-        """The latest."""
+        """The latest revision."""
         rows = self._read(give_up_s, _fetch("SELECT rev FROM meta"))
         return int(rows[0][0])
 
     def snapshot(self, give_up_s: float, earlier: Revision = 0) -> Snapshot:
-        """Every key, as of one revision; with the checksum of an earlier one, if it is known."""
+        """All keys at one revision, and the checksum of an earlier revision if known."""
 
         def take(connection: sqlite3.Connection) -> Snapshot:
             rev, checksum = connection.execute("SELECT rev, checksum FROM meta").fetchone()
@@ -179,7 +179,7 @@ class SqliteStore:
         self._seen = rev
 
     def changes_after(self, after: Revision, give_up_s: float) -> list[Batch] | Compacted:
-        """Whole revisions, in order."""
+        """The revisions after this one, in order."""
 
         def take(connection: sqlite3.Connection) -> tuple[Revision, list[Any], dict[int, int]]:
             rev, compacted = connection.execute("SELECT rev, compacted FROM meta").fetchone()
@@ -198,7 +198,7 @@ class SqliteStore:
         ]
 
     def _read(self, give_up_s: float, take: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """What `take` reads is of one moment."""
+        """Run `take` in a read transaction."""
         connection = self._open(give_up_s)
 
         def read() -> Answer:
@@ -215,14 +215,14 @@ class SqliteStore:
             raise
 
     def changed_by_others(self) -> bool:
-        """Whether another connection committed since this was last asked."""
+        """Whether another connection committed since the last call."""
         version = self._data_version(self._open(time.monotonic()))
         changed = version != self._version
         self._version = version
         return changed
 
     def next_expiry_ms(self) -> int | None:
-        """When the next session runs out, if nobody renews it."""
+        """When the next session expires unless it is renewed."""
         row = self._read(time.monotonic(), _fetch("SELECT min(expires) FROM sess"))[0]
         return None if row[0] is None else int(row[0])
 
@@ -236,7 +236,7 @@ class SqliteStore:
     # -- the connection --------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take our name off the list of clients, if the file is free, and close it."""
+        """Remove this client from the list of clients, if the file is not locked, and close it."""
         if self._connection is not None and self._client is not None:
             client = self._client
             with suppress(StoreBusy, CommitUnknown, sqlite3.Error, OSError):
@@ -244,7 +244,7 @@ class SqliteStore:
         self._drop()
 
     def _open(self, give_up_s: float) -> sqlite3.Connection:
-        """The connection, if the file still is the one that this client began with."""
+        """The connection. Raises StoreUnusable if the file was replaced since the start."""
         stat = os.stat(self._path)
         inode = (stat.st_dev, stat.st_ino)
         if self._inode not in (None, inode):

@@ -1,10 +1,12 @@
-"""The metadata store on SQLite as a broker's host uses it: a thread of its own, answers later.
+"""The client of a SQLite metadata store: a thread that carries out a broker's calls.
 
-Always true: every call is answered once, through `deliver`, in the order of the calls; one
-that can't get at the file within a second is answered Unavailable; a watch tells each revision
-once and in order. The thread sleeps until a call, another process's commit (it sends a
-datagram) or the end of a session wakes it; once a second it looks by itself, for a datagram
-that got lost and for a broker whose death nobody noticed.
+Invariants: every call is answered once, through `deliver`, in the order of the calls. A call that
+can't access the file within a second is answered Unavailable. A watch delivers each revision once
+and in order.
+
+The thread sleeps until a call, another process's commit (which sends a datagram) or the end of a
+session wakes it. Once a second it checks by itself, in case a datagram was lost or a broker died
+unnoticed.
 """
 
 import _thread
@@ -47,24 +49,24 @@ from tidelog.shell.store.sqlite_store import CommitUnknown, SqliteStore, StoreBu
 from tidelog.shell.store.write_transaction import WriteTransaction
 
 PATIENCE_S = 1.0
-"""How long a call waits for the file, from when it was made."""
+"""How long a call waits for the file, including its time in the queue."""
 STUCK_AFTER_MS = 9_000
 _LOOK_EVERY_MS = 1_000
 _LOOK_EVERY_S = _LOOK_EVERY_MS / 1000
 _RETRY_S = 0.2
-"""How often a blocked writer tries again by itself, and for how long."""
+"""The interval of retries while writes are blocked, and the time limit of each."""
 _JOIN_S = 3.0
 _FAILURES = (StoreBusy, StoreError, sqlite3.Error, OSError)
 
 
 class _Call(NamedTuple):
-    """A question on its way to the thread."""
+    """A call in the queue of the thread."""
 
     give_up_s: float
     act: Callable[[float], object]
     answered: Callable[[Any], None]
     unknown: object
-    """The answer when a commit's result is not known."""
+    """The answer if it is unknown whether the commit succeeded."""
 
 
 class _Watch(NamedTuple):
@@ -100,8 +102,8 @@ class SqliteStoreClient:
         self._next_expiry_ms: int | None = None
         self._probe_s = 0.0
         self._wake = WakeSocket()
-        self._trouble = StoreFailureLog(path, self._tell)
-        self._store = SqliteStore(path, proof, self._wake.port, stuck_after_ms, self._tell)
+        self._failures = StoreFailureLog(path, self._warn)
+        self._store = SqliteStore(path, proof, self._wake.port, stuck_after_ms, self._warn)
         self._ended = _thread.allocate_lock()  # cheaper to import than threading
         self._ended.acquire()
         # A signal that the kernel gave to this thread would not wake the host's.
@@ -112,53 +114,53 @@ class SqliteStoreClient:
     # -- the host's thread -----------------------------------------------------------------
 
     def open_session(self, ttl_ms: int, answered: Opened) -> None:
-        """Open a session; an earlier one under the same lock ends."""
+        """Open a session; an earlier one with the same life sign ends."""
         act = partial(self._open_session, ttl_ms, self._now_ms())
-        self._ask(act, answered)
+        self._submit(act, answered)
 
     def renew_session(self, session: SessionId, answered: RenewalAnswered) -> None:
-        """Start the session's time anew."""
-        self._ask(partial(self._renew_session, session, self._now_ms()), answered)
+        """Restart the session's time to live."""
+        self._submit(partial(self._renew_session, session, self._now_ms()), answered)
 
     def close_session(self, session: SessionId, done: Callable[[], None] | None = None) -> None:
         """End the session and its keys."""
-        self._ask(partial(self._end_session, session), _ignoring(done))
+        self._submit(partial(self._end_session, session), _ignoring(done))
 
     def read(self, earlier: Revision, answered: ReadAnswered) -> None:
-        """A snapshot of all keys, with the checksum of the history at `earlier`."""
-        self._ask(partial(self._store.snapshot, earlier=earlier), answered)
+        """Read all keys, and the checksum of the history at `earlier`."""
+        self._submit(partial(self._store.snapshot, earlier=earlier), answered)
 
     def watch(
         self, after: Revision, changed: Callable[[Batch], None], lost: Callable[[], None]
     ) -> None:
-        """Every revision after this one; replaces an earlier watch."""
+        """Watch every revision after this one; replaces an earlier watch."""
         self._watch_number += 1
         self._post(_Watch(self._watch_number, after, changed, lost))
 
     def transact(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...], answered: Transacted
     ) -> None:
-        """All operations at one revision if every guard holds."""
+        """Apply all operations at one revision if every guard holds."""
         check_limits(guards, ops)
-        self._ask(partial(self._transact, guards, ops), answered, OutcomeUnknown())
+        self._submit(partial(self._transact, guards, ops), answered, OutcomeUnknown())
 
     def probe_deaths(self, answered: Probed | None = None) -> None:
         """End the sessions of brokers that are proved dead."""
-        self._ask(self._probe_deaths, answered or _ignoring(None))
+        self._submit(self._probe_deaths, answered or _ignoring(None))
 
     def compact(self, rev: Revision, done: Callable[[], None] | None = None) -> None:
-        """Forget the changes up to a revision."""
+        """Delete the changes up to a revision."""
         act = partial(self._store.write, body=lambda tx: tx.compact(rev))
-        self._ask(act, _ignoring(done))
+        self._submit(act, _ignoring(done))
 
     def close(self) -> None:
-        """Answer what was asked, then stop."""
+        """Answer the pending calls, then stop the thread."""
         self._closing = True
         self._wake.wake(self._wake.port)
         if self._ended.acquire(timeout=_JOIN_S):
             self._ended.release()
 
-    def _ask(
+    def _submit(
         self,
         act: Callable[[float], object],
         answered: Callable[[Any], None],
@@ -183,8 +185,8 @@ class SqliteStoreClient:
         if isinstance(call, _Call):
             self._deliver(partial(call.answered, Unavailable()))
 
-    def _hear(self, watch: _Watch, news: Batch | None) -> None:
-        """On the host's thread: news of a watch, unless it was replaced meanwhile."""
+    def _notify(self, watch: _Watch, news: Batch | None) -> None:
+        """On the host's thread: call a watch, unless it was replaced meanwhile."""
         if watch.number == self._watch_number:
             if news is None:
                 watch.lost()
@@ -200,7 +202,7 @@ class SqliteStoreClient:
                 self._serve()
                 self._look()
             self._serve()
-        except Exception as error:  # noqa: BLE001 - a broker without a store must not live on
+        except Exception as error:  # noqa: BLE001 - a broker without a store must stop
             self._deliver(partial(_fail, error))
         finally:
             self._closing = True
@@ -232,13 +234,13 @@ class SqliteStoreClient:
         try:
             answer = call.act(call.give_up_s)
         except CommitUnknown as error:
-            self._trouble.failed(error.__cause__)
+            self._failures.failed(error.__cause__)
             return call.unknown
         except _FAILURES as error:
-            self._trouble.failed(error)
+            self._failures.failed(error)
             return Unavailable()
         if self._store.committed:
-            self._trouble.over()
+            self._failures.over()
         self._wake_others()
         return answer
 
@@ -248,11 +250,11 @@ class SqliteStoreClient:
         self._store.to_wake = []
 
     def _look(self) -> None:
-        """What nobody asks for: ending sessions whose time is over, news for the watch."""
+        """Work without a call: end expired sessions, pass changes to the watch."""
         try:
             self._keep_house()
         except (CommitUnknown, *_FAILURES) as error:
-            self._trouble.failed(error.__cause__ if isinstance(error, CommitUnknown) else error)
+            self._failures.failed(error.__cause__ if isinstance(error, CommitUnknown) else error)
             self._next_expiry_ms = boot_ms() + _LOOK_EVERY_MS
         try:
             if self._store.changed_by_others() or self._store.committed or self._stale:
@@ -260,7 +262,7 @@ class SqliteStoreClient:
                 self._next_expiry_ms = self._store.next_expiry_ms()
                 self._pull()
         except _FAILURES as error:
-            self._trouble.failed(error)
+            self._failures.failed(error)
             self._stale = True
 
     def _keep_house(self) -> None:
@@ -271,9 +273,9 @@ class SqliteStoreClient:
         give_up_s = now_s + _RETRY_S
         if self._store.blocked_ms is not None:
             self._sweep(give_up_s)
-            self._probe_s = 0.0  # who blocked us may be dead
+            self._probe_s = 0.0  # the process that blocks the file may be dead
         elif self._watch is not None and not self._store.registered:
-            self._sweep(give_up_s)  # others can't wake us before our first write
+            self._sweep(give_up_s)  # a first write registers the wake-up port
         if now_s >= self._probe_s:
             self._probe_s = now_s + _LOOK_EVERY_S
             self._probe_deaths(give_up_s)
@@ -286,25 +288,25 @@ class SqliteStoreClient:
         return self._next_expiry_ms is not None and self._next_expiry_ms <= boot_ms()
 
     def _sweep(self, give_up_s: float) -> None:
-        """A write transaction ends sessions whose time is over, whatever else it does."""
+        """End expired sessions, as every write transaction does."""
         self._store.write(give_up_s, lambda _transaction: None)
         self._wake_others()
 
     def _pull(self) -> None:
-        """WriteLine the watch what is new."""
+        """Pass new revisions to the watch."""
         if self._watch is None:
             return
         news = self._store.changes_after(self._watch.after, time.monotonic())
         if isinstance(news, Compacted):
-            self._deliver(partial(self._hear, self._watch, None))
+            self._deliver(partial(self._notify, self._watch, None))
             self._watch = None
             return
         for batch in news:
-            self._deliver(partial(self._hear, self._watch, batch))
+            self._deliver(partial(self._notify, self._watch, batch))
         if news:
             self._watch = self._watch._replace(after=news[-1].rev)
 
-    # -- what is asked ---------------------------------------------------------------------
+    # -- the calls ---------------------------------------------------------------------
 
     def _open_session(self, ttl_ms: int, sent_ms: int, give_up_s: float) -> SessionGrant:
         sign = self._proof.own()
@@ -340,23 +342,26 @@ class SqliteStoreClient:
         self._wake_others()
         return revision
 
-    def _tell(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         if self._report is not None:
             self._deliver(partial(self._report, text))
 
 
 def _fail(error: Exception) -> None:
-    """On the host's thread, where it ends the process and is told to people."""
+    """On the host's thread, where the error ends the process and is logged."""
     raise RuntimeError("the metadata store's thread failed") from error
 
 
 def _ignoring(done: Callable[[], None] | None) -> Callable[[object], None]:
-    """A caller that wants to know when, not what."""
+    """A callback that ignores the answer."""
     return lambda _answer: None if done is None else done()
 
 
 class WakeSocket:
-    """A datagram socket on the loopback interface, at a port of the system's choice."""
+    """A datagram socket on loopback by which other threads and processes wake this thread.
+
+    A datagram has no content. A lost one costs only time, because the thread also checks by itself.
+    """
 
     __slots__ = ("_poll", "_socket", "port")
 
@@ -369,14 +374,14 @@ class WakeSocket:
         self._poll.register(self._socket, select.POLLIN)
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until somebody wakes us or the time is over."""
+        """Sleep until a datagram comes or the time is over."""
         if self._poll.poll(max(0.0, timeout_s * 1000)):
             with suppress(BlockingIOError):
                 while True:
                     self._socket.recv(1)
 
     def wake(self, port: int) -> None:
-        """Wake whoever waits at that port, if anybody does."""
+        """Wake the client at that port, if there is one."""
         with suppress(OSError):
             self._socket.sendto(b"", ("127.0.0.1", port))
 
@@ -388,14 +393,18 @@ AGAIN_S = 60.0
 
 
 class StoreFailureLog:
-    """Logs each cause once a minute."""
+    """Logs a failing store: each cause once a minute, not at every retry.
 
-    __slots__ = ("_failing", "_path", "_tell", "_told")
+    A broker retries several times a second, and is fenced when its session ends. A store that is
+    only locked is not logged here (write_lock_holder.py).
+    """
+
+    __slots__ = ("_failing", "_logged", "_path", "_warn")
 
     def __init__(self, path: str, tell: Callable[[str], None]) -> None:
         self._path = path
-        self._tell = tell
-        self._told: dict[str, float] = {}
+        self._warn = tell
+        self._logged: dict[str, float] = {}
         """When each line was last logged: two causes may alternate."""
         self._failing = False
 
@@ -407,13 +416,13 @@ class StoreFailureLog:
             return
         text, now = str(error), time.monotonic()
         self._failing = True
-        self._told = {cause: at for cause, at in self._told.items() if now - at < AGAIN_S}
-        if text not in self._told:
-            self._told[text] = now
-            self._tell(f"{text}; retrying; this broker is fenced when its session ends")
+        self._logged = {cause: at for cause, at in self._logged.items() if now - at < AGAIN_S}
+        if text not in self._logged:
+            self._logged[text] = now
+            self._warn(f"{text}; retrying; this broker is fenced when its session ends")
 
     def over(self) -> None:
         """A write succeeded."""
         if self._failing:
             self._failing = False
-            self._tell(f"metadata store {self._path}: works again")
+            self._warn(f"metadata store {self._path}: works again")

@@ -1,6 +1,6 @@
-"""What is in a store's file, for people who look from outside while brokers use it.
+"""Read a store's file for `tidelog store show`, also while brokers use it.
 
-Always true: nothing is written, and what is told is of one moment. Secrets are not told.
+Invariants: nothing is written, the contents are of one revision, and secrets are left out.
 """
 
 import sqlite3
@@ -25,7 +25,7 @@ _SECRET_KEYS = (IDENTITY_KEY, "user/")
 
 
 class SessionState(NamedTuple):
-    """A session: the lock that its broker holds, and how long it has without a renewal."""
+    """A session: its broker's lock file, and the time left without a renewal."""
 
     session: SessionId
     ttl_ms: int
@@ -45,7 +45,7 @@ class StoreContents(NamedTuple):
 
 
 def read_contents(path: str) -> StoreContents:
-    """Everything in the store; values that hold secrets are empty."""
+    """Read everything in the store; values with secrets are empty."""
     try:
         check(path)
         with closing(connect(path, time.monotonic() + _PATIENCE_S)) as connection:
@@ -56,7 +56,7 @@ def read_contents(path: str) -> StoreContents:
 
 
 def is_secret(key: str) -> bool:
-    """Whether the key's value is not for everybody's eyes."""
+    """Whether the key's value is a secret."""
     return key.startswith(_SECRET_KEYS)
 
 

@@ -1,10 +1,11 @@
-"""Who holds the store's write lock, and what to do about one who never gives it back.
+"""Find the holder of the store's write lock, and kill it if it is stuck.
 
-A process that is stopped inside a write transaction blocks every other writer. SQLite's write
-lock is a lock of the kernel on one byte of the `-shm` file, so the kernel knows its holder; on
-Linux `/proc/<pid>/fdinfo` shows it. Always true: only a process is killed that the store itself
-knows as a client, that started when that client did, that belongs to our user, and that the
-kernel names as the holder at that moment. Elsewhere nobody is killed; it is only reported.
+A process that is stopped inside a write transaction blocks all other writers. SQLite's write lock
+is a kernel lock on one byte of the `-shm` file, and on Linux `/proc/<pid>/fdinfo` shows its holder.
+
+Invariant: a process is killed only if it is a registered client of the store with the same start
+time, belongs to this user, and is the holder according to the kernel at that moment. On other
+systems a stuck holder is only reported.
 """
 
 import os
@@ -14,28 +15,29 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _WRITE_LOCK_BYTE = 120
-"""Where SQLite's WAL format puts the write lock in the -shm file."""
+"""The position of the write lock in the -shm file, by SQLite's WAL format."""
 _STOPPED_SHARE = 3
-"""A holder that is known to be stopped has no way on: a third of the time is enough for it."""
+"""A holder in the stopped state can't continue: it has only a third of the time."""
 _LOOK_EVERY_S = 0.2
 _LOOK_MAX_S = 1.5
-"""Time between two looks that counts; more of it means that we were stopped ourselves."""
+"""The longest interval that counts; a longer one means that this process was stopped itself."""
 
 
 class Process(NamedTuple):
-    """A process, told by its start from a later one with the same number."""
+    """A process; the start time distinguishes it from a later one with the same pid."""
 
     pid: int
     started: str
 
 
 def this_process() -> Process:
+    """The calling process."""
     pid = os.getpid()
     return Process(pid, _stat(pid)[1])
 
 
 class StuckWriter:
-    """Watches one blocked stretch: from the first failed try to write to the next success."""
+    """Measures how long one process blocks writes, from the first failure to the next success."""
 
     __slots__ = (
         "_held_s",
@@ -54,19 +56,19 @@ class StuckWriter:
         self.over()
 
     def over(self) -> None:
-        """Somebody could write again."""
+        """Reset: a write succeeded."""
         self._holder: Process | None = None
         self._held_s = self._looked_s = 0.0
         self._version = -1
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is time for another look; it costs a walk through /proc."""
+        """Whether another check is due; each one reads much of /proc."""
         return now_s - self._looked_s >= _LOOK_EVERY_S
 
     def look(self, now_s: float, version: int, clients: Iterable[Process]) -> bool:
-        """Another try failed. True when the holder was stuck and has been killed.
+        """Check after a failed attempt; True if the holder was stuck and has been killed.
 
-        `version` changes with every commit: who commits is slow, not stuck.
+        `version` changes with every commit: a process that commits is slow, not stuck.
         """
         holder = next((c for c in clients if holds_write_lock(c, self._path)), None)
         if holder != self._holder or version != self._version or self._looked_s == 0.0:
@@ -77,7 +79,8 @@ class StuckWriter:
             if holder is None and before < self._stuck_after_s <= self._held_s:
                 self._report(
                     f"metadata store {self._path}: the write lock has been held for"
-                    f" {self._held_s:.0f} s by a process that is no known broker; end that process"
+                    f" {self._held_s:.0f} s by a process that is not a known"
+                    " broker; end that process"
                 )
         self._looked_s = now_s
         return holder is not None and self._held_s > self._patience_s(holder) and self._kill(holder)
@@ -92,7 +95,7 @@ class StuckWriter:
         except (AttributeError, OSError):
             return False
         try:
-            # The handle is of one process for ever: what is checked now is what is killed.
+            # A pidfd always means the same process, so the checked process is the killed one.
             if not holds_write_lock(holder, self._path):
                 return False
             signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -102,14 +105,14 @@ class StuckWriter:
             os.close(handle)
         self._report(
             f"metadata store {self._path}: killed process {holder.pid}, which held the write lock"
-            f" for {self._held_s:.1f} s without a sign of life"
+            f" for {self._held_s:.1f} s without a commit"
         )
         self.over()
         return True
 
 
 def holds_write_lock(process: Process, path: str) -> bool:
-    """Whether the kernel says that this very process, of our user, holds the write lock."""
+    """Whether this process belongs to this user and holds the write lock, by the kernel."""
     folder = f"/proc/{process.pid}"
     try:
         shm = os.stat(f"{path}-shm")
@@ -140,7 +143,7 @@ def _is_write_lock(line: str) -> bool:
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """A process's state and its start in clock ticks; empty where the system does not say."""
+    """A process's state and its start in clock ticks; empty if unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

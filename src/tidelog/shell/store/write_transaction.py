@@ -1,8 +1,8 @@
-"""One write transaction: what the store's specification (`core`'s Mvcc) says, done in SQL.
+"""One write transaction of the metadata store: core's specification (`Mvcc`) in SQL.
 
-Always true: sessions that have run out are ended first, at the time read after the write lock
-was taken, so nobody passes a guard on a key whose owner's time is over; the keys of a session
-go in one revision; every revision is written to the watch log with the change itself.
+Invariants: expired sessions are ended first, by the time that was read after the write lock was
+acquired, so no guard holds for a key of an expired session. The keys of a session are deleted in
+one revision. Every revision is written to the watch log together with the change itself.
 """
 
 import sqlite3
@@ -26,27 +26,27 @@ from tidelog.core.controller.metadata.metadata_store import (
 from tidelog.shell.store.cluster_file import KV_COLUMNS, checked_kv
 
 REVISIONS_KEPT = 10_000
-"""How far back a watch can start; older changes are forgotten, a few with each transaction."""
+"""How far back a watch can start; each transaction deletes a few older changes."""
 CHECKSUMS_KEPT = 100_000
 """How far back a broker can compare its history with the store's."""
 _FORGOTTEN_AT_ONCE = 64
 _FORGET_EVERY = 16
 
 _ROWS_AT_ONCE = 100
-"""Some builds of SQLite take no more than 999 parameters."""
+"""Some builds of SQLite accept at most 999 parameters."""
 _OVER = "(expires <= ? OR expires - ttl > ?)"
-"""Sessions whose time is over. One with more left than it ever had is of another boot."""
+"""Expired sessions. One with more time left than its time to live is of another boot."""
 
 
 class WriteTransaction:
-    """The store between BEGIN IMMEDIATE and COMMIT. Nothing here begins or commits."""
+    """The store between BEGIN IMMEDIATE and COMMIT, which the caller executes."""
 
     __slots__ = ("_checksum", "_connection", "_now_ms", "changed", "compacted", "rev")
 
     def __init__(
         self, connection: sqlite3.Connection, now_ms: int, boot_id: str, spare_from_ms: int | None
     ) -> None:
-        """`spare_from_ms`: since then nobody could write, so nobody could renew either."""
+        """`spare_from_ms`: since then no client could write, and so none could renew."""
         self._connection = connection
         self._now_ms = now_ms
         self.changed = False
@@ -70,7 +70,7 @@ class WriteTransaction:
     def transact(
         self, guards: tuple[Guard, ...], ops: tuple[Operation, ...]
     ) -> TxnResult | SessionExpired:
-        """All operations at one revision if every guard holds, else none."""
+        """Apply all operations at one revision if every guard holds, else none."""
         known = self._find({item.key for item in (*guards, *ops)})
         current = tuple((guard.key, known.get(guard.key)) for guard in guards)
         if not all(guard.holds_for(known.get(guard.key)) for guard in guards):
@@ -86,7 +86,7 @@ class WriteTransaction:
         return {row[0]: checked_kv(*row) for row in rows}
 
     def compact(self, rev: Revision) -> None:
-        """Forget the changes up to and including a revision."""
+        """Delete the changes up to and including a revision."""
         rev = min(rev, self.rev)
         if rev > self.compacted:
             self.compacted = rev
@@ -134,7 +134,7 @@ class WriteTransaction:
     # -- sessions --------------------------------------------------------------------------
 
     def open_session(self, ttl_ms: int, lock: str, lock_identity: str) -> SessionId:
-        """A new session. Whoever held that very lock before us is dead: we hold it now."""
+        """Open a session. Sessions with the same lock end: this broker holds the lock now."""
         if lock_identity:
             sql = "SELECT id FROM sess WHERE lock_identity = ? ORDER BY id"
             self._end_all(sql, lock_identity)
@@ -145,12 +145,12 @@ class WriteTransaction:
         return session
 
     def renew_session(self, session: SessionId) -> bool:
-        """Start its time anew; False when it has ended."""
+        """Restart the session's time to live; False if the session has ended."""
         sql = "UPDATE sess SET expires = ? + ttl WHERE id = ?"
         return self._write(sql, self._now_ms, session).rowcount > 0
 
     def end_session(self, session: SessionId) -> None:
-        """End it, by its holder, by time or by proof: its keys go in one revision."""
+        """End a session and delete its keys in one revision."""
         rows = self._connection.execute(
             f"SELECT {KV_COLUMNS} FROM kv WHERE session = ? AND session != {NO_SESSION} ORDER BY k",
             (session,),
@@ -176,7 +176,7 @@ class WriteTransaction:
     def register_client(
         self, lock: str, lock_identity: str, port: int, pid: int, started: str
     ) -> int:
-        """Note who uses the store and where to wake it, in place of who held the lock before."""
+        """Register a client and its wake-up port, in place of the lock's previous holder."""
         self.forget_clients(lock)
         self._write("DELETE FROM client WHERE port = ?", port)
         fields = (lock, lock_identity, port, pid, started)
@@ -186,7 +186,7 @@ class WriteTransaction:
         return client
 
     def forget_clients(self, lock: str) -> None:
-        """Forget who was known under this lock: it is dead."""
+        """Remove the clients with this lock: their process has ended."""
         if lock:
             self._write("DELETE FROM client WHERE lock = ?", lock)
 
@@ -198,8 +198,8 @@ class WriteTransaction:
         return [port for (port,) in rows]
 
     # -- statements ------------------------------------------------------------------------
-    # Few and long ones: the interpreter may go to another thread at each, and be long in
-    # coming back, while every other writer waits for this one.
+    # Few and long statements: at each one the interpreter may switch to another thread for a
+    # while, and all other writers wait for this transaction.
 
     def _write(self, sql: str, *parameters: object) -> sqlite3.Cursor:
         cursor = self._connection.execute(sql, parameters)
@@ -208,7 +208,7 @@ class WriteTransaction:
         return cursor
 
     def _in_chunks(self, sql: str, items: Collection[object]) -> list[tuple[Any, ...]]:
-        """A statement that ends in IN, for any number of items."""
+        """Execute a statement that ends in IN, for any number of items."""
         left, rows = list(items), []
         while left:
             chunk, left = left[:_ROWS_AT_ONCE], left[_ROWS_AT_ONCE:]
@@ -216,7 +216,7 @@ class WriteTransaction:
         return rows
 
     def _insert(self, sql: str, rows: list[Any]) -> None:
-        """A statement that ends in VALUES, for any number of rows."""
+        """Execute a statement that ends in VALUES, for any number of rows."""
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             chunk = rows[start : start + _ROWS_AT_ONCE]
             row = f"({_marks(len(chunk[0]))})"
@@ -228,7 +228,7 @@ def _marks(count: int) -> str:
 
 
 def _after_prefix(prefix: str) -> str:
-    """The first text behind all that starts with the prefix; empty when there is none."""
+    """The first string after all that start with the prefix; empty if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     if not stem:
         return ""
