@@ -18,9 +18,10 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import OffsetCommit, OffsetToCommit
 from tidelog.core.node import events as on
 from tidelog.core.node.coordinating import coordinators
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
+from tidelog.core.node.coordinating.coordinators import Tenant
 from tidelog.core.node.coordinating.hosted_shard import HostedShard
-from tidelog.core.node.coordinating.tenant import CoordinatorHost, Tenant
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.messages import Produce, ProducePartition

@@ -1,7 +1,7 @@
 """A whole shard: loading, unloading, timers, many groups."""
 
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, OTHER, REBALANCE_MS, SESSION_MS, Talk
@@ -143,6 +143,10 @@ def test_pending_deletions_fail_when_the_shard_is_unloaded() -> None:
     left = talk.answer(leave, on.LeaveGroupResponse)
     deleted = talk.answer(delete, on.DeleteGroupResponse)
     assert left.error_code is deleted.error_code is ErrorCode.NOT_COORDINATOR
+
+
+def test_every_request_has_a_handler() -> None:
+    assert set(GroupShard(CONFIG, 0)._handlers) == set(get_args(on.Request))
 
 
 def test_appends_have_tokens_of_their_own() -> None:

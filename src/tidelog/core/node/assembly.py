@@ -7,8 +7,8 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.node.activation import Activation
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.coordinators import Coordinators
-from tidelog.core.node.coordinating.tenant import CoordinatorHost
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
 from tidelog.core.node.hosting.gate import Gate

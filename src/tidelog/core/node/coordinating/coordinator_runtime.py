@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Generic, NamedTuple
 from tidelog.core.coordinator.lookup import partition_for
 from tidelog.core.coordinator.outbox import Answer, Append
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.hosted_shard import SLICE_BYTES, HostedShard, S
 from tidelog.core.node.coordinating.shard_writer import ShardWriter
-from tidelog.core.node.coordinating.tenant import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica

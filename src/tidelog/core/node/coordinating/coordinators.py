@@ -5,8 +5,8 @@ of its requests: the code for groups takes a tenth of a broker's start to load, 
 without groups never needs it.
 """
 
-from collections.abc import Iterable, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Set
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.core.coordinator.lookup import (
     OFFSETS_TOPIC,
@@ -16,7 +16,7 @@ from tidelog.core.coordinator.lookup import (
     partition_for,
 )
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.coordinating.tenant import CoordinatorHost, Tenant
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
@@ -26,6 +26,17 @@ from tidelog.core.types import TopicPartition
 if TYPE_CHECKING:
     from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
     from tidelog.core.node.coordinating.hosted_shard import HostedShard
+
+
+class Tenant(NamedTuple):
+    """One kind of coordinator, before its code is imported."""
+
+    type: CoordinatorType
+    topic: str
+    requests: str
+    """The module that defines its request types."""
+    make: "Callable[[CoordinatorHost], CoordinatorRuntime[Any]]"
+    """Imports the coordinator and creates it."""
 
 
 def _group_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":

@@ -1,6 +1,7 @@
 """The group coordinator: consumer groups and committed offsets on `__consumer_offsets`."""
 
 from collections.abc import Set
+from typing import get_args
 
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
@@ -8,8 +9,8 @@ from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership.member import MemberMemory
 from tidelog.core.groups.refusals import refused
 from tidelog.core.groups.shard import GroupShard
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
-from tidelog.core.node.coordinating.tenant import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.types import LeaderEpoch, TopicId
@@ -26,18 +27,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self._memory = MemberMemory()
 
     def handlers(self) -> dict[type, RequestHandler]:
-        of_one_group = (
-            on.JoinGroup,
-            on.SyncGroup,
-            on.Heartbeat,
-            on.LeaveGroup,
-            on.OffsetCommit,
-            on.OffsetFetch,
-            on.OffsetDelete,
-            on.DescribeGroup,
-            on.DeleteGroup,
-        )
-        return {**dict.fromkeys(of_one_group, self._serve), on.ListGroups: self._list}
+        of_one_group = dict.fromkeys(get_args(on.GroupRequest), self._serve)
+        return {**of_one_group, on.ListGroups: self._list}
 
     def make_shard(self, _leader_epoch: LeaderEpoch) -> GroupShard:
         return GroupShard(self._config, self._turn.now_ms, self._turn.wall, self._memory)
