@@ -5,6 +5,7 @@ unless an HTML comment, which readers do not see, stands on the line before the 
 `<!-- exits with 1 -->`, or `<!-- not run by tests: why -->` for commands that are only parsed.
 """
 
+import ast
 import json
 import re
 import shlex
@@ -21,6 +22,7 @@ from click.testing import CliRunner
 
 from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.apps.cli.main import cli
+from tidelog.core.errors import ErrorCode
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
 from tidelog.lab.mutants.catalogue import ESCAPED
@@ -273,6 +275,29 @@ def test_the_reference_is_complete(page: str, names: list[str]) -> None:
     text = (REFERENCE / page).read_text()
     assert len(names) >= 5
     assert not [n for n in names if f"`{n}`" not in text and f"- {n}\n" not in text]
+
+
+def texts_of_sources() -> str:
+    """All string constants of the sources; a value inside an f-string is an ellipsis."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (getattr(part, "value", None) for part in node.values)
+                found.append("".join(p if isinstance(p, str) else "…" for p in parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join([*found, *ErrorCode.__members__, "connection refused"])
+
+
+@pytest.mark.parametrize("page", [DOCS / "how-to" / "troubleshoot.md"], ids=name)
+def test_messages_exist(page: Path) -> None:
+    """Readers search the page for what they see."""
+    texts = texts_of_sources()
+    messages = [m for cells in rows(page.read_text()) for m in re.findall(r"`([^`]+)`", cells[0])]
+    assert len(messages) >= 30
+    parts = {part.strip() for message in messages for part in message.split("…")}
+    assert not sorted(part for part in parts if part not in texts)
 
 
 def test_mistakes_that_the_lab_does_not_find_are_named() -> None:
