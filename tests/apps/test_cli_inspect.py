@@ -517,7 +517,7 @@ def test_a_broken_checkpoint_is_named_and_the_others_shown(kafka: Path, tmp_path
     document = read("checkpoints", tmp_path)
     assert document["holds"] is False
     assert document["problems"] == [
-        f"{tmp_path}/replication-offset-checkpoint: the count line says 3, 1 entries follow"
+        f"{tmp_path}/replication-offset-checkpoint: has 1 entries, the count line says 3"
     ]
     assert document["partitions"] == [{"topic": "orders", "partition": 0, "log_start": 5}]
 

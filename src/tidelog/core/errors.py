@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a response carries when something did not work."""
+    """The error code in a response."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

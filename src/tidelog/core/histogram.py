@@ -1,10 +1,10 @@
-"""How long things take: counts in buckets that grow by a fifth, from a microsecond to minutes.
+"""A histogram of durations, in buckets that grow by a fifth, from a microsecond to minutes.
 
-Adding one costs a fifth of a microsecond, whatever was added before. Percentiles are of the
-last minute or two: whoever asks for them leaves a mark, and what came before the mark is
-taken away. So nothing is kept for them while nobody asks.
+Adding a duration takes a fifth of a microsecond. Percentiles are those of the last one or two
+minutes: `recent` saves the counts at most once a minute, and subtracts earlier counts. If `recent`
+is never called, nothing is saved.
 
-Always true: `counts` and `sum_ns` only grow.
+Invariant: `counts` and `sum_ns` only grow.
 """
 
 from bisect import bisect_right
@@ -13,14 +13,14 @@ from collections.abc import Callable
 NS_PER_SECOND = 1_000_000_000
 _FIRST_NS = 1_000
 _STEPS = 4
-"""To double."""
+"""Buckets from a duration to its double."""
 BOUNDS_NS = [round(_FIRST_NS * 2 ** (step / _STEPS)) for step in range(30 * _STEPS + 1)]
-"""Where buckets end. The first is all below; one more holds all above."""
+"""Upper bounds of the buckets. One more bucket has all durations above the last."""
 RECENT_MS = 60_000
 
 
 class Histogram:
-    """Times of one kind of thing."""
+    """Durations of one kind of operation."""
 
     __slots__ = ("_clock_ns", "_marked_ms", "_newer", "_older", "counts", "sum_ns")
 
@@ -33,13 +33,13 @@ class Histogram:
         self._marked_ms = 0
 
     def since(self, began_ns: int) -> None:
-        """Something that began then has ended now."""
+        """Add the duration from `began_ns` until now."""
         took_ns = self._clock_ns() - began_ns
         self.counts[bisect_right(BOUNDS_NS, took_ns)] += 1
         self.sum_ns += took_ns
 
     def note(self, took_ns: int) -> None:
-        """Something took so long."""
+        """Add a duration."""
         self.counts[bisect_right(BOUNDS_NS, took_ns)] += 1
         self.sum_ns += took_ns
 
@@ -48,7 +48,7 @@ class Histogram:
         return sum(self.counts)
 
     def recent(self, now_ms: int) -> list[int]:
-        """The counts of the last minute or two, as far as somebody asked before."""
+        """Return the counts of the last one or two minutes, or of all time at the first calls."""
         if self._newer is None or now_ms - self._marked_ms >= RECENT_MS:
             self._older, self._newer = self._newer, list(self.counts)
             self._marked_ms = now_ms
@@ -57,13 +57,13 @@ class Histogram:
         return [now - then for now, then in zip(self.counts, self._older, strict=True)]
 
     def upto(self, bound_ns: int) -> int:
-        """How many took no longer than one of the bounds."""
+        """Return how many durations were at most `bound_ns`, one of the bounds."""
         return sum(self.counts[: bisect_right(BOUNDS_NS, bound_ns - 1) + 1])
 
 
 def quantiles(counts: list[int], wanted: tuple[float, ...]) -> list[float]:
-    """Times in nanoseconds below which these shares of all are; not a number where there is
-    nothing. Inside a bucket all are taken to be spread evenly."""
+    """Return the quantiles in nanoseconds; NaN if there are no counts. Durations are assumed to be
+    spread evenly within a bucket."""
     total = sum(counts)
     if not total:
         return [float("nan")] * len(wanted)

@@ -1,12 +1,12 @@
-"""Classes that are their fields: what `dataclasses` does, at a tenth of the price at import.
+"""A replacement for `dataclasses` that takes a tenth of its time at import.
 
-A broker has some two hundred small classes for events, effects and messages, and has to be
-up in a fraction of a second. `dataclass` writes and compiles the source of several methods for
-each of them, used or not. Here `__init__`, `__eq__` and `__hash__` are compiled when they are
-first called, and the other methods are shared by all classes.
+A broker has about two hundred small classes for events, effects and messages, and should start in a
+fraction of a second. `dataclass` generates and compiles several methods for each class at import.
+Here `__init__`, `__eq__` and `__hash__` are compiled at their first call, and all classes share
+the other methods.
 
-Always true: the fields are the annotations in their order, those of base classes first; they
-are slots. Equality, hash, repr, `match` and `dataclasses.replace` work as for a dataclass.
+Invariant: the fields are the annotations in their order, those of base classes first, and are
+slots. Equality, hash, repr, `match` and `dataclasses.replace` work as for a dataclass.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _NOTHING: Any = object()
 
 
 class _Field:
-    """One field: its name, what it is if it is left out, and whether only a keyword sets it."""
+    """A field: its name, its default, and whether it is keyword-only."""
 
     __slots__ = ("default", "factory", "kw_only", "name")
 
@@ -31,7 +31,7 @@ class _Field:
 
 
 def field(*, default_factory: Callable[[], T]) -> T:
-    """A default that every instance gets anew."""
+    """Declare a field whose default is created for each instance."""
     made: Any = _Field(factory=default_factory)
     return made  # type: ignore[no-any-return]
 
@@ -50,8 +50,8 @@ def slotted(
 def slotted(
     cls: type[T] | None = None, /, *, frozen: bool = False, eq: bool = True, kw_only: bool = False
 ) -> type[T] | Callable[[type[T]], type[T]]:
-    """Make a class of its annotations. Frozen ones have a hash; others can be compared, unless
-    `eq` says that each is only equal to itself."""
+    """Turn annotations into fields, like `dataclass`. Frozen classes have a hash. With `eq` false,
+    an instance equals only itself."""
 
     def decorate(cls: type[T]) -> type[T]:
         return _make(cls, frozen=frozen, eq=eq, kw_only=kw_only)
@@ -60,7 +60,7 @@ def slotted(
 
 
 def replace(value: T, /, **changes: Any) -> T:
-    """The same value, with some fields changed."""
+    """Return a copy with some fields changed."""
     cls: Any = type(value)
     for one in getattr(cls, _FIELDS):
         if one.name not in changes:
@@ -105,7 +105,7 @@ def _own_field(name: str, body: dict[str, Any], kw_only: bool) -> _Field:
 
 
 def _first_init(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Stands in for `__init__` until it is needed for the first time."""
+    """Compile `__init__` at its first call, and replace this function with it."""
     cls = _owner(type(self), "__init__", _first_init)
     cls.__init__ = _compiled_init(cls)
     cls.__init__(self, *args, **kwargs)
@@ -126,12 +126,12 @@ def _first_hash(self: Any) -> int:
 
 
 def _owner(cls: type[Any], method: str, stand_in: object) -> Any:
-    """Whose method it is that stands in there."""
+    """Return the class that defines this placeholder method."""
     return next(base for base in cls.__mro__ if base.__dict__.get(method) is stand_in)
 
 
 def _values(cls: type[Any], of: str) -> str:
-    """The source of a tuple of all fields."""
+    """Return the source of a tuple of all fields."""
     return "(" + "".join(f"{of}.{one.name}, " for one in getattr(cls, _FIELDS)) + ")"
 
 
@@ -144,7 +144,7 @@ def _compiled(
 
 
 def _compiled_init(cls: type[Any]) -> Any:
-    """`def __init__(self, a, b=<default>): self.a = a; ...`, as fast as one written by hand."""
+    """Compile `def __init__(self, a, b=<default>): self.a = a; ...`."""
     fields: tuple[_Field, ...] = getattr(cls, _FIELDS)
     frozen = cls.__dict__.get("__setattr__") is _refuse_set
     names: dict[str, Any] = {"NOTHING": _NOTHING}
@@ -163,7 +163,7 @@ def _compiled_init(cls: type[Any]) -> Any:
         else:
             parameters.append(name)
         if frozen:
-            # Straight into the slot, past the class's own refusal.
+            # Write the slot directly: `__setattr__` raises.
             names[f"set_{name}"] = getattr(cls, name).__set__
             lines.append(f" set_{name}(self, {given})")
         else:
@@ -190,8 +190,8 @@ def _refuse_delete(self: object, name: str) -> NoReturn:
 
 
 class _DataclassFields:
-    """Lets `dataclasses.replace` and `fields` work on slotted classes, for tools and tests.
-    Once it was asked for, the answer takes its place."""
+    """A descriptor for `dataclasses.replace` and `fields` on slotted classes, for tools and tests.
+    The first access replaces it with its value."""
 
     def __get__(self, _value: object, cls: type[Any]) -> dict[str, Any]:
         import dataclasses

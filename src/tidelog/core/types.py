@@ -1,7 +1,6 @@
-"""The few types every room shares.
+"""Types that all packages share.
 
-Offsets, epochs and broker ids are plain ints: they travel through the hot path,
-and the names of arguments say which is which.
+Offsets, epochs and broker ids are plain ints, because the hot path uses them.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -25,25 +24,25 @@ class TopicPartition(NamedTuple):
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch and the offset at which its leader first wrote."""
+    """A leader epoch and the offset at which its leader first wrote a record."""
 
     epoch: LeaderEpoch
     start_offset: Offset
 
 
 class EpochEnd(NamedTuple):
-    """The answer to "where does this epoch end?": the epoch known and its exclusive end."""
+    """The exclusive end of a leader epoch, as OffsetForLeaderEpoch returns it."""
 
     epoch: LeaderEpoch
     end_offset: Offset
 
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""What brokers keep for themselves: clients may read them and no more."""
+"""Topics that brokers write for themselves; clients can only read them."""
 
 
 class StorePoint(NamedTuple):
-    """A revision of the metadata store, and the checksum of its history up to there."""
+    """A revision of the metadata store, and the checksum of its history up to it."""
 
     revision: int
     checksum: int

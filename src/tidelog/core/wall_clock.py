@@ -39,13 +39,13 @@ class WallClock:
         self._held_ms = 0
         """The new offset, which is not trusted yet."""
         self._since_ms: int | None = None
-        """When it was first read, on the monotonic clock. None: there is no doubt."""
+        """When it was first read, on the monotonic clock. None: the clock is trusted."""
         self.earliest_ahead_ms = 0
         self.latest_ahead_ms = 0
-        """The two offsets in order, for those who need them with every request."""
+        """The smaller and the larger offset, for code that needs them for every request."""
 
     def start(self, now_ms: int, wall_ms: int, confirmed_ms: int) -> None:
-        """Begin with what the clock says, and with the time that an earlier run confirmed."""
+        """Start with the current reading and the time that an earlier run confirmed."""
         self._confirmed_ms = self._offset_ms = confirmed_ms - now_ms
         self.read(now_ms, wall_ms)
 
@@ -71,24 +71,24 @@ class WallClock:
         return 0 if self._since_ms is None else self._offset_ms - self._confirmed_ms
 
     def at_ms(self, now_ms: int) -> int:
-        """The wall clock as it is now: what people and clients see."""
+        """Return the wall-clock time, as users and clients see it."""
         return now_ms + self._offset_ms
 
     def confirmed_ms(self, now_ms: int) -> int:
-        """The time that a later run may start from."""
+        """Return the confirmed time, from which a later run may start."""
         return now_ms + self._confirmed_ms
 
     def earliest_ms(self, now_ms: int) -> int:
-        """Count ages by this time, wherever an age decides that something is deleted."""
+        """Return the time to compute ages from, where an age decides about deletion."""
         return now_ms + self.earliest_ahead_ms
 
     def latest_ms(self, now_ms: int) -> int:
-        """Write this time where the broker itself will count an age from it."""
+        """Return the time to write where the broker will later compute an age from it."""
         return now_ms + self.latest_ahead_ms
 
 
 class ClockReading:
-    """What the host's clocks say at one moment: the wall clock, and the clock of this boot."""
+    """A reading of the host's wall clock and of its clock since boot."""
 
     __slots__ = ("boot_id", "boot_ms", "wall_ms")
 
@@ -101,9 +101,9 @@ class ClockReading:
 def confirmed_at_start(
     reading: ClockReading, saved: ClockReading | None, newest_record_ms: int | None
 ) -> int:
-    """The time up to which a broker that starts trusts its clock. `saved` is what an earlier run
-    confirmed: in the same boot the boot clock tells how long ago, in another boot nothing does.
-    Without it the newest record's timestamp counts, and with no record the clock itself."""
+    """Return the time up to which a starting broker trusts its clock. `saved` is the time that an
+    earlier run confirmed; in the same boot, the boot clock shows how long ago that was. Without
+    it, use the newest record's timestamp; without records, the wall clock."""
     if saved is None:
         known = reading.wall_ms if newest_record_ms is None else newest_record_ms
         return min(known, reading.wall_ms)

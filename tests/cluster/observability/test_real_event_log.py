@@ -46,5 +46,5 @@ def test_what_recovery_found_is_in_the_log_and_nothing_of_sound_logs() -> None:
         index, times, log = (f"orders-0/{0:020d}.{kind}" for kind in ("index", "timeindex", "log"))
         assert f"INFO  broker 1: {index}: rebuilt from the log" in text
         assert f"WARN  broker 1: {times} is not a file: moved to {times}.damaged" in text
-        assert f"WARN  broker 1: {log}: cut from 4 to 0 bytes" in text
+        assert f"WARN  broker 1: {log}: truncated from 4 to 0 bytes" in text
         assert not [line for line in text.splitlines() if "bills-0/" in line]

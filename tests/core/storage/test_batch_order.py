@@ -126,7 +126,7 @@ def test_a_file_that_the_log_refutes_is_not_believed(
     assert again.log_end_offset == log.log_end_offset
     assert [tuple(entry) for entry in again.epochs.entries] == rebuilt
     assert report.warnings == [
-        "orders-0/leader-epoch-checkpoint: not the epochs of this log; rebuilt from the log"
+        "orders-0/leader-epoch-checkpoint: does not match this log; rebuilt from the log"
     ]
     assert not reopen(disk, compacted=True)[1].changed
 
@@ -181,7 +181,9 @@ def test_a_flipped_bit_in_a_leader_epoch_ends_the_log(bit: int) -> None:
     again, report = reopen(disk)
     assert again.log_end_offset == 3
     assert again.epochs.entries == [EpochEntry(5, 0)]
-    assert report.cuts[0].reason.endswith("can't be at offset 3")
+    reason = report.cuts[0].reason
+    assert reason.startswith("wrong leader epoch")
+    assert reason.endswith("at offset 3")
 
 
 def test_a_torn_batch_is_no_witness() -> None:

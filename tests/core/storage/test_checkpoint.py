@@ -37,15 +37,15 @@ def test_files_without_entries(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"1\n0\n", "version 1, only 0 is known"),
-        (b"x\n0\n", "line 1: 'x' is no number"),
+        (b"1\n0\n", "unknown version 1, expected 0"),
+        (b"x\n0\n", "line 1: 'x' is not a number"),
         (b"0\n", "the count line is missing"),
-        (b"0\nmany\n", "line 2: 'many' is no number"),
-        (b"0\n3\n0 0\n1 5\n", "the count line says 3, 2 entries follow"),
-        (b"0\n1\n0 0\n1 5\n", "the count line says 1, 2 entries follow"),
+        (b"0\nmany\n", "line 2: 'many' is not a number"),
+        (b"0\n3\n0 0\n1 5\n", "has 2 entries, the count line says 3"),
+        (b"0\n1\n0 0\n1 5\n", "has 2 entries, the count line says 1"),
         (b"0\n1\n0\n", "line 3: '0'"),
         (b"0\n1\n0 0 0\n", "line 3: '0 0 0'"),
-        (b"0\n1\n0 zero\n", "line 3: 'zero' is no number"),
+        (b"0\n1\n0 zero\n", "line 3: 'zero' is not a number"),
         (b"0\n1\n-1 0\n", "line 3: -1 0"),
         (b"0\n2\n1 0\n1 5\n", "line 4: epochs and offsets must rise"),
         (b"0\n2\n1 5\n2 5\n", "line 4: epochs and offsets must rise"),
@@ -65,7 +65,7 @@ def test_a_refused_offset_file_counts_as_empty_and_is_told() -> None:
     offsets, warnings = checkpoint.read_offsets(disk, layout.RECOVERY_POINTS)
     assert offsets == {}
     assert warnings == [
-        f"{layout.RECOVERY_POINTS}: the count line says 5, 0 entries follow; treated as empty"
+        f"{layout.RECOVERY_POINTS}: has 0 entries, the count line says 5; treated as empty"
     ]
     assert checkpoint.read_offsets(disk, layout.LOG_STARTS) == ({}, [])
 
@@ -109,10 +109,10 @@ def test_topic_id_file() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", "version None, only 0 is known"),
-        (b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "version 1, only 0 is known"),
-        (b"version: 0\ntopic_id: nonsense", "topic_id 'nonsense' is no topic id"),
-        (b"version: 0\nno colon", "topic_id None is no topic id"),
+        (b"", "unknown version None, expected 0"),
+        (b"version: 1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", "unknown version 1, expected 0"),
+        (b"version: 0\ntopic_id: nonsense", "invalid topic_id 'nonsense'"),
+        (b"version: 0\nno colon", "invalid topic_id None"),
     ],
 )
 def test_broken_topic_id_files_are_refused(data: bytes, problem: str) -> None:
@@ -158,7 +158,7 @@ def test_properties_of_version_0() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"version=2\n", "version 2, only 0 and 1 are known"),
+        (b"version=2\n", "unknown version 2, expected 0 or 1"),
         (b"node.id=1\n", "the version is missing"),
         (b"", "the version is missing"),
         (b"version\n", "'version' is not key=value"),

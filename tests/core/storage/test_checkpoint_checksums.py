@@ -75,7 +75,7 @@ def test_a_wrong_value_inside_the_log_is_not_believed(disk: MemoryDisk, name: st
     put(disk, name, 12)
     directory = opened(disk)
     assert directory.warnings == [
-        f"{name}: changed since it was written: its checksum differs; treated as empty"
+        f"{name}: checksum mismatch: the file was changed after it was written; treated as empty"
     ]
     log = directory.logs[ORDERS]
     assert log.log_start_offset == (0 if name == layout.LOG_STARTS else 2)

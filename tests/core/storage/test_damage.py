@@ -145,7 +145,7 @@ def test_reasons_name_a_path_once_and_offsets_in_order(disk: MemoryDisk) -> None
     for clean in (True, False):
         _, report = reopen(disk, clean=clean, recovery_point=20, known_end=20)
         assert report.damage is not None
-        overlap = "ends at offset 14, the next segment begins at 10"
+        overlap = "ends at offset 14, the next segment starts at 10"
         assert report.damage.reason == f"{SECOND}: {overlap}"
 
 
@@ -154,5 +154,5 @@ def test_a_transaction_index_that_cannot_be_right_is_named_once(disk: MemoryDisk
     disk.write(path, b"abc")
     _, report = reopen(disk, clean=True, recovery_point=20, known_end=20)
     assert report.warnings == [
-        f"{path}: 3 bytes are no whole number of entries; the log is read from here on"
+        f"{path}: 3 bytes are not a whole number of entries; the log is read from here on"
     ]

@@ -9,7 +9,7 @@ from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties
 from tidelog.core.storage.layout import InvalidTopic
 from tidelog.core.storage.log_config import LogConfig
-from tidelog.core.storage.log_directory import DEPARTED_MAX, LogDirectory
+from tidelog.core.storage.log_directory import DELETED_PARTITIONS_MAX, LogDirectory
 from tidelog.core.types import TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
 
@@ -338,10 +338,10 @@ def test_names_of_deleted_logs_are_not_kept_for_ever() -> None:
     directory = two_logs(disk)
     directory.close({ORDERS: 15, BILLS: 3}, broker_epoch=12)
     directory.delete(BILLS, 0)
-    for number in range(2 * DEPARTED_MAX):
+    for number in range(2 * DELETED_PARTITIONS_MAX):
         churned = TopicPartition(f"topic-{number}", 0)
         directory.create(churned, TOPIC_ID, 0)
         directory.delete(churned, 0)
-    assert len(directory._departed) <= DEPARTED_MAX
+    assert len(directory._deleted_partitions) <= DELETED_PARTITIONS_MAX
     assert disk.files[layout.RECOVERY_POINTS] == b"0\n1\norders 0 20\n"
     assert disk.files[layout.HIGH_WATERMARKS] == b"0\n1\norders 0 15\n"

@@ -84,8 +84,8 @@ def test_a_torn_tail_is_cut(disk: MemoryDisk, kept: int) -> None:
         (16, "magic 3"),
         (17, "checksum differs"),
         (70, "checksum differs"),
-        (7, "offset 8 where 9 should be"),
-        (5, "offset 65545 where 9 should be"),
+        (7, "offset 8 instead of 9"),
+        (5, "offset 65545 instead of 9"),
     ],
     ids=["length", "magic", "crc", "records", "offset back", "offset ahead"],
 )
@@ -99,8 +99,8 @@ def test_a_flipped_bit_ends_the_log_and_later_segments_go(
     assert report.cuts[0].reason.startswith(reason)
     assert report.deleted == [THIRD]
     assert not any(name.startswith(f"{14:020d}.log") for name in names(disk))
-    told = f"{SECOND}: cut from {7 * record_size()} to {2 * record_size()} bytes, "
-    assert report.lines()[:2] == [told + report.cuts[0].reason, f"{THIRD}: removed"]
+    told = f"{SECOND}: truncated from {7 * record_size()} to {2 * record_size()} bytes: "
+    assert report.lines()[:2] == [told + report.cuts[0].reason, f"{THIRD}: deleted"]
     assert report.damage is not None
     assert report.damage.offset == 9
     fill(log, 2)
@@ -112,7 +112,7 @@ def test_an_offset_out_of_the_segment_s_range_ends_the_log(disk: MemoryDisk) -> 
     disk.append(THIRD, [far.view()])
     log, report = reopen(disk)
     assert log.log_end_offset == 20
-    assert report.cuts[0].reason == "offset 4294967296 where 20 should be"
+    assert report.cuts[0].reason == "offset 4294967296 instead of 20"
 
 
 def test_a_gap_between_segments_ends_the_log(disk: MemoryDisk) -> None:
@@ -121,7 +121,7 @@ def test_a_gap_between_segments_ends_the_log(disk: MemoryDisk) -> None:
     log, report = reopen(disk)
     assert log.log_end_offset == 13
     assert report.deleted == [THIRD]
-    assert "ends at offset 13, the next segment begins at 14" in report.warnings[0]
+    assert "ends at offset 13, the next segment starts at 14" in report.warnings[0]
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -131,7 +131,7 @@ def test_a_segment_that_came_back_from_the_dead_goes(disk: MemoryDisk, compacted
     log, report = reopen(disk, compacted=compacted)
     assert log.log_end_offset == 16
     assert report.deleted == [THIRD]
-    assert "ends at offset 16, the next segment begins at 14" in report.warnings[0]
+    assert "ends at offset 16, the next segment starts at 14" in report.warnings[0]
 
 
 @pytest.mark.parametrize("how", ["policy", "cleaned before", "below the recovery point"])
@@ -151,7 +151,7 @@ def test_offsets_never_go_back_even_with_gaps(disk: MemoryDisk) -> None:
     disk.files[THIRD][record_size() + 7] ^= 1
     log, report = reopen(disk, compacted=True)
     assert log.log_end_offset == 15
-    assert report.cuts[0].reason == "offset 14 where 15 should be"
+    assert report.cuts[0].reason == "offset 14 instead of 15"
 
 
 def test_sound_records_of_an_old_format_are_refused_not_cut(disk: MemoryDisk) -> None:
@@ -241,7 +241,7 @@ def test_a_log_start_beyond_the_log_end_is_not_believed(disk: MemoryDisk) -> Non
     log, report = reopen(disk, log_start_offset=50, known_end=50)
     assert (log.log_start_offset, log.log_end_offset) == (0, 20)
     assert report.deleted == []
-    assert "ends at 20, below the log start 50 in its checkpoint" in report.warnings[0]
+    assert "ends at offset 20, below log start 50 in its checkpoint" in report.warnings[0]
     assert report.damage is not None
     assert report.damage.reason == "the log ends at offset 20, its checkpoints say 50"
 
@@ -288,8 +288,8 @@ def lineage(disk: MemoryDisk) -> MemoryDisk:
     ("data", "told"),
     [
         (None, []),
-        (b"0\n4\n0 0\n1 5\n3 12\n", ["the count line says 4, 3 entries follow"]),
-        (b"7\n0\n", ["version 7, only 0 is known"]),
+        (b"0\n4\n0 0\n1 5\n3 12\n", ["has 3 entries, the count line says 4"]),
+        (b"7\n0\n", ["unknown version 7, expected 0"]),
     ],
     ids=["missing", "wrong count", "wrong version"],
 )

@@ -240,7 +240,7 @@ class _Segment:
         if not batch.crc_ok():
             return None, "checksum differs"
         if self._following is not None and batch.last_offset >= self._following:
-            return None, f"offset {batch.base_offset} where {self.end} should be"
+            return None, f"offset {batch.base_offset} instead of {self.end}"
         return batch, ""
 
     def _span_at(self, position: int) -> BatchSpan | None:

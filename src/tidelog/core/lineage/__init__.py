@@ -1,1 +1,1 @@
-"""Who wrote what: leader epochs and producers, as the log itself remembers them."""
+"""Leader epochs, producer state and aborted transactions, as derived from a log."""

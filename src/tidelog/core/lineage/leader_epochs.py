@@ -1,12 +1,12 @@
 """Leader epochs: which leader wrote which part of the log.
 
-Each entry says "the leader of this epoch first wrote at this offset". The end of an
-epoch is the start of the next, so two replicas that compare entries can tell, without
-comparing records, up to where their logs are the same. That comparison is what makes
-truncation safe (replication/truncation.py); the high watermark alone does not.
+Each entry has an epoch and the offset at which the leader of that epoch first wrote. An epoch ends
+where the next one starts. So two replicas can compare entries instead of records to find up to
+where their logs are equal. That makes truncation safe (replication/truncation.py); the high
+watermark alone does not.
 
-Always true: epochs and start offsets both strictly increase. An epoch may be missing
-when its leader wrote nothing that survived.
+Invariant: epochs and start offsets both strictly increase. An epoch is missing if no record of its
+leader is left.
 
 The on-disk form is `leader-epoch-checkpoint` (storage/checkpoint.py). Scenarios:
 scenarios/epochs/epoch-grows-with-each-leader.txt
@@ -28,19 +28,19 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> list[EpochEntry]:
-        """All entries, oldest first."""
+        """A copy of all entries, oldest first."""
         return [EpochEntry(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
 
     @property
     def latest(self) -> LeaderEpoch | None:
-        """The epoch of the last entry, or None for a log that knows no epoch."""
+        """The epoch of the last entry; None for a log without epochs."""
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Note that `epoch` starts at `start_offset`; say whether anything changed.
+        """Add an entry: `epoch` starts at `start_offset`. Return whether anything changed.
 
-        Entries that the new one contradicts (same or larger epoch, or same or larger
-        start) go: whoever writes here now is right about what follows.
+        Entries that contradict the new one (same or larger epoch, or same or larger start
+        offset) are removed: the log now continues with the new epoch.
         """
         assert epoch >= 0, "an epoch is never negative"
         assert start_offset >= 0, "an offset is never negative"
@@ -54,7 +54,7 @@ class LeaderEpochs:
         return True
 
     def truncate_to(self, end_offset: Offset) -> bool:
-        """Forget epochs that start at or after `end_offset`; say whether any did."""
+        """Remove epochs that start at or after `end_offset`; return whether there were any."""
         if end_offset < 0 or not self._starts or self._starts[-1] < end_offset:
             return False
         while self._starts and self._starts[-1] >= end_offset:
@@ -63,9 +63,9 @@ class LeaderEpochs:
         return True
 
     def drop_before(self, start_offset: Offset) -> bool:
-        """Forget epochs that end at or before `start_offset`; say whether anything changed.
+        """Remove epochs that end at or before `start_offset`; return whether anything changed.
 
-        The epoch that covers `start_offset` stays, and starts there from now on.
+        The epoch of `start_offset` stays, with `start_offset` as its start.
         """
         dropped = bisect_right(self._starts, start_offset)
         if dropped == 0 or (dropped == 1 and self._starts[0] == start_offset):
@@ -76,16 +76,16 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> None:
-        """Forget everything: a batch in an older format than v2 carries no epoch."""
+        """Remove all entries."""
         self._epochs.clear()
         self._starts.clear()
 
     def end_offset_for(self, epoch: LeaderEpoch | None, log_end_offset: Offset) -> EpochEnd | None:
-        """Say where `epoch` ends here, and which epoch that answer is about.
+        """Return where `epoch` ends in this log, with the epoch that this end belongs to.
 
-        None when nothing can be said: no epoch asked, or none as new is known here. When
-        the asked epoch is not in the cache the answer names the largest one before it
-        (KIP-279), so that the asker can see that the logs parted even earlier.
+        None if `epoch` is None or newer than all entries. If `epoch` is not in the cache, the
+        result names the largest epoch before it (KIP-279), so that the requester sees that the
+        logs diverged earlier.
         """
         if epoch is None or not self._epochs:
             return None
@@ -99,31 +99,31 @@ class LeaderEpochs:
         return EpochEnd(known, self._starts[above])
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
-        """The epoch in which the record at `offset` was written."""
+        """Return the leader epoch of the record at `offset`; None before the first entry."""
         index = bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else None
 
     def start_of(self, epoch: LeaderEpoch) -> Offset | None:
-        """Where `epoch` starts, if it is in the cache."""
+        """Return where `epoch` starts; None if it is not in the cache."""
         index = bisect_right(self._epochs, epoch)
         if index and self._epochs[index - 1] == epoch:
             return self._starts[index - 1]
         return None
 
     def freeze(self) -> tuple[int, ...]:
-        """A hashable frozen: epochs and starts, alternating."""
+        """Return a hashable tuple of epochs and start offsets, alternating."""
         return tuple(n for pair in zip(self._epochs, self._starts, strict=True) for n in pair)
 
     @classmethod
     def thaw(cls, frozen: tuple[int, ...]) -> "LeaderEpochs":
-        """The cache that `freeze` pictured."""
+        """Restore the cache that `freeze` returned."""
         twin = cls()
         twin._epochs = list(frozen[::2])
         twin._starts = list(frozen[1::2])
         return twin
 
     def copy(self) -> "LeaderEpochs":
-        """An independent copy."""
+        """Return an independent copy."""
         twin = LeaderEpochs()
         twin._epochs = self._epochs.copy()
         twin._starts = self._starts.copy()

@@ -1,14 +1,14 @@
-"""What a replica remembers of the producers that wrote to its log.
+"""Producer state: the last batches and the open transactions of each producer of a log.
 
-It makes retries harmless: a batch sent twice is written once, a batch that would leave a
-gap is refused. It also knows which transactions are open, which bounds what readers of
-committed data may see. Every replica keeps it, for any of them may lead next, so leaders,
-followers and recovery all feed it through `update`; only a leader asks `validate` first.
+With it a leader detects duplicates: a batch that is sent twice is written once, and a batch that
+would leave a gap in the sequence numbers is rejected. Open transactions limit what read-committed
+consumers may read. Every replica keeps the state, because any of them may lead next: leaders,
+followers and recovery call `update` for each batch; only a leader calls `validate` before.
 
-The state is a function of the log below `end_offset`, but for one thing: snapshots hold
-only the last batch of each producer, so what is rebuilt from one remembers fewer retries
-than what it was taken from. An unknown producer may begin at any sequence number: its
-state may have expired, and refusing would lose data.
+The state is a function of the log below `end_offset`, with one exception: snapshots have only the
+last batch of each producer, so a state that is restored from one detects fewer duplicates. An
+unknown producer may start at any sequence number: its state may have expired, and rejecting the
+batch would lose data.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset
 
 BATCHES_KEPT = 5
-"""Also the most batches an idempotent client has in flight."""
+"""Also the most batches that an idempotent client has in flight."""
 EXPIRATION_MS = 86_400_000
 
 SNAPSHOT_VERSION = 1
@@ -36,11 +36,11 @@ _ABSENT = -1
 
 
 class CorruptSnapshot(Exception):
-    """The bytes of a `.snapshot` that can't be right; an older one is tried."""
+    """The bytes of a `.snapshot` file are invalid; recovery tries an older snapshot."""
 
 
 class AppendedBatch(NamedTuple):
-    """A batch in the log, as far as a retry of it must be recognised."""
+    """A batch in the log: what is needed to detect a duplicate of it."""
 
     first_sequence: int
     last_sequence: int
@@ -54,7 +54,7 @@ class AppendedBatch(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: the answer is the one it got the first time."""
+    """The batch is already in the log; the producer gets the same response again."""
 
     base_offset: Offset
     last_offset: Offset
@@ -62,7 +62,7 @@ class Duplicate(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction whose marker may not be replicated yet."""
+    """A transaction whose marker may not be committed yet."""
 
     first_offset: Offset
     marker_offset: Offset
@@ -70,13 +70,13 @@ class EndedTransaction(NamedTuple):
 
 @slotted
 class ProducerEntry:
-    """One producer."""
+    """The state of one producer."""
 
     epoch: int
     coordinator_epoch: int = _ABSENT
     last_timestamp: int = _ABSENT
     batches: list[AppendedBatch] = field(default_factory=list)
-    """The last few of this epoch, oldest first; empty when only a marker was seen."""
+    """The last batches of this epoch, oldest first; empty if only a marker was written."""
 
     @property
     def last_sequence(self) -> int:
@@ -90,10 +90,10 @@ class ProducerEntry:
 
 @slotted
 class ProducerState:
-    """All producers of one log."""
+    """The state of all producers of one log."""
 
     end_offset: Offset = 0
-    """Batches below are accounted for; rebuilding goes on from here."""
+    """The state includes all batches below this offset."""
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
     open_transactions: dict[int, Offset] = field(default_factory=dict)
     """First offset of each producer's open transaction, in rising order."""
@@ -101,7 +101,7 @@ class ProducerState:
     """Transactions whose marker may lie above the high watermark."""
 
     def validate(self, batch: RecordBatch) -> Duplicate | ErrorCode:
-        """May a leader append this batch? ErrorCode.NONE says yes."""
+        """Check whether a leader may append this batch; ErrorCode.NONE means yes."""
         if batch.producer_id < 0:
             return ErrorCode.NONE
         entry = self.producers.get(batch.producer_id)
@@ -122,8 +122,8 @@ class ProducerState:
         return ErrorCode.NONE
 
     def update(self, batch: RecordBatch) -> AbortedTransaction | None:
-        """Account for a batch that is in the log now. The result belongs into the index of
-        aborted transactions of the segment that holds the batch."""
+        """Apply a batch that was appended. The result must be added to the index of aborted
+        transactions of the batch's segment."""
         self.end_offset = batch.next_offset
         if batch.producer_id < 0:
             return None
@@ -172,25 +172,25 @@ class ProducerState:
         return AbortedTransaction(batch.producer_id, first_offset, batch.last_offset, stable)
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
-        """Where the first transaction begins whose end is not known to be replicated."""
+        """Return the start of the first transaction whose end is not committed; None if none is."""
         firsts = [t.first_offset for t in self.ended if t.marker_offset >= high_watermark]
         firsts += islice(self.open_transactions.values(), 1)
         return min(firsts, default=None)
 
     def forget_ended(self, high_watermark: Offset) -> None:
-        """Transactions whose markers are replicated hold nobody back any more."""
+        """Remove ended transactions whose markers are committed."""
         self.ended = [t for t in self.ended if t.marker_offset >= high_watermark]
 
     def expire(self, wall_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget producers whose newest record is this old, but none in a transaction."""
+        """Remove producers whose newest record is this old, except those in a transaction."""
         for producer_id, entry in list(self.producers.items()):
             silent = wall_ms - entry.last_timestamp >= expiration_ms
             if silent and producer_id not in self.open_transactions:
                 del self.producers[producer_id]
 
     def truncate_to(self, end: Offset) -> bool:
-        """The log ends at `end` now. True if the state still describes it. False if it was
-        emptied, and is to be rebuilt: load a snapshot, then update with what lies above it."""
+        """Adapt to a truncated log. True if the state is still right. False if it was cleared and
+        must be rebuilt: load a snapshot, then update with the batches above it."""
         if end >= self.end_offset:
             return True
         intact = not self.producers
@@ -198,7 +198,7 @@ class ProducerState:
         return intact
 
     def restart_at(self, offset: Offset) -> None:
-        """The log is empty and begins at `offset`."""
+        """Clear the state: the log is empty and starts at `offset`."""
         self.end_offset = offset
         self.producers.clear()
         self.open_transactions.clear()
@@ -211,7 +211,7 @@ class ProducerState:
         )
 
     def encode_snapshot(self) -> bytes:
-        """The bytes of `<end_offset>.snapshot`."""
+        """Return the bytes of `<end_offset>.snapshot`."""
         body = bytearray()
         for producer_id, entry in self.producers.items():
             last = entry.batches[-1] if entry.batches else None
@@ -231,8 +231,8 @@ class ProducerState:
         return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, count) + body
 
     def load_snapshot(self, data: bytes, end_offset: Offset) -> None:
-        """Become what a snapshot says; `end_offset` is in its name. Raises CorruptSnapshot,
-        and is then unchanged."""
+        """Replace the state with a snapshot's; `end_offset` is from its file name. Raises
+        CorruptSnapshot and then changes nothing."""
         entries = _snapshot_entries(data)
         self.restart_at(end_offset)
         opened = []
@@ -246,12 +246,12 @@ class ProducerState:
 
 def _snapshot_entries(data: bytes) -> Iterator[tuple[int, ...]]:
     if len(data) < _SNAPSHOT_HEADER.size:
-        raise CorruptSnapshot(f"{len(data)} bytes")
+        raise CorruptSnapshot(f"only {len(data)} bytes")
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise CorruptSnapshot(f"version {version}")
+        raise CorruptSnapshot(f"unknown version {version}")
     if crc32c(memoryview(data)[_CRC_FROM:]) != crc:
-        raise CorruptSnapshot("checksum differs")
+        raise CorruptSnapshot("checksum mismatch")
     body = memoryview(data)[_SNAPSHOT_HEADER.size :]
     if len(body) != count * _SNAPSHOT_ENTRY.size:
         raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")

@@ -1,9 +1,8 @@
-"""Aborted transactions, as a segment's `.txnindex` lists them.
+"""The index of aborted transactions, a segment's `.txnindex` file.
 
-Entries stand in the order of their abort markers, so the last offsets rise. Each carries
-the last stable offset at the time of its marker: no transaction that ends later can have
-begun before it, so a look-up may stop at the first entry whose last stable offset reaches
-the end of what is read.
+Entries are in the order of their abort markers, so their last offsets rise. Each has the last
+stable offset at the time of its marker: no transaction that ends later can have started before
+it. So a lookup can stop at the first entry whose last stable offset reaches the end of the range.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ VERSION = 0
 
 
 class CorruptTransactionIndex(Exception):
-    """The bytes of a `.txnindex` that can't be right."""
+    """The bytes of a `.txnindex` file are invalid."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -27,25 +26,25 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: Offset
     last_offset: Offset
-    """Of the abort marker."""
+    """The offset of the abort marker."""
     last_stable_offset: Offset
 
     def describe(self) -> str:
         first, last = self.first_offset, self.last_offset
-        return f"the abort of producer {self.producer_id}, offsets {first} to {last},"
+        return f"the aborted transaction of producer {self.producer_id}, offsets {first} to {last},"
 
     def encode(self) -> bytes:
         return _ENTRY.pack(VERSION, *self)
 
 
 def decode_transactions(data: bytes) -> list[AbortedTransaction]:
-    """The entries of one file. Raises CorruptTransactionIndex."""
+    """Decode the entries of one file. Raises CorruptTransactionIndex."""
     if len(data) % ENTRY_SIZE:
-        raise CorruptTransactionIndex(f"{len(data)} bytes are no whole number of entries")
+        raise CorruptTransactionIndex(f"{len(data)} bytes are not a whole number of entries")
     entries: list[AbortedTransaction] = []
     for version, *fields in _ENTRY.iter_unpack(data):
         if version != VERSION:
-            raise CorruptTransactionIndex(f"version {version}")
+            raise CorruptTransactionIndex(f"unknown version {version}")
         entry = AbortedTransaction(*fields)
         if entry.first_offset > entry.last_offset:
             raise CorruptTransactionIndex(f"{entry.describe()} ends before it begins")
@@ -56,17 +55,17 @@ def decode_transactions(data: bytes) -> list[AbortedTransaction]:
 
 
 def kept_below(entries: Sequence[AbortedTransaction], end: Offset) -> int:
-    """How many entries remain when the log is truncated to `end`."""
+    """Return how many entries remain when the log is truncated to `end`."""
     return sum(1 for entry in entries if entry.last_offset < end)
 
 
 def aborted_transactions(
     entries: Iterable[AbortedTransaction], fetch_offset: Offset, upper_bound: Offset
 ) -> list[AbortedTransaction]:
-    """Those that touch offsets from `fetch_offset` up to, not including, `upper_bound`.
+    """Return the entries that overlap the range from `fetch_offset` to `upper_bound` (exclusive).
 
-    `entries` are those of the fetched segment and the ones after it: an abort marker may lie
-    segments away from the records it takes back.
+    `entries` are those of the fetched segment and all later ones: an abort marker may be several
+    segments after the records of its transaction.
     """
     found = []
     for entry in entries:

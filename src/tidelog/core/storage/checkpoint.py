@@ -1,17 +1,17 @@
-"""The small text files beside the logs, byte for byte as Kafka writes them.
+"""The checkpoint files: small text files, byte for byte as Kafka writes them.
 
-Offsets (recovery points, high watermarks, log starts, cleaner offsets) and leader epochs
-share one form, here for two partitions and for two epochs:
+Offsets (recovery points, high watermarks, log starts, cleaner offsets) and leader epochs have the
+same format, shown here for two partitions and for two epochs:
 
     0                 version             0
-    2                 how many follow     2
+    2                 count of rows       2
     orders 0 1500     topic, partition,   0 0       epoch, start offset
     orders 1 1477     offset              3 10898
 
-A file that breaks the form is refused as a whole (`CheckpointError` says why): half a list
-of epochs is worse than none, because the log can give them again. Every write replaces the
-file atomically and is on disk when it returns. Entries are written in the order given. Checksums
-of the offsets' files are beside them (checkpoint_checksums.py).
+An invalid file is rejected as a whole (`CheckpointError` says why): a partial list of epochs is
+worse than none, because epochs can be rebuilt from the log. Every write replaces the file
+atomically and is on disk when it returns. Entries are written in the given order. Checksums of the
+files with offsets are in another file (checkpoint_checksums.py).
 """
 
 import json
@@ -29,7 +29,7 @@ VERSION = 0
 
 
 class CheckpointError(Exception):
-    """A checkpoint file that is not in the form it should have."""
+    """A checkpoint file is invalid."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -38,7 +38,7 @@ class CheckpointError(Exception):
 
 
 def parse_rows(path: str, data: bytes, columns: int) -> list[list[str]]:
-    """The rows below the version and the count. An empty file has none."""
+    """Return the rows after the version and the count; none for an empty file."""
     if not data:
         return []
     try:
@@ -47,7 +47,7 @@ def parse_rows(path: str, data: bytes, columns: int) -> list[list[str]]:
         raise CheckpointError(path, f"not UTF-8 at byte {error.start}") from None
     version = _number(path, 1, lines[0])
     if version != VERSION:
-        raise CheckpointError(path, f"version {version}, only {VERSION} is known")
+        raise CheckpointError(path, f"unknown version {version}, expected {VERSION}")
     if len(lines) < 2:
         raise CheckpointError(path, "the count line is missing")
     count = _number(path, 2, lines[1])
@@ -56,7 +56,7 @@ def parse_rows(path: str, data: bytes, columns: int) -> list[list[str]]:
         if len(row) != columns:
             raise CheckpointError(path, f"line {number}: {lines[number - 1]!r}")
     if len(rows) != count:
-        raise CheckpointError(path, f"the count line says {count}, {len(rows)} entries follow")
+        raise CheckpointError(path, f"has {len(rows)} entries, the count line says {count}")
     return rows
 
 
@@ -64,7 +64,7 @@ def _number(path: str, line: int, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CheckpointError(path, f"line {line}: {text!r} is no number") from None
+        raise CheckpointError(path, f"line {line}: {text!r} is not a number") from None
 
 
 def _format_rows(rows: list[str]) -> bytes:
@@ -72,7 +72,7 @@ def _format_rows(rows: list[str]) -> bytes:
 
 
 def parse_offsets(path: str, data: bytes) -> dict[TopicPartition, Offset]:
-    """Offset by partition, in the file's order."""
+    """Return the offset of each partition, in the file's order."""
     offsets: dict[TopicPartition, Offset] = {}
     for line, (topic, partition, offset) in enumerate(parse_rows(path, data, 3), start=3):
         key = TopicPartition(topic, _number(path, line, partition))
@@ -81,11 +81,12 @@ def parse_offsets(path: str, data: bytes) -> dict[TopicPartition, Offset]:
 
 
 def format_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
+    """Return the bytes of a file with these offsets."""
     return _format_rows([f"{p.topic} {p.partition} {offset}" for p, offset in offsets.items()])
 
 
 def parse_epochs(path: str, data: bytes) -> list[EpochEntry]:
-    """Leader epochs, oldest first; both columns must rise."""
+    """Return the leader epochs, oldest first; both columns must rise."""
     entries: list[EpochEntry] = []
     for line, (epoch, start) in enumerate(parse_rows(path, data, 2), start=3):
         entry = EpochEntry(_number(path, line, epoch), _number(path, line, start))
@@ -100,12 +101,13 @@ def parse_epochs(path: str, data: bytes) -> list[EpochEntry]:
 
 
 def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """Return the bytes of a file with these epochs."""
     return _format_rows([f"{entry.epoch} {entry.start_offset}" for entry in entries])
 
 
 def read_offsets(disk: Disk, path: str) -> tuple[dict[TopicPartition, Offset], list[str]]:
-    """The offsets, and what to tell people. A refused file counts as empty: recovery then
-    looks at more of the log than it had to, and loses nothing."""
+    """Return the offsets and warnings. An invalid file counts as empty: recovery then reads more
+    of the log, but loses nothing."""
     try:
         data = read_file(disk, path)
         return ({}, []) if data is None else (parse_offsets(path, data), [])
@@ -114,32 +116,35 @@ def read_offsets(disk: Disk, path: str) -> tuple[dict[TopicPartition, Offset], l
 
 
 def read_epochs(disk: Disk, path: str) -> list[EpochEntry] | None:
-    """None if there is no file. Raises CheckpointError for a broken one."""
+    """Return the epochs; None if the file is missing. Raises CheckpointError."""
     data = read_file(disk, path)
     return None if data is None else parse_epochs(path, data)
 
 
 def write_epochs(disk: Disk, path: str, entries: Iterable[EpochEntry]) -> None:
+    """Replace the file with these epochs."""
     replace_file(disk, path, format_epochs(entries))
 
 
 def parse_topic_metadata(path: str, data: bytes) -> TopicId:
-    """`partition.metadata`: which topic of that name the directory belongs to."""
+    """Return the topic id in a `partition.metadata` file. Raises CheckpointError."""
     lines = data.decode(errors="replace").splitlines()
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     if fields.get("version") != "0":
-        raise CheckpointError(path, f"version {fields.get('version')}, only 0 is known")
+        raise CheckpointError(path, f"unknown version {fields.get('version')}, expected 0")
     topic_id = parse_topic_id(fields.get("topic_id", ""))
     if topic_id is None:
-        raise CheckpointError(path, f"topic_id {fields.get('topic_id')!r} is no topic id")
+        raise CheckpointError(path, f"invalid topic_id {fields.get('topic_id')!r}")
     return topic_id
 
 
 def format_topic_metadata(topic_id: TopicId) -> bytes:
+    """Return the bytes of a `partition.metadata` file."""
     return f"version: 0\ntopic_id: {format_topic_id(topic_id)}".encode()
 
 
 def write_topic_metadata(disk: Disk, path: str, topic_id: TopicId) -> None:
+    """Replace a `partition.metadata` file."""
     replace_file(disk, path, format_topic_metadata(topic_id))
 
 
@@ -147,9 +152,9 @@ NO_BROKER_EPOCH = -1
 
 
 def remove_clean_shutdown(disk: Disk) -> int | None:
-    """Remove the mark of a clean stop; the broker epoch in it, None if there was no mark.
+    """Remove the mark of a clean stop; return its broker epoch, or None if there is no mark.
 
-    It goes before anything is loaded: a crash while loading must count as unclean
+    It is removed before anything is loaded: a crash during startup must count as unclean
     (KAFKA-10471). Older releases left the mark empty.
     """
     data = read_file(disk, layout.CLEAN_SHUTDOWN)
@@ -164,17 +169,18 @@ def remove_clean_shutdown(disk: Disk) -> int | None:
 
 
 def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
+    """Write the mark of a clean stop."""
     mark = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     replace_file(disk, layout.CLEAN_SHUTDOWN, mark.encode())
 
 
 class MetadataRevision(NamedTuple):
-    """`metadata-revision`: what a log directory remembers of the metadata store."""
+    """The file `metadata-revision`: how far this broker has followed the metadata store."""
 
     made: int | None = None
-    """Every log was made that the metadata named up to this revision; None if nothing tells."""
+    """All logs of the metadata up to this revision were created; None if unknown."""
     seen: StorePoint | None = None
-    """The latest point of the store's history that this broker has acted on."""
+    """The latest point of the store's history that this broker has applied."""
 
     def format(self) -> bytes:
         made = -1 if self.made is None else self.made
@@ -184,7 +190,7 @@ class MetadataRevision(NamedTuple):
 
 
 def parse_revision(data: bytes) -> MetadataRevision:
-    """Raises ValueError for a damaged file. Version 0 has only the first number."""
+    """Parse the file; version 0 has only the first number. Raises ValueError if it is damaged."""
     if data.startswith(b"0\n"):
         _, made = map(int, data.split())
         return MetadataRevision(made, StorePoint(made, 0))
@@ -196,7 +202,7 @@ def parse_revision(data: bytes) -> MetadataRevision:
 
 
 def read_revision(disk: Disk) -> MetadataRevision | None:
-    """What the file says: nothing if there is none, None if it is damaged."""
+    """Read the file: an empty value if it is missing, None if it is damaged."""
     data = read_file(disk, layout.METADATA_REVISION)
     try:
         return MetadataRevision() if data is None else parse_revision(data)
@@ -205,7 +211,7 @@ def read_revision(disk: Disk) -> MetadataRevision | None:
 
 
 def read_clock(disk: Disk) -> ClockReading | None:
-    """The time that an earlier run confirmed; None if no file gives it."""
+    """Return the clock reading that an earlier run saved; None if there is none."""
     try:
         version, boot_id, boot_ms, wall_ms = (
             (read_file(disk, layout.CONFIRMED_CLOCK) or b"").decode().splitlines()
@@ -216,19 +222,21 @@ def read_clock(disk: Disk) -> ClockReading | None:
 
 
 def write_clock(disk: Disk, clock: ClockReading) -> None:
+    """Save a confirmed clock reading."""
     lines = (VERSION, clock.boot_id, clock.boot_ms, clock.wall_ms)
     replace_file(disk, layout.CONFIRMED_CLOCK, "".join(f"{line}\n" for line in lines).encode())
 
 
 class MetaProperties(NamedTuple):
-    """`meta.properties`: whose log directory this is. Comments and order are kept."""
+    """The file `meta.properties`: the cluster and broker that own the log directory. Comments and
+    order are kept."""
 
     values: dict[str, str]
     comments: tuple[str, ...] = ()
 
     def mismatch(self, cluster_id: str, node_id: BrokerId) -> str | None:
-        """Why this is not the directory of that broker of that cluster; None if it is. What
-        the file does not say does not speak against it: older formats say less."""
+        """Return why the directory belongs to another broker or cluster; None if it does not.
+        Missing values match: older formats have fewer."""
         found = self.values.get("cluster.id", cluster_id)
         if found != cluster_id:
             return f"it belongs to cluster {found}, not to {cluster_id}"
@@ -243,12 +251,12 @@ class MetaProperties(NamedTuple):
 
 
 class DamagedProperties(CheckpointError):
-    """No release writes such a file; the broker rewrites it."""
+    """A `meta.properties` file that no release writes; the broker rewrites it."""
 
 
 def parse_properties(path: str, data: bytes) -> MetaProperties:
-    """Java properties, as far as this file uses them. Versions 0 and 1 are known; another
-    version is not damage: a later release wrote the file."""
+    """Parse the subset of Java properties that the file uses. Versions other than 0 and 1 are not
+    damage: a later release wrote the file."""
     values: dict[str, str] = {}
     comments: list[str] = []
     for line in data.decode(errors="replace").splitlines():
@@ -263,13 +271,14 @@ def parse_properties(path: str, data: bytes) -> MetaProperties:
     if not version.isdecimal():
         raise DamagedProperties(path, "the version is missing")
     if version not in ("0", "1"):
-        raise CheckpointError(path, f"version {version}, only 0 and 1 are known")
+        raise CheckpointError(path, f"unknown version {version}, expected 0 or 1")
     if not data.endswith(b"\n"):
         raise DamagedProperties(path, "the last line is incomplete")
     return MetaProperties(values, tuple(comments))
 
 
 def read_properties(disk: Disk) -> MetaProperties | None:
+    """Read `meta.properties`; None if it is missing. Raises CheckpointError."""
     if disk.is_dir(layout.META_PROPERTIES):
         raise DamagedProperties(layout.META_PROPERTIES, "it is a directory")
     data = read_file(disk, layout.META_PROPERTIES)

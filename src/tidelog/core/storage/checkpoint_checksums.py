@@ -1,20 +1,19 @@
-"""Checksums of the checkpoint files, in a file of our own beside them.
+"""Checksums of the checkpoint files, in a file of Tidelog's own: `checkpoint-checksums`.
 
-The checkpoints of a log directory are Kafka's text files and have no checksum: a wrong offset
-that lies inside the log would be accepted. `checkpoint-checksums` lists each of them with the
-CRC-32C of its bytes:
+The checkpoints of a log directory are Kafka's text files and have no checksum, so a wrong offset
+within the log would be accepted. This file lists each checkpoint with the CRC-32C of its bytes:
 
     0                                                   version
     recovery-point-offset-checkpoint 5f0c2a11 -         name, new bytes, bytes before them
     replication-offset-checkpoint 9b1de704 1f22ab30
-    71c3fe0a                                            of all lines above
+    71c3fe0a                                            checksum of all lines above
 
-It is renamed into place before the checkpoints that it describes, and has the old checksum
-beside the new one; `-` is a missing file. So a crash between the two renames leaves a
-checkpoint that matches. A checkpoint that the file does not list is accepted, as in a folder
-that Kafka wrote, and listed from then on. If the file itself is damaged, all are accepted.
+It is renamed into place before the checkpoints that it lists, and has both the old and the new
+checksum; `-` is a missing file. So after a crash between the two renames the checkpoint still
+matches. A checkpoint that is not listed is accepted, as in a folder that Kafka wrote, and listed
+from then on. If the file itself is damaged, all checkpoints are accepted.
 
-The file is not synced before it is renamed, except at a clean stop: a power failure may tear it,
+The file is not synced before it is renamed, except at a clean stop: a power failure may damage it,
 which its own checksum shows.
 """
 
@@ -35,19 +34,18 @@ class CheckpointChecksums:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._sums: dict[str, tuple[str, ...]] = {}
-        """By name of the checkpoint: the checksums that its bytes may have."""
+        """The checksums that each checkpoint may have, by its name."""
         self._adopted = False
-        """Whether there are checkpoints that the file does not list."""
+        """Whether there are checkpoints that are not listed in the file."""
         self.warnings: list[str] = []
         try:
             self._sums = _parse(read_file(disk, layout.CHECKPOINT_CHECKSUMS))
         except (ValueError, DiskError):
-            doubt = "wrong values in checkpoints can't be detected"
-            self.warnings.append(f"{layout.CHECKPOINT_CHECKSUMS} is damaged: {doubt}")
+            effect = "wrong values in checkpoints can't be detected"
+            self.warnings.append(f"{layout.CHECKPOINT_CHECKSUMS} is damaged: {effect}")
 
     def check(self, name: str, data: bytes | None) -> None:
-        """Raise CheckpointError unless these are the bytes that were written; None is a
-        missing file."""
+        """Raise CheckpointError if these bytes do not match; None is a missing file."""
         found = _checksum(data)
         if name not in self._sums:
             self._sums[name] = (found,)
@@ -57,10 +55,12 @@ class CheckpointChecksums:
         elif data is None:
             raise CheckpointError(name, "the file is missing")
         else:
-            raise CheckpointError(name, "changed since it was written: its checksum differs")
+            raise CheckpointError(
+                name, "checksum mismatch: the file was changed after it was written"
+            )
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Write these checkpoints to disk; a crash leaves the old or the new version of each."""
+        """Replace these checkpoints; a crash leaves the old or the new version of each."""
         before = self._sums
         written = {name: (_checksum(data),) for name, data in contents.items()}
         both = {name: now + before.get(name, (MISSING,)) for name, now in written.items()}
@@ -75,13 +75,13 @@ class CheckpointChecksums:
         self._adopted = False
 
     def adopt(self) -> None:
-        """List all checkpoints that were found, and those that are missing: a checkpoint that
-        appears later was not written by this broker."""
+        """List all checkpoints that were found or are missing: one that appears later was not
+        written by this broker."""
         if self._adopted:
             self.replace({})
 
     def settled(self) -> bytes:
-        """The file's content once all checkpoints are in place."""
+        """Return the file's content after all checkpoints are in place."""
         return _format(self._sums)
 
 
@@ -96,7 +96,7 @@ def _format(sums: Mapping[str, tuple[str, ...]]) -> bytes:
 
 
 def _parse(data: bytes | None) -> dict[str, tuple[str, ...]]:
-    """Raises ValueError for a damaged file."""
+    """Parse the file. Raises ValueError if it is damaged."""
     if data is None:
         return {}
     end = data.rfind(b"\n", 0, -1) + 1

@@ -1,12 +1,12 @@
-"""What the log asks of a disk, and nothing more.
+"""The disk interface that all storage code uses.
 
-Paths are strings relative to one log directory. Reads of the log hand out a `Region`
-instead of bytes, so that the host can let the kernel move them (sendfile); writes are
-gather lists, so that batches go from the request's buffer to the file without a copy.
+Paths are strings relative to one log directory. Reads of the log return a `Region` instead of
+bytes, so that the host can use sendfile; `append` takes a list of buffers, so that batches are
+written from the request's buffer without a copy.
 
-Nothing is durable before `sync` (a file's bytes) and `sync_dir` (that its name exists);
-atomic replacement of a file is spelled out in these primitives (`replace_file`), so that a
-simulated crash can strike between any two of them.
+Nothing is durable before `sync` (a file's bytes) and `sync_dir` (its directory entry). Atomic
+replacement of a file uses these primitives (`replace_file`), so that a simulated crash can occur
+between any two of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ DAMAGED_SUFFIX = ".damaged"
 
 
 class DiskError(Exception):
-    """The disk did not do what was asked. What is on it now is unknown."""
+    """A disk operation failed. The state of the file is unknown."""
 
     def __init__(self, what: str, path: str) -> None:
         super().__init__(f"{path}: {what}")
@@ -30,19 +30,19 @@ class DiskError(Exception):
 
 
 class DiskFull(DiskError):
-    """No space was left; part of the data may have been written."""
+    """The disk is full; part of the data may have been written."""
 
 
 class NotPermitted(DiskError):
-    """This process lacks the permission; the file may be sound."""
+    """This process lacks the permission; the file may be valid."""
 
 
 class MissingFile(DiskError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class Region(NamedTuple):
-    """A run of bytes in a file."""
+    """A range of bytes in a file."""
 
     path: str
     position: int
@@ -50,45 +50,45 @@ class Region(NamedTuple):
 
 
 class Disk(Protocol):
-    """One log directory. Every method raises DiskError when it can't do its work."""
+    """One log directory. Every method raises DiskError on failure."""
 
     def append(self, path: str, buffers: Sequence[Buffer]) -> int:
-        """Write at the end (creating the file); the position of the first byte."""
+        """Append to a file, or create it; return the position of the first byte."""
         ...
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """Fewer bytes than asked only at the end of the file."""
+        """Read bytes; fewer than `length` only at the end of the file."""
         ...
 
     def write(self, path: str, data: Buffer) -> None:
-        """Make the file hold exactly `data`. Not atomic."""
+        """Write a file with exactly this content. Not atomic."""
         ...
 
     def size(self, path: str) -> int: ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of that name is there."""
+        """Whether a file or directory of that name exists."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Whether that name is a directory's."""
+        """Whether a directory of that name exists."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; "" is the root; none for a missing directory."""
+        """Return the sorted names in a directory; "" is the root; none if it is missing."""
         ...
 
     def scan_dir(self, path: str) -> tuple[list[str], list[str]]:
-        """The same names in two lists: files, and everything else (directories, broken links,
+        """Return the same names in two lists: files, and all others (directories, broken links,
         pipes)."""
         ...
 
     def make_dir(self, path: str) -> None:
-        """An existing directory is fine."""
+        """Create a directory unless it exists."""
         ...
 
     def truncate(self, path: str, size: int) -> None:
-        """Cut the file to `size` bytes; never lengthens it."""
+        """Truncate the file to `size` bytes; never extend it."""
         ...
 
     def preallocate(self, path: str, size: int) -> None:
@@ -96,38 +96,38 @@ class Disk(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Of a file or a directory; replaces an existing file atomically."""
+        """Rename a file or directory; an existing file is replaced atomically."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Delete a file if it exists."""
         ...
 
     def delete_dir(self, path: str) -> None:
-        """Remove a directory and all in it; a missing one is fine."""
+        """Delete a directory and its content if it exists."""
         ...
 
     def sync(self, path: str) -> None:
-        """Make the file's bytes survive a power failure."""
+        """Make the file's bytes durable."""
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a directory survive a power failure."""
+        """Make the entries of a directory durable."""
         ...
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
-        """As `sync` for these files and then `sync_dir` for these directories, perhaps all at
-        once. What is gone needs no sync: a topic may be deleted while it is flushed."""
+        """Call `sync` for these files and then `sync_dir` for these directories, maybe in parallel.
+        Missing ones are skipped: a topic may be deleted while it is flushed."""
         ...
 
 
 def parent(path: str) -> str:
-    """The directory a path lies in; "" is the root."""
+    """Return the directory of a path; "" is the root."""
     return path.rpartition("/")[0]
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
-    """Put `data` in place of the file so that a crash leaves the old or the new, whole."""
+    """Replace a file atomically and durably: a crash leaves the old or the new content."""
     temporary = path + TEMPORARY_SUFFIX
     disk.write(temporary, data)
     disk.sync(temporary)
@@ -136,8 +136,8 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
 
 
 def replace_files(disk: Disk, contents: Mapping[str, Buffer], beside: Sequence[str] = ()) -> None:
-    """As `replace_file` for many, with two syncs for all of them. `beside` are directories
-    whose names are to be on disk with them."""
+    """Like `replace_file` for many files, with two syncs for all. `beside` are further directories
+    to sync."""
     for path, data in contents.items():
         disk.write(path + TEMPORARY_SUFFIX, data)
     disk.sync_many([path + TEMPORARY_SUFFIX for path in contents], ())
@@ -162,7 +162,7 @@ def move_aside(disk: Disk, path: str) -> str:
 
 
 def sync_each(disk: Disk, files: Sequence[str], directories: Sequence[str]) -> None:
-    """`sync_many` of a disk that knows no better way."""
+    """Implement `sync_many` with one call for each file and directory."""
     for path in files:
         with suppress(MissingFile):
             disk.sync(path)
@@ -172,15 +172,15 @@ def sync_each(disk: Disk, files: Sequence[str], directories: Sequence[str]) -> N
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """The whole file; None if it is missing."""
+    """Return the content of a file; None if it is missing."""
     return disk.read(path, 0, disk.size(path)) if disk.exists(path) else None
 
 
 def read_region(disk: Disk, region: Region) -> bytes:
-    """The bytes of a region, also when its segment was deleted after it was handed out.
+    """Return the bytes of a region, even if its segment was deleted after the read.
 
-    A deleted segment keeps its bytes under another name for `file.delete.delay.ms`; a fetch
-    that began before still gets what it was promised. After the delay: MissingFile.
+    A deleted segment has another name for `file.delete.delay.ms`, so that a fetch that started
+    before can be completed. After the delay this raises MissingFile.
     """
     try:
         return disk.read(*region)

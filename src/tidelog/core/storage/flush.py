@@ -1,15 +1,14 @@
-"""What is on disk for sure, and when to make it more.
+"""Flushes of one log, and its recovery point: the offset below which records are durable.
 
-`recovery_point` is the end of what survives a power failure. A flush is split in two so
-that the host can sync elsewhere and serve others meanwhile: `start` says which files to
-sync, `completed` moves the recovery point. A truncation in between may have replaced bytes
-that the sync did not see, so a flush begun before it proves nothing any more; the
-generation tells.
+Records below `recovery_point` survive a power failure. A flush has two parts, so that the host can
+sync in another thread and serve requests meanwhile: `start` returns the files to sync, `completed`
+advances the recovery point. A truncation in between may replace bytes that the sync did not cover,
+so a flush from before it is ignored; the generation shows that.
 
-What each setting survives (M06): with Kafka's defaults a killed process loses nothing, a
-power failure what the operating system had not written since the last roll; with
-`flush.messages` = 1 and acknowledgements that wait for it, nothing acknowledged; `flush.ms`
-bounds the loss by time.
+What each setting survives (M06): with Kafka's defaults a killed process loses nothing; a power
+failure loses what the operating system had not written since the last roll. With `flush.messages`
+= 1 and acknowledgements that wait for the flush, no acknowledged record is lost. `flush.ms` limits
+the loss by time.
 """
 
 from typing import NamedTuple
@@ -19,17 +18,17 @@ from tidelog.core.types import Offset
 
 
 class Flush(NamedTuple):
-    """A flush under way: sync these, then say that it is completed."""
+    """A flush that was started: sync these files, then call `flush_completed`."""
 
     offset: Offset
-    """Everything below is on disk afterwards."""
+    """Records below this offset are durable afterwards."""
     files: tuple[str, ...]
     directories: tuple[str, ...]
     generation: int
 
 
 class Closing(NamedTuple):
-    """A clean stop under way: sync these, then it is done."""
+    """A clean stop that was started: sync these files, then call `closed`."""
 
     indexes: list[str]
     flush: Flush | None
@@ -44,7 +43,7 @@ class Closing(NamedTuple):
 
 
 class FlushState:
-    """The recovery point of one log, and what is asked of it."""
+    """The recovery point of one log, and the flushes that were started."""
 
     __slots__ = (
         "_oldest_unflushed_ms",
@@ -57,14 +56,14 @@ class FlushState:
     def __init__(self, recovery_point: Offset, new_files: list[str]) -> None:
         self.recovery_point = recovery_point
         self.new_files = new_files
-        """Created since the last flush, so that their names have to be made durable too."""
+        """Files created since the last flush; their directory must be synced too."""
         self._requested = recovery_point
         self.generation = 0
-        """Grows with every truncation."""
+        """A counter that grows with every truncation."""
         self._oldest_unflushed_ms: int | None = None
 
     def grew(self, path: str) -> None:
-        """A file beside the batches, which is believed as far as they are: it goes with them."""
+        """Sync this file with the next flush: recovery trusts it up to the recovery point."""
         if path not in self.new_files:
             self.new_files.append(path)
 
@@ -75,7 +74,8 @@ class FlushState:
     def due(
         self, config: LogConfig, log_end_offset: Offset, active_base: Offset, now_ms: int
     ) -> Offset | None:
-        """Up to where to flush now: all, if the settings say so; else what was rolled."""
+        """Return where to flush up to now: the log end by the settings, the active segment's start
+        after a roll, or None."""
         if log_end_offset - self._requested >= config.flush_messages:
             return log_end_offset
         oldest = self._oldest_unflushed_ms
@@ -97,14 +97,14 @@ class FlushState:
             self.recovery_point = max(self.recovery_point, flush.offset)
 
     def truncated(self, end: Offset) -> None:
-        """Bytes above `end` are gone; flushes under way prove nothing."""
+        """Lower the recovery point to `end`, and ignore flushes that were started before."""
         self.recovery_point = min(self.recovery_point, end)
         self._requested = self.recovery_point
         self.generation += 1
         self._oldest_unflushed_ms = 0 if end > self.recovery_point else None
 
     def restarted(self, offset: Offset) -> None:
-        """The log is empty and begins at `offset`: there is nothing that could be lost."""
+        """Set the recovery point of a log that is empty and starts at `offset`."""
         self.truncated(offset)
         self.recovery_point = self._requested = offset
         self._oldest_unflushed_ms = None

@@ -1,12 +1,12 @@
-"""Names of files and directories, and back.
+"""Names of files and directories: how they are built and parsed.
 
-A partition lives in `topic-partition`; its files are named by the offset of their first
-record in twenty digits, so that names sort as offsets do. Suffixes mark what a crash may
-leave behind: `.deleted` waits for removal, `.cleaned` and `.swap` are stages of compaction.
-Directories on their way out are `topic-partition.<id>-delete`, copies that are being moved
-`-future`, and those that nobody claims `-stray`.
+A partition's directory is `topic-partition`. Its files are named by the offset of their first
+record in twenty digits, so that names sort like offsets. Suffixes mark temporary files: `.deleted`
+waits for removal, `.cleaned` and `.swap` are steps of a segment swap. Deleted directories are named
+`topic-partition.<id>-delete`, copies that are being moved `-future`, and those of unknown topics
+`-stray`.
 
-Always true: a topic name that passes `check_topic` can't leave the log directory.
+Invariant: a path with a topic name that passes `check_topic` stays inside the log directory.
 """
 
 import re
@@ -72,11 +72,11 @@ _MARKED = re.compile(
 
 
 class InvalidTopic(ValueError):
-    """A topic name that Kafka would refuse too."""
+    """A topic name that Kafka rejects, too."""
 
 
 class FileName(NamedTuple):
-    """What the name of a file in a partition's directory says."""
+    """The parsed name of a file in a partition's directory."""
 
     base_offset: Offset
     kind: str
@@ -94,7 +94,7 @@ def file_name(base_offset: Offset, kind: str) -> str:
 
 
 def parse_file(name: str) -> FileName | None:
-    """None for a name that is not a segment's or a snapshot's."""
+    """Parse the name of a segment's file or a snapshot; None for other names."""
     match = _FILE.fullmatch(name)
     if match is None or int(match[1]) > _OFFSET_MAX:
         return None
@@ -102,29 +102,33 @@ def parse_file(name: str) -> FileName | None:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a broker writes a file of this name, in the log directory or in a partition's."""
+    """Whether a broker writes files of this name."""
     return parse_file(name) is not None or name.removesuffix(TEMPORARY_SUFFIX) in _SMALL_FILES
 
 
 def check_topic(topic: str) -> None:
-    """Raise InvalidTopic unless the name is one Kafka allows."""
+    """Raise InvalidTopic unless Kafka allows this topic name."""
     if not topic or topic in (".", ".."):
-        raise InvalidTopic(f"{topic!r} is no topic name")
+        raise InvalidTopic(f"{topic!r} is not a valid topic name")
     if len(topic) > TOPIC_LENGTH_MAX:
-        raise InvalidTopic(f"topic name of {len(topic)} characters; at most {TOPIC_LENGTH_MAX}")
+        raise InvalidTopic(
+            f"topic name has {len(topic)} characters; at most {TOPIC_LENGTH_MAX} are allowed"
+        )
     if _TOPIC.fullmatch(topic) is None:
-        raise InvalidTopic(f"{topic!r}: only letters, digits, '.', '_' and '-'")
+        raise InvalidTopic(
+            f"{topic!r} is not a valid topic name: use letters, digits, '.', '_' and '-'"
+        )
 
 
 def partition_dir(partition: TopicPartition) -> str:
-    """`orders-0`. Raises InvalidTopic for a name that could escape or confuse."""
+    """Return the directory of a partition, such as `orders-0`. Raises InvalidTopic."""
     check_topic(partition.topic)
     return f"{partition.topic}-{partition.partition}"
 
 
 def parse_dir(name: str) -> TopicPartition | None:
-    """The partition a directory belongs to; None for marked ones and for strangers, among
-    them every name that `partition_dir` would not give: it could hide another's log."""
+    """Return the partition of a directory; None for marked directories, and for all names that
+    `partition_dir` does not return."""
     if _MARKED.fullmatch(name) is not None:
         return None
     match = _DIRECTORY.fullmatch(name)
@@ -138,7 +142,7 @@ def parse_dir(name: str) -> TopicPartition | None:
 
 
 def marked_dir(partition: TopicPartition, topic_id: TopicId | None, mark: str) -> str:
-    """The directory's name once it is a `delete`, `future` or `stray` one.
+    """Return the name of a directory that is marked as `delete`, `future` or `stray`.
 
     The topic's id makes it unique: a topic of the same name can be created and deleted
     again while the first one's directory still waits for removal.
@@ -148,23 +152,23 @@ def marked_dir(partition: TopicPartition, topic_id: TopicId | None, mark: str) -
 
 
 def parse_mark(name: str) -> str | None:
-    """`delete`, `future` or `stray` if the directory is marked so."""
+    """Return the mark of a directory: `delete`, `future`, `stray` or None."""
     match = _MARKED.fullmatch(name)
     return None if match is None else match["mark"]
 
 
 def deleted(path: str) -> str:
-    """The name a file gets when it waits for its removal."""
+    """Return the path of a file that waits for its removal."""
     return path + DELETED_SUFFIX
 
 
 def format_topic_id(topic_id: TopicId) -> str:
-    """Sixteen bytes as 22 characters, the way Kafka spells ids in files."""
+    """Return a topic id as Kafka writes it in files: sixteen bytes as 22 characters."""
     return urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def parse_topic_id(text: str) -> TopicId | None:
-    """None for text that is no id."""
+    """Parse a topic id; None if it is invalid."""
     try:
         topic_id = urlsafe_b64decode(text + "==")
     except ValueError:

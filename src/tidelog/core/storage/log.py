@@ -1,13 +1,13 @@
-"""The log of one replica: append at the end, read anywhere, cut the tail, drop the head.
+"""The log of one replica: append, read, truncate the end, delete the start.
 
-Nobody else writes to the partition's directory. The log stores what it is told and decides
-nothing about replication: offsets and epochs are assigned before `append`, and the epoch cache
-(`epochs`) belongs to the replication code that shares it; here it is only loaded, and written
-when asked. Producer state (`producers`) follows every append, because rolls take snapshots of it.
+Only this code writes to the partition's directory. The log makes no decisions about replication:
+offsets and epochs are set before `append`, and the replication code changes the epoch cache
+(`epochs`), which is only loaded and written here. Producer state (`producers`) is updated with
+every append, because each roll writes a snapshot of it.
 
-Always true: log_start_offset <= log_end_offset and recovery_point <= log_end_offset; offsets
-rise; a batch lies whole in one segment. After any failed write the log is offline: what the disk
-then holds is unknown, and appending to it could leave a gap that looks like data (KAFKA-10778).
+Invariants: log_start_offset <= log_end_offset and recovery_point <= log_end_offset; offsets rise;
+a batch is in one segment. After any failed write the log is offline: the content of the file is
+then unknown, and appending could leave a gap that looks like data (KAFKA-10778).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,15 +39,15 @@ from tidelog.core.types import Offset, TopicId, TopicPartition
 
 
 class LogOffline(Exception):
-    """The log met a disk error and takes no more writes until it is opened anew."""
+    """The log had a disk error and rejects writes until it is opened again."""
 
 
 class OffsetOutOfRange(Exception):
-    """A read below the log start or above the log end."""
+    """The offset of a read is below the log start or above the log end."""
 
 
 class Log:
-    """See the module. Made by `recovery.open_log` or `log_directory`."""
+    """The log of one replica, created by `recovery.open_log` or `log_directory`."""
 
     __slots__ = (
         "_config",
@@ -85,7 +85,7 @@ class Log:
         self._config = config
         self._segments = segments
         self._snapshots = snapshots
-        # Whether the names in the directory are on disk is unknown: the first flush sees to it.
+        # It is unknown whether the directory entry is durable; the first flush syncs it.
         self._flush = FlushState(recovery_point, [segments.active.path])
         self._pending_deletions = PendingDeletions(disk)
         self.partition = partition
@@ -99,14 +99,14 @@ class Log:
         self.log_end_offset = segments.active.next_offset()
         self.offline = False
         self.before_gap: Callable[[], None] | None = None
-        """To be done, once, before offsets are left out: else gaps pass for damage later."""
+        """Called once, before the first gap in offsets: other gaps count as damage."""
         self.on_damage: Callable[[Damage], object] = _ignore
-        """Called when a read finds records that are not as they were written."""
+        """Called when a read finds damaged records."""
 
     # -- appending
 
     def append(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
-        """Write batches that have their offsets and epochs, with one call for each segment."""
+        """Append batches whose offsets and epochs are set, with one write for each segment."""
         if self.offline:
             raise LogOffline(self.directory)
         expected = self.log_end_offset
@@ -122,7 +122,9 @@ class Log:
 
     def _check_gap(self, offset: Offset, expected: Offset) -> None:
         if offset < expected:
-            raise ValueError(f"{self.directory}: offset {offset} after {expected}")
+            raise ValueError(
+                f"{self.directory}: batch starts at offset {offset}, expected {expected}"
+            )
         if self.before_gap is not None:
             self.before_gap()
             self.before_gap = None
@@ -153,7 +155,7 @@ class Log:
         self._flush.appended(now_ms)
 
     def _roll(self, base_offset: Offset, now_ms: int) -> None:
-        """Begin a new active segment; one that is still empty makes room for it."""
+        """Start a new active segment. An empty active segment is deleted."""
         active = self._segments.active
         if active.size == 0:
             active.delete()
@@ -161,8 +163,8 @@ class Log:
             return
         active.finish()
         if self.recovery_point >= base_offset:
-            # Nothing of it is left for a flush to do, and below the recovery point indexes
-            # are believed.
+            # No flush will cover this segment, and recovery trusts indexes below the recovery
+            # point.
             active.sync_indexes()
         if self.producers_incomplete_from is None:
             self._flush.new_files.append(self._snapshots.write(self.producers, base_offset))
@@ -176,12 +178,13 @@ class Log:
     # -- reading
 
     def read(self, offset: Offset, max_bytes: int, upto: Offset | None = None) -> Region:
-        """Whole batches from the one that holds `offset`, of one segment, below `upto` (the
-        log end if None). The first batch comes whole even if it is larger than `max_bytes`
-        (KIP-74); an empty region if there is nothing to read yet."""
+        """Return the region of whole batches of one segment, from the batch that contains `offset`
+        up to `upto` (None: the log end). The first batch is included even if it is larger than
+        `max_bytes` (KIP-74). The region is empty if there are no records yet."""
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
-                f"{self.directory}: {offset} outside {self.log_start_offset}..{self.log_end_offset}"
+                f"{self.directory}: offset {offset} is out of range"
+                f" {self.log_start_offset} to {self.log_end_offset}"
             )
         if upto is None or upto > self.log_end_offset:
             upto = self.log_end_offset
@@ -196,16 +199,16 @@ class Log:
             raise
 
     def expected_of(self, segment: Segment) -> Expected:
-        """What the batches of this segment are compared with."""
+        """Return the values that the batches of this segment are compared with."""
         end = self._segments.end_of(segment) or self.log_end_offset
         return Expected(end, self.epochs, NEVER if self.may_have_gaps else self.log_start_offset)
 
     def require_verification_at(self, offset: Offset) -> None:
-        """Check the segment that holds `offset` again before more of it is served."""
+        """Verify the segment that contains `offset` again before the next read."""
         next(self._segments.from_offset(offset)).require_verification()
 
     def position_of(self, upto: Offset) -> int:
-        """Where reads below this offset end in the active segment's file."""
+        """Return the position in the active segment's file where offsets below `upto` end."""
         active = self._segments.active
         if upto >= self.log_end_offset:
             return active.size
@@ -213,13 +216,13 @@ class Log:
             return active.locate(upto)
 
     def read_bytes(self, region: Region) -> bytes:
-        """The bytes of a region that `read` gave."""
+        """Return the bytes of a region that `read` returned."""
         return read_region(self._disk, region) if region.length else b""
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Report a failed read as damage, and raise DamagedRecords: one unreadable file does not
-        stop the broker. A full disk does: it means that a write has failed."""
+        """Report a failed read as damage and raise DamagedRecords: an unreadable file must not stop
+        the broker. DiskFull is raised as it is: it means that a write has failed."""
         try:
             yield
         except DiskFull:
@@ -230,14 +233,14 @@ class Log:
             raise DamagedRecords(damage) from error
 
     def damage_of(self, error: DiskError) -> Damage:
-        """From which offset on the log can't be read."""
+        """Return the damage that a failed read shows."""
         for segment in self._segments:
             if error.path.startswith(segment.path.removesuffix(layout.LOG)):
                 return damage_of(segment, error)
         return Damage(self.log_start_offset, str(error))
 
     def verify_from(self, offset: Offset) -> Damage | None:
-        """Check the log from the segment with this offset on; return the first damage."""
+        """Verify the log from the segment with this offset on; return the first damage."""
         for segment in self._segments.from_offset(offset):
             expected = self.expected_of(segment)
             try:
@@ -250,8 +253,8 @@ class Log:
         return None
 
     def still_damaged(self, offset: Offset, *, epochs_rebuilt: bool) -> Damage | None:
-        """What is left of damage that was found there before the log was opened. Epochs that
-        were rebuilt from the log no longer prove that it began earlier."""
+        """Return what remains of damage at `offset` that was found before the log was opened.
+        Epochs that were rebuilt from the log no longer show that it began earlier."""
         first = self._segments.first.base_offset
         if offset < first and epochs_rebuilt:
             return Damage(offset, f"offsets {offset} to {first - 1} were missing before this start")
@@ -259,11 +262,11 @@ class Log:
             return None
         if offset < self.log_end_offset:
             return self.verify_from(offset)
-        reason = "the records behind its end were lost before this start"
+        reason = "records after the log end were lost before this start"
         return Damage(self.log_end_offset, reason, inside=False)
 
     def require_verification(self, path: str) -> None:
-        """Check all of this segment's file again before it is read."""
+        """Verify this segment's file again before it is read."""
         for segment in self._segments:
             if segment.path == path:
                 segment.require_verification()
@@ -271,30 +274,30 @@ class Log:
     def offset_for_timestamp(
         self, timestamp: int, budget: WorkBudget | None = None
     ) -> TimestampAndOffset | None:
-        """The first record with that timestamp or a later one; `budget` pays for opened batches."""
+        """Find the first record with this or a later timestamp; `budget` limits decompression."""
         start, budget = self.log_start_offset, budget or WorkBudget()
         place = (self._disk, self._segments, timestamp, start, budget)
         with self.reading():
             return log_reader.offset_for_timestamp(*place)
 
     def max_timestamp(self, budget: WorkBudget | None = None) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp."""
+        """Find the first record with the largest timestamp."""
         start, budget = self.log_start_offset, budget or WorkBudget()
         with self.reading():
             return log_reader.offset_of_max_timestamp(self._disk, self._segments, start, budget)
 
     def aborted_transactions(self, offset: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
-        """Those that a read-committed reader of that range has to know."""
+        """Return the aborted transactions that overlap this range."""
         return log_reader.aborted_between(self._segments, offset, upper_bound)
 
     @property
     def size(self) -> int:
-        """Bytes of all batches."""
+        """The size of all batches in bytes."""
         return sum(segment.size for segment in self._segments)
 
     @property
     def segments(self) -> Segments:
-        """For tools, tests and the cleaner."""
+        """The segments, for tools, tests and the cleaner."""
         return self._segments
 
     @property
@@ -307,15 +310,14 @@ class Log:
         for segment in self._segments:
             segment.config = config
 
-    # -- cutting
+    # -- truncation and deletion
 
     def truncate_to(self, end: Offset) -> Offset:
-        """Cut the tail; the log end afterwards: `end`, or less if a batch straddles it.
+        """Truncate the log; return the new log end: `end`, or less if a batch spans it.
 
-        Each step is on disk before the next, and all of it before anything can be appended:
-        old bytes that come back after a power failure, under the epochs of new ones, would
-        pass for new ones. The epoch cache is the caller's to trim; the recovery point has to
-        be checkpointed by whoever keeps that file.
+        Each step is on disk before the next, and all steps before the next append: old bytes
+        that reappear after a power failure would have the offsets and epochs of new records. The
+        caller truncates the epoch cache and writes the recovery point checkpoint.
         """
         if end >= self.log_end_offset:
             return self.log_end_offset
@@ -329,7 +331,7 @@ class Log:
             self._disk.sync_dir(self.directory)
             active = self._segments.active
             if not self._disk.exists(active.path):
-                # Its file was deleted: none of its records can be kept.
+                # The file was deleted, so its records are lost.
                 end = active.base_offset
                 active = self._new_segment(end, active.created_ms)
                 self._segments.replace_active(active)
@@ -351,22 +353,22 @@ class Log:
         self.producers.end_offset = self.log_end_offset
 
     def mark_producers_incomplete(self, damaged: Offset) -> None:
-        """The log is damaged there, as was found when it was opened. Unless a snapshot knew all
-        of it, producer state lacks what the damaged records did, and no snapshot may say so."""
-        doubted = max(damaged, self._snapshots.loaded)
-        if doubted < self.log_end_offset:
-            self.producers_incomplete_from = doubted
-            self._snapshots.delete_above(doubted)
+        """Note that producer state lacks records from `damaged` on, and delete later snapshots. It
+        is complete up to the snapshot that was loaded, if that is later."""
+        incomplete_from = max(damaged, self._snapshots.loaded)
+        if incomplete_from < self.log_end_offset:
+            self.producers_incomplete_from = incomplete_from
+            self._snapshots.delete_above(incomplete_from)
 
     def recover_producers(self) -> None:
-        """Read producer state again: the damaged records are in place."""
+        """Rebuild producer state after the damaged records were repaired or truncated."""
         if self.producers_incomplete_from is not None:
             self._snapshots.delete_above(self.producers_incomplete_from)
             self.producers_incomplete_from = None
             self._rebuild_producers()
 
     def drop_before(self, start: Offset, now_ms: int) -> list[Segment]:
-        """Move the log start up; segments wholly below it become `.deleted` and are returned."""
+        """Advance the log start; rename segments below it to `.deleted`, and return them."""
         if start > self.log_end_offset:
             raise ValueError(f"{self.directory}: log start {start} above the log end")
         with self._writing():
@@ -380,12 +382,12 @@ class Log:
                     self._pending_deletions.add(segment.file(kind), due)
             self._snapshots.delete_below(self._segments.first.base_offset)
             if dropped:
-                # What was deleted must not come back with the power.
+                # Deleted files must not reappear after a power failure.
                 self._disk.sync_dir(self.directory)
         return dropped
 
     def restart_at(self, offset: Offset) -> None:
-        """Throw everything away and begin, empty, at `offset`."""
+        """Delete all records; the log starts empty at `offset`."""
         now_ms = self._segments.active.created_ms
         with self._writing():
             for segment in reversed(list(self._segments)):
@@ -399,8 +401,8 @@ class Log:
         self._flush.restarted(offset)
 
     def replace_segments(self, replaced: Sequence[Segment], now_ms: int) -> None:
-        """Put the cleaned segment, whose `.cleaned` files are on disk, in the place of these,
-        which follow each other and are all closed."""
+        """Replace these adjacent closed segments with the `.cleaned` files of the first one's base
+        offset, which are on disk."""
         due = now_ms + self._config.file_delete_delay_ms
         with self._writing():
             swap_in(self._disk, self._segments, replaced, self._pending_deletions, due)
@@ -408,11 +410,11 @@ class Log:
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether compaction may have left out offsets, here or where the records came from."""
+        """Whether compaction may have removed offsets, here or on an earlier leader."""
         return self.before_gap is None or self._config.cleanup_compact
 
     def closed_segment(self, offset: Offset, now_ms: int) -> Segment:
-        """The segment with this offset. If it is the active one, it is closed first."""
+        """Return the segment with this offset; if it is the active one, roll first."""
         segment = next(self._segments.from_offset(offset))
         if segment is self._segments.active:
             with self._writing():
@@ -422,7 +424,7 @@ class Log:
         return segment
 
     def create_missing_segment(self, base_offset: Offset, now_ms: int) -> Segment:
-        """Create a segment where one is missing, to be filled by a repair (repair.py)."""
+        """Create an empty segment where one is missing; a repair fills it (repair.py)."""
         with self._writing():
             segment = self._new_segment(base_offset, now_ms)
             self._segments.insert(segment)
@@ -431,11 +433,11 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """Grows with every truncation."""
+        """A counter that grows with every truncation."""
         return self._flush.generation
 
     def write_epochs(self) -> None:
-        """Put `leader-epoch-checkpoint` on disk as the cache is now."""
+        """Write the epoch cache to `leader-epoch-checkpoint`."""
         with self._writing():
             checkpoint.write_epochs(self._disk, self.epochs_path, self.epochs.entries)
 
@@ -444,7 +446,7 @@ class Log:
         return f"{self.directory}/{layout.LEADER_EPOCHS}"
 
     def delete_due(self, now_ms: int) -> int:
-        """Remove `.deleted` files whose delay is over; how many."""
+        """Remove `.deleted` files whose delay is over; return their number."""
         with self._writing():
             return self._pending_deletions.remove_due(now_ms)
 
@@ -455,18 +457,18 @@ class Log:
 
     @property
     def recovery_point(self) -> Offset:
-        """Everything below is on disk, whatever happens."""
+        """The offset below which all records survive a power failure."""
         return self._flush.recovery_point
 
     def flush_due(self, now_ms: int) -> Offset | None:
-        """Up to where the settings, or a roll, ask for a flush now."""
+        """Return where to flush up to now, by the settings or after a roll; None if not needed."""
         return self._flush.due(
             self._config, self.log_end_offset, self._segments.active.base_offset, now_ms
         )
 
     def start_flush(self, upto: Offset | None = None) -> Flush | None:
-        """What to sync so that everything below `upto` (all, if None) is on disk. Without the
-        active segment's indexes: it is scanned after an unclean stop."""
+        """Return the files to sync so that records below `upto` (None: all) are durable. The active
+        segment's indexes are not among them: recovery rebuilds them."""
         end = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
         if end <= self.recovery_point:
             return None
@@ -484,11 +486,11 @@ class Log:
         return self._flush.start(end, files, self.directory, everything)
 
     def flush_completed(self, flush: Flush) -> None:
-        """What `flush` names is synced."""
+        """Apply a flush whose files are synced."""
         self._flush.completed(flush)
 
     def flush(self) -> None:
-        """All of it, here and now."""
+        """Flush all records and wait for it."""
         flush = self.start_flush()
         if flush is not None:
             with self._writing():
@@ -496,9 +498,9 @@ class Log:
             self.flush_completed(flush)
 
     def start_close(self) -> Closing | None:
-        """Make the files what a clean stop leaves, and say what of it to sync; None if nothing
-        has changed since the last one. The log is not to be used afterwards. The snapshot is
-        not waited for: one that a power failure tears is recognised."""
+        """Write the files of a clean stop, and return those to sync; None if nothing has changed
+        since the last one. The log must not be used afterwards. The snapshot is not synced: if a
+        power failure tears it, its checksum shows that."""
         active = self._segments.active
         end = self.log_end_offset
         empty = end == self._segments.first.base_offset
@@ -513,7 +515,7 @@ class Log:
         return Closing(indexes, self.start_flush())
 
     def close(self) -> None:
-        """A clean stop of this log alone."""
+        """Stop this log cleanly."""
         closing = self.start_close()
         if closing is not None:
             with self._writing():
@@ -521,7 +523,7 @@ class Log:
             self.closed(closing)
 
     def closed(self, closing: Closing) -> None:
-        """What `closing` names is synced."""
+        """Apply a clean stop whose files are synced."""
         if closing.flush is not None:
             self.flush_completed(closing.flush)
 
@@ -537,4 +539,4 @@ class Log:
 
 
 def _ignore(_damage: Damage) -> None:
-    """For tools, which raise the error to people."""
+    """Do nothing: tools show the error that is raised."""

@@ -1,4 +1,4 @@
-"""Settings of one log, under Kafka's names, with Kafka's defaults."""
+"""The settings of one log, with Kafka's names and defaults."""
 
 from tidelog.core.slotted import slotted
 
@@ -8,7 +8,7 @@ UNLIMITED = -1
 
 @slotted
 class LogConfig:
-    """`segment.bytes` and so on; a topic may override each."""
+    """`segment.bytes` and others; a topic may override each."""
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
@@ -20,18 +20,18 @@ class LogConfig:
     cleanup_delete: bool = True
     """`cleanup.policy` contains `delete`: time and size remove segments."""
     cleanup_compact: bool = False
-    """`cleanup.policy` contains `compact`: offsets may have gaps anywhere."""
+    """`cleanup.policy` contains `compact`: offsets may have gaps."""
     min_cleanable_dirty_ratio: float = 0.5
-    """Compaction begins when more than this share of the log is new."""
+    """Compaction starts when more than this share of the log is dirty."""
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = NEVER
     delete_retention_ms: int = 86_400_000
-    """How long a tombstone stays after the first cleaning that met it."""
+    """How long a tombstone is kept after the first cleaning that read it."""
     file_delete_delay_ms: int = 60_000
     flush_messages: int = NEVER
-    """Flush after so many offsets; 1 is "on disk before the acknowledgement"."""
+    """Flush after this many offsets; with 1, records are flushed before the acknowledgement."""
     flush_ms: int = NEVER
     preallocate: bool = False
-    """Reserve a whole segment at once."""
+    """Reserve space for a whole segment when it is created."""
     reserve_steps: bool = True
-    """Reserve space ahead of the active segment's end, in steps that grow with it."""
+    """Reserve space after the active segment's end, in steps that grow with the segment."""

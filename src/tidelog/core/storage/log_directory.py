@@ -1,10 +1,10 @@
-"""A whole log directory: every partition's log, and the checkpoints over all of them.
+"""A log directory: the logs of all its partitions, and their common checkpoints.
 
-The mark of a clean stop is taken away before anything is loaded, and put back only when
-everything is on disk, so that a crash at any moment between counts as unclean.
+The mark of a clean stop is removed before anything is loaded, and written again when everything is
+on disk. So a crash at any time in between counts as unclean.
 
-Offsets in the checkpoints lag behind by design: the recovery point and the log start by up
-to a minute, the high watermark by seconds. Each is safe when it is too low.
+Offsets in the checkpoints are late by design: the recovery point and the log start by up to a
+minute, the high watermark by seconds. Each is safe if it is too low.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,26 +38,26 @@ from tidelog.core.storage.segment.damage import Damage
 from tidelog.core.types import Offset, StorePoint, TopicId, TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"
-"""Kafka's own Raft log; it is read by nobody here and left alone."""
+"""The topic of Kafka's own Raft log, which is not opened."""
 
-DEPARTED_MAX = 256
-"""Deleted partitions whose names are kept before the checkpoints are rewritten without them."""
+DELETED_PARTITIONS_MAX = 256
+"""The most deleted partitions that may remain in the checkpoints before they are rewritten."""
 
 
 class RecoveryProgress(NamedTuple):
-    """Which log is being opened: the `number`th of `total`, counted from 1."""
+    """The log that is being opened: number `number` of `total`, counted from 1."""
 
     partition: TopicPartition
     number: int
     total: int
     clean: bool
-    """After a clean stop logs are opened without being read."""
+    """Whether the last stop was clean; then logs are not read."""
     report: RecoveryReport | None = None
-    """What was found and done; None before."""
+    """The result; None before the log is opened."""
 
 
 class NewLog(NamedTuple):
-    """A log that is to be made."""
+    """A log to create."""
 
     partition: TopicPartition
     topic_id: TopicId
@@ -68,8 +68,8 @@ Progress: TypeAlias = Callable[[RecoveryProgress], None]
 
 
 def _move_aside(disk: Disk) -> dict[str, str]:
-    """Rename entries that have a checkpoint's name but are not files: no file could replace
-    them. Return the new names by the old ones."""
+    """Rename entries that have a checkpoint's name but are not files, because no file could replace
+    them. Return the new name of each."""
     _, others = disk.scan_dir("")
     moved = {name: move_aside(disk, name) for name in others if layout.is_file_name(name)}
     if moved:
@@ -78,53 +78,54 @@ def _move_aside(disk: Disk) -> dict[str, str]:
 
 
 def _ignore_progress(_progress: RecoveryProgress) -> None:
-    """Nobody watches."""
+    """Do nothing."""
 
 
 class LogDirectory:
-    """Open with `LogDirectory.open`; a crash is to forget the object and open anew."""
+    """All logs of one directory, opened with `LogDirectory.open`. Tests simulate a crash by opening
+    the directory again."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.logs: dict[TopicPartition, Log] = {}
         self._by_topic: dict[str, dict[TopicPartition, None]] = {}
-        """Their names: whoever deletes one topic of thousands looks at its logs only."""
+        """The partitions of each topic, so that deleting a topic does not search all logs."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
-        """As loaded, brought between log start and log end."""
+        """The high watermarks as loaded, limited to the range of each log."""
         self.cleaner_offsets: dict[TopicPartition, Offset] = {}
-        """First dirty offsets. Whose log is here may have gaps, by compaction here or where its
-        records came from; else gaps are damage."""
+        """First dirty offsets. A log with an entry may have gaps, from compaction here or on an
+        earlier leader; in other logs gaps are damage."""
         self.reports: dict[TopicPartition, RecoveryReport] = {}
-        """Of the logs that were found."""
+        """The recovery reports of the logs that were opened at startup."""
         self.damaged: dict[TopicPartition, Damage] = {}
-        """Logs that lack records which they once held, until they are in the ISR again."""
+        """Logs that lack records they once had, until they are in the ISR again."""
         self._saved_damage: dict[TopicPartition, Offset] = {}
-        """What `damage-checkpoint` holds: the first damaged offset of each log."""
+        """The content of `damage-checkpoint`: the first damaged offset of each log."""
         self.warnings: list[str] = []
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH
-        """Of the clean stop before, so that the controller can tell it from a crash."""
+        """The broker epoch of the last clean stop; the controller needs it to recognize one."""
         self.revision: int | None = None
-        """Every log was made that the metadata told of up to this revision: one that is missing
-        is lost, one of later than that may be new. None: nothing is known."""
+        """All logs of the metadata up to this revision were created: if one is missing, it is
+        lost; a log from a later revision may be new. None if unknown."""
         self.seen: StorePoint | None = None
-        """The latest point of the metadata store's history that anything here relies on."""
+        """The latest point of the metadata store's history that this broker has applied."""
         self.revision_damaged = False
-        """Whether the file that remembers both could not be read."""
+        """Whether the file with these two values could not be read."""
         self.properties: MetaProperties | None = None
         self._checksums = CheckpointChecksums(disk)
         self._refused: set[str] = set()
-        """Checkpoints that could not be read or whose checksum differs, and entries that had the
-        name of a file but were not files."""
+        """Checkpoints that are unreadable or have a wrong checksum, and entries that had the name
+        of a file but were not files."""
         self.unreadable: set[TopicPartition] = set()
-        """Logs that could not be opened. Their folders stay until new logs replace them."""
-        self._in_the_way: set[TopicPartition] = set()
-        """Partitions whose folder's name is taken: by an unreadable folder, a file, a link."""
+        """Logs that could not be opened. Their folders stay until new logs need the names."""
+        self._blocked_names: set[TopicPartition] = set()
+        """Partitions whose folder name is used by an unreadable folder, a file or a link."""
         self._unreadable_offsets: dict[str, dict[TopicPartition, Offset]] = {}
         """The offsets of unreadable logs, by checkpoint."""
-        self._leaving: list[tuple[int, str]] = []
-        self._departed: set[TopicPartition] = set()
-        """Names of logs that are gone, which the checkpoints may still tell of."""
+        self._deleted_folders: list[tuple[int, str]] = []
+        self._deleted_partitions: set[TopicPartition] = set()
+        """Partitions of deleted logs, which may still be in the checkpoints."""
 
     @classmethod
     def open(
@@ -134,11 +135,11 @@ class LogDirectory:
         config_for: Callable[[TopicPartition], LogConfig] | None = None,
         progress: Progress | None = None,
     ) -> "LogDirectory":
-        """Load everything in the directory. Without `config_for` the topics' settings are
-        unknown, and any may have been compacted. `progress` is called before and
-        after each log is opened. Raises CheckpointError for a `meta.properties` of a later release,
-        UnsupportedFormat for records of before 0.11, and DiskError where the disk fails. A log
-        that can't be opened is left out (`unreadable`)."""
+        """Open all logs in the directory. Without `config_for` the topics' settings are unknown,
+        and any log may have been compacted. `progress` is called before and after each log is
+        opened. Raises CheckpointError for a `meta.properties` of a later release,
+        UnsupportedFormat for records from before Kafka 0.11, and DiskError if the disk fails. A
+        log that can't be opened is skipped (`unreadable`)."""
         aside = _move_aside(disk)
         directory = cls(disk)
         directory.warnings += directory._checksums.warnings
@@ -163,8 +164,8 @@ class LogDirectory:
             self.revision, self.seen = known
             return
         self.revision_damaged = True
-        doubt = "whether the metadata store is behind this broker can't be told"
-        self.warnings.append(f"{layout.METADATA_REVISION} is damaged and written anew: {doubt}")
+        effect = "it is unknown whether the metadata store is behind this broker"
+        self.warnings.append(f"{layout.METADATA_REVISION} is damaged and rewritten: {effect}")
 
     def _load(
         self,
@@ -187,14 +188,14 @@ class LogDirectory:
         self._checksums.adopt()
         point_unknown = layout.RECOVERY_POINTS in self._refused
         any_cleaned = config_for is None or layout.CLEANER_OFFSETS in self._refused
-        # Our cleaner leaves no gaps between segments, Kafka's does.
+        # Kafka's cleaner leaves gaps between segments, ours does not.
         by_kafka = any_cleaned and (config_for is None or self.revision is None)
         without_row = 0 if any_cleaned else None
         outdated = set(self._refused)
         partitions = self._find(now_ms)
         for number, partition in enumerate(partitions, start=1):
-            told = RecoveryProgress(partition, number, len(partitions), self.clean)
-            progress(told)
+            opening_log = RecoveryProgress(partition, number, len(partitions), self.clean)
+            progress(opening_log)
             opening = partial(
                 open_log,
                 self.disk,
@@ -212,16 +213,16 @@ class LogDirectory:
                 cleaned_upto=NEVER if by_kafka else cleaned.get(partition, without_row),
                 epochs_checksum=epoch_checksums.get(partition),
             )
-            opened = self._open_or_leave_out(partition, opening)
+            opened = self._open_or_skip(partition, opening)
             if opened is None:
                 continue
             log, report = opened
-            progress(told._replace(report=report))
+            progress(opening_log._replace(report=report))
             self._add(partition, log)
             self.reports[partition] = report
             damage = report.damage
             if damage is not None and (self.revision or damage.offset >= log.log_start_offset):
-                # In another broker's folder the first epoch does not prove where the log began.
+                # Without a revision this is Kafka's folder: its first epoch proves no log start.
                 self.damaged[partition] = damage
             self._recheck_damage(partition, log)
             high_watermark = max(high_watermarks.get(partition, 0), log.log_start_offset)
@@ -238,20 +239,20 @@ class LogDirectory:
             name: {partition: offsets[partition] for partition in self.unreadable & offsets.keys()}
             for name, offsets in read.items()
         }
-        # The checkpoints that are written below may no longer show which records are missing.
+        # The checkpoints written below may no longer show which records are missing.
         self.save_damage()
         self._write_again(outdated)
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
-        self._departed = named - self.logs.keys()
-        if any(recovery_points.get(partition, 0) > 0 for partition in self._departed):
-            # Records are missing that were on disk, so this was no clean stop.
+        self._deleted_partitions = named - self.logs.keys()
+        if any(recovery_points.get(partition, 0) > 0 for partition in self._deleted_partitions):
+            # Synced records are missing, so the last stop does not count as clean.
             self.broker_epoch = NO_BROKER_EPOCH
 
     def _write_again(self, outdated: set[str]) -> None:
-        """Write checkpoints that could not be read, or name offsets beyond the end of a log.
+        """Rewrite checkpoints that could not be read, or have offsets beyond the end of a log.
 
-        Records that are appended from here on must never be found below a former recovery point
-        or high watermark, and a log start beyond its log would count as damage at every start.
+        New records must not be below an old recovery point or high watermark, and a log start
+        beyond its log would count as damage at every start.
         """
         if layout.HIGH_WATERMARKS in outdated:
             self.write_high_watermarks(self.high_watermarks)
@@ -263,7 +264,7 @@ class LogDirectory:
             self._write_cleaner_offsets()
 
     def _recheck_damage(self, partition: TopicPartition, log: Log) -> None:
-        """Check whether damage that was found before this start is still there."""
+        """Check whether damage from before this start still exists."""
         damage, before = self.damaged.get(partition), self._saved_damage.get(partition)
         if damage is None and before is not None:
             rebuilt = log.epochs_path in self.reports[partition].rebuilt
@@ -273,11 +274,11 @@ class LogDirectory:
             log.mark_producers_incomplete(damage.offset)
 
     def _find(self, now_ms: int) -> list[TopicPartition]:
-        """Whose logs lie here; what is on its way out is noted."""
+        """Return the partitions with a folder; record deleted folders for their removal."""
         found = []
         for name in self.disk.list_dir(""):
             if layout.parse_mark(name) == "delete":
-                self._leaving.append((now_ms, name))
+                self._deleted_folders.append((now_ms, name))
                 continue
             partition = layout.parse_dir(name)
             if partition is None or partition.topic == METADATA_TOPIC:
@@ -285,14 +286,14 @@ class LogDirectory:
             if self.disk.is_dir(name):
                 found.append(partition)
             else:
-                self._in_the_way.add(partition)
+                self._blocked_names.add(partition)
                 self.warnings.append(f"{name} has a partition's name but is not a folder; ignored")
         return found
 
-    def _open_or_leave_out(
+    def _open_or_skip(
         self, partition: TopicPartition, opening: Callable[[], tuple[Log, RecoveryReport]]
     ) -> tuple[Log, RecoveryReport] | None:
-        """Open a log; None if its files can't be used, so that the other logs are served.
+        """Open a log; return None if its files can't be used, so that the other logs are served.
         Raises DiskError if permissions or space are missing, or the whole disk fails."""
         try:
             return opening()
@@ -302,7 +303,7 @@ class LogDirectory:
             if not self._is_writable():
                 raise
             self.unreadable.add(partition)
-            self._in_the_way.add(partition)
+            self._blocked_names.add(partition)
             self.warnings.append(
                 f"{error}: {partition} can't be opened. If another replica has the records, they"
                 " are copied from it, and this folder is renamed and kept. Else the partition stays"
@@ -311,7 +312,7 @@ class LogDirectory:
             return None
 
     def _is_writable(self) -> bool:
-        """Whether a file can be written here. If not, the disk failed, not one log's files."""
+        """Whether a file can be written. If not, the whole disk failed, not one log."""
         try:
             replace_file(self.disk, layout.DISK_CHECK, b"")
             self.disk.delete(layout.DISK_CHECK)
@@ -319,21 +320,22 @@ class LogDirectory:
             return False
         return True
 
-    def _make_way(self, partition: TopicPartition) -> None:
+    def _free_name(self, partition: TopicPartition) -> None:
         """Rename the entry that has the name of this partition's folder; the caller syncs."""
         name, names = layout.partition_dir(partition), self.disk.list_dir("")
         numbered = (layout.marked_dir(partition, n.to_bytes(16), "stray") for n in count())
         marked = next(one for one in numbered if one not in names)
         self.disk.rename(name, marked)
         self.warnings.append(f"{name} renamed to {marked}, because a new log needs its name")
-        self._in_the_way.remove(partition)
+        self._blocked_names.remove(partition)
         self.unreadable.discard(partition)
         for offsets in self._unreadable_offsets.values():
             offsets.pop(partition, None)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
-        """The offsets in a checkpoint. A refused checkpoint counts as empty, which loses no record:
-        logs start at their first segments and are read completely, high watermarks are low."""
+        """Read the offsets of a checkpoint. An invalid one counts as empty, which loses no record:
+        logs then start at their first segments and are read completely, and high watermarks are
+        low."""
         try:
             data = read_file(self.disk, name)
             self._checksums.check(name, data)
@@ -351,22 +353,24 @@ class LogDirectory:
         config: LogConfig | None = None,
         revision: int | None = None,
     ) -> Log:
-        """A new, empty log."""
+        """Create an empty log."""
         self.create_all([NewLog(partition, topic_id, config or LogConfig())], now_ms, revision)
         return self.logs[partition]
 
     def create_all(
         self, wanted: Sequence[NewLog], now_ms: int, revision: int | None = None
     ) -> None:
-        """New, empty logs: all there should be up to that revision of the metadata. Their topic
-        ids are on disk before any record can be, and nothing that was said of earlier logs of
-        those names is left."""
-        assert self.logs.keys().isdisjoint(new.partition for new in wanted), "logs that exist"
+        """Create empty logs: all that the metadata has up to this revision. Their topic ids are on
+        disk before any record, and checkpoint entries of earlier logs of the same name are
+        removed first."""
+        assert self.logs.keys().isdisjoint(new.partition for new in wanted), (
+            "the logs must not exist"
+        )
         for new in wanted:
-            if new.partition in self._in_the_way:
-                self._make_way(new.partition)
-        if not self._departed.isdisjoint(new.partition for new in wanted):
-            self._forget_departed()
+            if new.partition in self._blocked_names:
+                self._free_name(new.partition)
+        if not self._deleted_partitions.isdisjoint(new.partition for new in wanted):
+            self._drop_deleted_partitions()
         contents = {}
         for new in wanted:
             name = layout.partition_dir(new.partition)
@@ -388,12 +392,12 @@ class LogDirectory:
         self._by_topic.setdefault(partition.topic, {})[partition] = None
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
-        """Which logs are here of topics that have or had this name."""
+        """Return the partitions with logs of topics that have or had this name."""
         return list(self._by_topic.get(topic, ()))
 
     def write_epochs(self, logs: Sequence[Log], seen: StorePoint | None = None) -> None:
-        """Put the leader epochs of these logs on disk, and the point of the store's history
-        that they rely on, with as few syncs as for one file."""
+        """Write the leader epochs of these logs, and the point of the store's history that they
+        are from, with as few syncs as for one file."""
         contents = {log.epochs_path: checkpoint.format_epochs(log.epochs.entries) for log in logs}
         if seen is not None:
             self.seen = seen
@@ -405,9 +409,9 @@ class LogDirectory:
                 log.offline = True
             raise
 
-    def _forget_departed(self) -> None:
-        """Let the checkpoints tell only of logs that are there: the log start of a deleted one
-        would cut a new one of the same name, its recovery point would spare it the scan."""
+    def _drop_deleted_partitions(self) -> None:
+        """Remove deleted logs from the checkpoints: for a new log of the same name, an old log
+        start would delete records, and an old recovery point would skip recovery."""
         for name in (
             layout.RECOVERY_POINTS,
             layout.LOG_STARTS,
@@ -420,39 +424,39 @@ class LogDirectory:
             }
             if len(kept) < len(offsets):
                 self._write_offsets(name, kept)
-        self._departed.clear()
+        self._deleted_partitions.clear()
 
     def delete(self, partition: TopicPartition, now_ms: int) -> None:
-        """Take a log out; its files vanish after `file.delete.delay.ms`."""
+        """Delete a log; its files are removed after `file.delete.delay.ms`."""
         self.delete_all([partition], now_ms)
 
     def delete_all(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
-        """The same for many, with the sync of one."""
+        """Delete several logs, with one sync."""
         for partition in partitions:
             delay_ms = self.logs[partition].config.file_delete_delay_ms
-            self._leaving.append((now_ms + delay_ms, self._take_out(partition, "delete")))
+            self._deleted_folders.append((now_ms + delay_ms, self._remove(partition, "delete")))
         if partitions:
             self.disk.sync_dir("")
-        if len(self._departed) > DEPARTED_MAX:
-            self._forget_departed()
+        if len(self._deleted_partitions) > DELETED_PARTITIONS_MAX:
+            self._drop_deleted_partitions()
 
     def set_aside(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take logs out that nobody claims; their files stay, and people are told."""
+        """Rename the folders of logs whose topic no longer exists, and add a warning."""
         for partition in partitions:
-            marked = self._take_out(partition, "stray")
-            gone = f"{partition} is of a topic that is no more: set aside as {marked}"
+            marked = self._remove(partition, "stray")
+            gone = f"the topic of {partition} no longer exists: its folder was renamed to {marked}"
             self.warnings.append(gone)
         if partitions:
             self.disk.sync_dir("")
 
-    def _take_out(self, partition: TopicPartition, mark: str) -> str:
-        """The caller syncs."""
+    def _remove(self, partition: TopicPartition, mark: str) -> str:
+        """Remove a log and rename its folder; return the new name. The caller syncs."""
         log = self.logs.pop(partition)
         beside = self._by_topic[partition.topic]
         del beside[partition]
         if not beside:
             del self._by_topic[partition.topic]
-        self._departed.add(partition)
+        self._deleted_partitions.add(partition)
         self.high_watermarks.pop(partition, None)
         self.cleaner_offsets.pop(partition, None)
         self.reports.pop(partition, None)
@@ -463,14 +467,16 @@ class LogDirectory:
         return marked
 
     def delete_due(self, now_ms: int, most: int | None = None) -> bool:
-        """Remove what has waited long enough: deleted logs, `most` of them at once, and deleted
-        segments of logs. Whether deleted logs are left that have waited long enough."""
-        due = [entry for entry in self._leaving if entry[0] <= now_ms]
+        """Remove deleted logs whose delay is over, at most `most`, and deleted segments. Return
+        whether more deleted logs are due."""
+        due = [entry for entry in self._deleted_folders if entry[0] <= now_ms]
         for _, name in due[:most]:
             self.disk.delete_dir(name)
         if due:
             removed = set(due[:most])
-            self._leaving = [entry for entry in self._leaving if entry not in removed]
+            self._deleted_folders = [
+                entry for entry in self._deleted_folders if entry not in removed
+            ]
         for log in self.logs.values():
             when_ms = log.next_delete_due()
             if when_ms is not None and when_ms <= now_ms and not log.offline:
@@ -478,12 +484,13 @@ class LogDirectory:
         return most is not None and len(due) > most
 
     def write_recovery_points(self) -> None:
-        """Periodically, after a truncation, and at a clean stop."""
+        """Write the checkpoint: periodically, after a truncation, and at a clean stop."""
         self._write_offsets(layout.RECOVERY_POINTS, self._recovery_points())
 
     def write_log_starts(self, leaving_out: TopicPartition | None = None) -> None:
-        """Periodically and at a clean stop. Only of logs that begin inside a segment; not of
-        one that is about to be cut below its start: a crash would begin it anew up there."""
+        """Write the checkpoint: periodically and at a clean stop. It has only logs that start
+        inside a segment. `leaving_out` is a log that will be truncated below its start: after a
+        crash the old log start would be wrong."""
         self._write_offsets(layout.LOG_STARTS, self._log_starts(leaving_out))
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
@@ -509,8 +516,8 @@ class LogDirectory:
         return checkpoint.format_offsets({**offsets, **self._unreadable_offsets.get(name, {})})
 
     def save_damage(self) -> None:
-        """Write which logs are damaged to disk, if that has changed: after a crash before the
-        repair they must not count as whole."""
+        """Write `damage-checkpoint` if it has changed: after a crash before the repair the logs
+        must still count as damaged."""
         if not self.damaged and not self._saved_damage:
             return
         offsets = {partition: damage.offset for partition, damage in self.damaged.items()}
@@ -519,8 +526,8 @@ class LogDirectory:
             self._saved_damage = offsets
 
     def restore_folder(self, log: Log) -> None:
-        """Recreate a folder that was deleted while its log is open. The missing records are
-        damage; a repair needs the folder to write them again."""
+        """Recreate the folder of an open log if it was deleted. The missing records are damage; a
+        repair writes them to the new folder."""
         if self.disk.is_dir(log.directory):
             return
         self.disk.make_dir(log.directory)
@@ -531,17 +538,18 @@ class LogDirectory:
         replace_files(self.disk, contents, beside=[""])
 
     def expect_gaps(self, partition: TopicPartition) -> None:
-        """Before offsets of a log are left out for the first time."""
+        """Record that a log may have gaps, before its first one."""
         if partition not in self.cleaner_offsets:
             self.set_cleaner_offset(partition, self.logs[partition].log_start_offset)
 
     def set_cleaner_offset(self, partition: TopicPartition, first_dirty: Offset) -> None:
-        """A cleaning has come so far."""
+        """Record the offset up to which a log was cleaned."""
         self.cleaner_offsets[partition] = first_dirty
         self._write_cleaner_offsets()
 
     def cut_cleaner_offset(self, partition: TopicPartition, end: Offset) -> None:
-        """Before a truncation: what will stand above its end was never cleaned (KAFKA-3330)."""
+        """Lower the cleaner offset before a truncation: new records above it are not cleaned
+        (KAFKA-3330)."""
         if self.cleaner_offsets.get(partition, end) > end:
             self.set_cleaner_offset(partition, end)
 
@@ -554,7 +562,7 @@ class LogDirectory:
         replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
 
     def write_seen(self, seen: StorePoint) -> None:
-        """Remember how far this broker has followed the metadata store."""
+        """Save how far this broker has followed the metadata store."""
         if seen != self.seen:
             self.seen = seen
             replace_file(self.disk, layout.METADATA_REVISION, self._metadata_revision())
@@ -571,7 +579,7 @@ class LogDirectory:
         high_watermarks: Mapping[TopicPartition, Offset],
         broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
-        """A clean stop: everything on disk, then the mark that says so."""
+        """Stop cleanly: sync all logs, write the checkpoints, then the mark of a clean stop."""
         closings = [(log, log.start_close()) for log in self.logs.values()]
         files: list[str] = []
         directories: list[str] = []

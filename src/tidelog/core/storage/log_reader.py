@@ -1,9 +1,9 @@
-"""Finding records in a log: by offset, by timestamp, and the aborted among them.
+"""Searches in a log: by offset, by timestamp, and for aborted transactions.
 
-Answers by offset are regions of whole batches in one segment. Answers by timestamp open a
-batch, as a rule a single one: the header says how young its records are. Headers come from
-producers and may be wrong, so what one search opens is bounded by a budget; where that does
-not suffice, the header's word is taken, and the offset may be too early.
+A search by offset returns a region of whole batches in one segment. A search by timestamp
+decompresses batches, usually one: headers have the largest timestamp. Headers come from producers
+and may be wrong, so a budget limits the work; beyond it the header alone decides, and the offset
+may be too low.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from tidelog.core.types import LeaderEpoch, Offset
 
 
 class TimestampAndOffset(NamedTuple):
-    """What ListOffsets answers for a timestamp."""
+    """The result of ListOffsets for a timestamp."""
 
     timestamp: int
     offset: Offset
@@ -43,9 +43,8 @@ def read_region_at(
     log_end_offset: Offset,
     expected_of: Callable[[Segment], Expected],
 ) -> Region:
-    """Batches from the one that holds `offset`, none that reaches `upto` or beyond. Raises
-    DamagedRecords if the first one is not as it was written, or if it is missing and no
-    compaction can have removed it."""
+    """Return the region of batches from the one that contains `offset`, all below `upto`. Raises
+    DamagedRecords if the first one is damaged, or missing without compaction."""
     active = segments.active
     for segment in (active,) if offset >= active.base_offset else segments.from_offset(offset):
         if segment.base_offset > offset >= expected_of(segment).gapless_from:
@@ -53,7 +52,7 @@ def read_region_at(
             raise DamagedRecords(Damage(offset, f"{segment.path}: {gone}"))
         try:
             start = segment.locate(offset)
-            # Compaction may have emptied the rest of a segment: then the next one goes on.
+            # Compaction may have removed the rest of a segment: then read the next one.
             if start < segment.size:
                 segment_end = segments.end_of(segment) or log_end_offset
                 whole = upto >= segment_end
@@ -74,7 +73,7 @@ def offset_for_timestamp(
     log_start_offset: Offset,
     budget: WorkBudget,
 ) -> TimestampAndOffset | None:
-    """The first record at or after the log start with that timestamp or a later one."""
+    """Find the first record from the log start on with this or a later timestamp."""
     for segment in segments.from_timestamp(timestamp, log_start_offset):
         if segment.max_timestamp < timestamp:
             continue
@@ -94,14 +93,14 @@ def offset_for_timestamp(
 def offset_of_max_timestamp(
     disk: Disk, segments: Segments, log_start_offset: Offset, budget: WorkBudget
 ) -> TimestampAndOffset | None:
-    """The first record that has the largest timestamp of all."""
+    """Find the first record with the largest timestamp of the log."""
     largest = segments.max_timestamp
     if largest < 0:
         return None
     found = offset_for_timestamp(disk, segments, largest, log_start_offset, budget)
     if found is not None:
         return found
-    # Compaction left only the header of the batch that reaches it, and indexes go by headers.
+    # Compaction left only the header of that batch; indexes and headers still have its timestamp.
     spans = (span for segment in segments.from_offset(log_start_offset) for span in segment.spans())
     largest = max((span.max_timestamp for span in spans if span.records), default=-1)
     if largest < 0:
@@ -117,7 +116,7 @@ def _first_record(
             if record.timestamp >= timestamp and record.offset >= log_start_offset:
                 return TimestampAndOffset(record.timestamp, record.offset, batch.leader_epoch)
     except CorruptRecord:
-        # Undecodable, or too much: only the header can tell.
+        # Invalid, or over budget: use the header.
         first = max(batch.base_offset, log_start_offset)
         return TimestampAndOffset(batch.max_timestamp, first, batch.leader_epoch)
     return None
@@ -126,6 +125,6 @@ def _first_record(
 def aborted_between(
     segments: Segments, offset: Offset, upper_bound: Offset
 ) -> list[AbortedTransaction]:
-    """Aborted transactions that touch a read from `offset` up to `upper_bound`."""
+    """Return the aborted transactions that overlap the range from `offset` to `upper_bound`."""
     entries = (entry for segment in segments.from_offset(offset) for entry in segment.aborted())
     return aborted_transactions(entries, offset, upper_bound)

@@ -1,11 +1,11 @@
-"""Producer state on disk, and how it is rebuilt.
+"""Snapshots of producer state, and how the state is rebuilt from them.
 
-`<offset>.snapshot` says what was known of producers when the log ended at that offset. One
-is taken at each roll and at a clean stop, so that a restart replays one segment at most. A
-damaged snapshot is deleted and the one before it tried; with none the whole log is replayed.
+`<offset>.snapshot` has the producer state of the log up to that offset. One is written at each roll
+and at a clean stop, so that a restart replays at most one segment. A damaged snapshot is deleted
+and the one before it is used; without any, the whole log is replayed.
 
-A snapshot keeps only the last batch of each producer, but a retry of any of the last five
-must be recognised; the missing ones are read back from the headers near the log's end.
+A snapshot has only the last batch of each producer, but duplicates of the last five must be
+detected; the others are read from the headers near the log end.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,11 +22,11 @@ from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.types import Offset
 
 WINDOW_BYTES = 1_048_576
-"""How far back batches are looked for that a snapshot left out."""
+"""How far before the log end batches are read that a snapshot does not have."""
 
 
 class ProducerSnapshots:
-    """The snapshots in one partition's directory, known by their offsets."""
+    """The snapshots in one partition's directory."""
 
     __slots__ = ("_directory", "_disk", "_offsets", "loaded")
 
@@ -35,18 +35,18 @@ class ProducerSnapshots:
         self._directory = directory
         self._offsets = sorted(offsets)
         self.loaded: Offset = 0
-        """Producer state before this offset is from a snapshot, what follows from the log."""
+        """Producer state below this offset is from a snapshot, above it from the log."""
 
     def _path(self, offset: Offset) -> str:
         return f"{self._directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
 
     @property
     def newest(self) -> Offset | None:
-        """At which offset the newest was taken."""
+        """The offset of the newest snapshot."""
         return self._offsets[-1] if self._offsets else None
 
     def write(self, producers: ProducerState, offset: Offset) -> str:
-        """Not synced: a torn one is recognised by its checksum. The path written."""
+        """Write a snapshot without sync and return its path: its checksum shows a torn write."""
         path = self._path(offset)
         self._disk.write(path, producers.encode_snapshot())
         at = bisect_left(self._offsets, offset)
@@ -69,12 +69,12 @@ class ProducerSnapshots:
         self._delete(self._offsets.copy())
 
     def delete_strays(self, segments: Segments) -> None:
-        """Keep those at the start of a segment and the newest: no other is ever loaded."""
+        """Delete all snapshots except the newest and those at the start of a segment."""
         bases = {segment.base_offset for segment in segments}
         self._delete([offset for offset in self._offsets[:-1] if offset not in bases])
 
     def load(self, producers: ProducerState, start: Offset, end: Offset) -> None:
-        """Make the state what the newest good one from `start` to `end` says, else empty."""
+        """Load the newest valid snapshot from `start` to `end`, or clear the state."""
         producers.restart_at(start)
         self.loaded = start
         for offset in reversed(self._offsets.copy()):
@@ -89,7 +89,7 @@ class ProducerSnapshots:
                 return
 
     def rebuild(self, producers: ProducerState, segments: Segments) -> None:
-        """Make the state that of the log's end: newest snapshot, then what lies above it."""
+        """Rebuild the state at the log end: load the newest snapshot, then replay later batches."""
         end = segments.active.next_offset()
         self.load(producers, segments.first.base_offset, end)
         self.replay(producers, segments, end)
@@ -97,9 +97,8 @@ class ProducerSnapshots:
         refill_windows(self._disk, producers, segments)
 
     def replay(self, producers: ProducerState, segments: Segments, end: Offset) -> None:
-        """Account for the batches below `end` that the state does not know of. Raises
-        DiskError where one is damaged: its effect on the state is unknown. The state is
-        then that of the log up to this batch."""
+        """Apply the batches below `end` that the state does not include. Raises DiskError at a
+        damaged batch, whose effect is unknown; the state then includes all batches before it."""
         for batch in batches_from(self._disk, segments, producers.end_offset, end):
             try:
                 producers.update(batch)
@@ -114,7 +113,7 @@ class ProducerSnapshots:
 def batches_from(
     disk: Disk, segments: Segments, start: Offset, end: Offset
 ) -> Iterator[RecordBatch]:
-    """Batches from `start` up to `end`, with their bytes."""
+    """Yield the batches from `start` up to `end`, with their bytes."""
     for segment in segments.from_offset(start):
         if segment.base_offset >= end:
             return
@@ -131,12 +130,12 @@ def _sound(disk: Disk, segment: Segment, position: int) -> Iterator[RecordBatch]
 
 
 def refill_windows(disk: Disk, producers: ProducerState, segments: Segments) -> None:
-    """Give each producer back the batches before its last one, as the end of the log shows."""
+    """Add the batches before each producer's last one, read from the end of the log."""
     if not producers.producers:
         return
     seen = ProducerState()
     for segment, position in _last_bytes(segments, WINDOW_BYTES):
-        # Damage there is for readers to find: without these batches fewer retries are known.
+        # Ignore damage: readers report it. Without these batches fewer duplicates are found.
         with suppress(InvalidBatch, CorruptRecord):
             for batch in whole_batches(disk, segment.path, position, segment.size, check_crc=False):
                 seen.update(batch)
@@ -149,7 +148,7 @@ def refill_windows(disk: Disk, producers: ProducerState, segments: Segments) -> 
 
 
 def _last_bytes(segments: Segments, length: int) -> list[tuple[Segment, int]]:
-    """Batch positions from which about the last `length` bytes of the log follow."""
+    """Return the batch positions where about the last `length` bytes of the log start."""
     parts: list[tuple[Segment, int]] = []
     for segment in reversed(list(segments)):
         if length <= 0:

@@ -1,17 +1,17 @@
-"""Opening a log: tidy up, find its end, cut what a crash tore, rebuild what was lost.
+"""Recovery of a log at startup: find its end, truncate torn writes, rebuild indexes and state.
 
-After a clean stop the files are taken as they are. After any other, the segment that holds
-the recovery point and all later ones are read whole, batch by batch; at the first batch
-that is torn or whose checksum differs the log ends (M04), and later segments go: what
-follows a hole is not a log. Indexes, producer state and leader epochs are rebuilt on the
-way. Segments below the recovery point were synced and are not read.
+After a clean stop the segments are not read. After any other stop, the segment with the recovery
+point and all later ones are read, batch by batch. The log ends at the first batch that is
+incomplete or has a wrong checksum (M04); later segments are deleted, because a log has no holes.
+Indexes, producer state and leader epochs are rebuilt meanwhile. Segments below the recovery point
+were synced and are not read.
 
-A crash can't have torn what was synced. A damaged batch below the recovery point, or after a
-clean stop, is skipped and reported as damage: the sound records after it are kept, and a
-repair replaces the batch.
+A crash can't damage what was synced. A damaged batch below the recovery point, or after a clean
+stop, is skipped and reported as damage: the sound records after it are kept, and a repair replaces
+the batch.
 
-Nothing is ever cut in silence: the report says what, where and why. Opening a log twice
-changes nothing the second time.
+Every truncation is in the report, with the file and the reason. Opening a log a second time
+changes nothing.
 """
 
 from bisect import bisect_right
@@ -48,15 +48,15 @@ from tidelog.core.types import EpochEntry, Offset, TopicId, TopicPartition
 
 MAGIC_AT = 16
 OLD_RECORD_MIN = 26
-"""Offset, size, CRC, magic, attributes and two empty lengths of format 0."""
+"""Size of a record of format 0 without key and value."""
 
 
 class UnsupportedFormat(Exception):
-    """Records in a format before v2. They are sound, so cutting them would lose data."""
+    """The log has valid records of a format before v2; truncating them would lose data."""
 
 
 class Cut(NamedTuple):
-    """A file that was shortened."""
+    """A truncation of a file."""
 
     path: str
     from_size: int
@@ -65,18 +65,18 @@ class Cut(NamedTuple):
 
 
 class _Scanned(NamedTuple):
-    """The byte and offset up to which batches are sound, and why the scan stopped there."""
+    """The position and offset up to which batches are sound, and why the scan stopped there."""
 
     stop: int
     offset: Offset
     reason: str | None
     whole: bool
-    """No write was cut short there."""
+    """Whether the batch there is complete, so that no write was interrupted."""
 
 
 @slotted
 class RecoveryReport:
-    """What opening one log found and did."""
+    """What recovery of one log found and changed."""
 
     partition: TopicPartition
     clean: bool
@@ -85,32 +85,32 @@ class RecoveryReport:
     scanned_bytes: int = 0
     cuts: list[Cut] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    """Segments and leftovers that were removed."""
+    """Paths of deleted segments and temporary files."""
     rebuilt: list[str] = field(default_factory=list)
-    """Indexes and checkpoints that were made again from the log."""
+    """Paths of indexes and checkpoints that were rebuilt from the log."""
     warnings: list[str] = field(default_factory=list)
     damage: Damage | None = None
-    """What the log lacks although no crash can have taken it."""
+    """Records that are missing although no crash can have removed them."""
 
     @property
     def changed(self) -> bool:
         return bool(self.cuts or self.deleted or self.rebuilt)
 
     def findings(self) -> list[tuple[bool, str]]:
-        """What was found, one line each; True if it is a warning. Damage is not included: a
+        """Return one line for each finding; True marks a warning. Damage is not included: a
         broker logs it when it reports it (node/membership/log_reporter.py)."""
         return [
             *(
-                (True, f"{c.path}: cut from {c.from_size} to {c.to_size} bytes, {c.reason}")
+                (True, f"{c.path}: truncated from {c.from_size} to {c.to_size} bytes: {c.reason}")
                 for c in self.cuts
             ),
-            *((False, f"{path}: removed") for path in self.deleted),
+            *((False, f"{path}: deleted") for path in self.deleted),
             *((False, f"{path}: rebuilt from the log") for path in self.rebuilt),
             *((True, warning) for warning in self.warnings),
         ]
 
     def lines(self) -> list[str]:
-        """The findings and the damage as text."""
+        """Return the findings and the damage as text."""
         damage = [self.damage.reason] if self.damage else []
         return [text for _, text in self.findings()] + damage
 
@@ -128,26 +128,27 @@ def open_log(
     cleaned_upto: Offset | None = NEVER,
     epochs_checksum: int | None = None,
 ) -> tuple[Log, RecoveryReport]:
-    """Open the log in the partition's directory, or begin one there.
+    """Open the log in the partition's directory, or create it.
 
-    `recovery_point` and `log_start_offset` are what the checkpoints say; a recovery point of
-    None is unknown: the whole log is read, and only the last segment may be cut. `known_end` is the
-    largest offset that any of them says the log reached; `clean` is whether
-    the mark of a clean stop was found. `cleaned_upto` is None if no cleaner can have been here,
-    nor where the records came from, whatever the settings say now; else gaps between offsets are
-    no sign of damage. Between two segments they are none below `cleaned_upto`: the cleaner of
-    Apache Kafka does not keep a segment's last batch, ours does. `epochs_checksum` is that of
-    the leader epochs at a clean stop: if it is still right, they are not compared with the log.
+    - `recovery_point`, `log_start_offset`: from the checkpoints. If the recovery point is None, it
+      is unknown: the whole log is read, and only the last segment may be truncated.
+    - `known_end`: the largest offset of this log in any checkpoint.
+    - `clean`: whether the mark of a clean stop was found.
+    - `cleaned_upto`: None if these records were never compacted, here or on an earlier leader;
+      then a gap between offsets is damage. Else gaps are allowed within segments, and between
+      segments below this offset: Kafka's cleaner does not keep a segment's last batch, ours does.
+    - `epochs_checksum`: the checksum of the leader epochs at a clean stop. If it matches, they are
+      not compared with the log.
     """
-    loading = _Loading(disk, partition, config, now_ms, clean)
-    loading.gaps_allowed = cleaned_upto is not None or config.cleanup_compact
-    loading.cleaned_upto = cleaned_upto or 0
-    loading.epochs_checksum = epochs_checksum
-    return loading.load(recovery_point, log_start_offset, known_end), loading.report
+    recovery = _Recovery(disk, partition, config, now_ms, clean)
+    recovery.gaps_allowed = cleaned_upto is not None or config.cleanup_compact
+    recovery.cleaned_upto = cleaned_upto or 0
+    recovery.epochs_checksum = epochs_checksum
+    return recovery.load(recovery_point, log_start_offset, known_end), recovery.report
 
 
-class _Loading:
-    """Loads one log as Kafka does; the module says which steps that takes."""
+class _Recovery:
+    """The recovery of one log, in the steps of `load`."""
 
     def __init__(
         self, disk: Disk, partition: TopicPartition, config: LogConfig, now_ms: int, clean: bool
@@ -169,15 +170,15 @@ class _Loading:
         self.written_epochs: list[EpochEntry] | None = None
         self.epochs_checksum: int | None = None
         self.epochs_emptied = False
-        """Whether the file has no bytes, as that of a new log."""
+        """Whether the epoch file is empty, like that of a new log."""
         self.epochs_as_written = False
-        """Whether the file has this checksum."""
+        """Whether the epoch file has the checksum `epochs_checksum`."""
         self.inside: str | None = None
-        """Where and why records were cut that no crash can have torn."""
+        """Where and why records were truncated that no crash can have damaged."""
         self.unindexed: list[Segment] = []
         """Segments without an offset index."""
         self.kept_below: Offset = 0
-        """Records below this offset were synced: damaged ones are reported, not cut off."""
+        """Records below this offset were synced: damaged ones are reported, not truncated."""
         self.open_ends: dict[str, list[tuple[int, int]]] = {}
         """Damaged byte ranges of segments whose last bytes are damaged too, by path."""
         self.kept: Damage | None = None
@@ -200,7 +201,7 @@ class _Loading:
         log_start = self._settle_start(log_start)
         segments = Segments(self.segments)
         log_end = segments.active.next_offset()
-        # A missing start is found again after a crash, as long as the first epoch is kept.
+        # Keep the first epoch, so that the missing start is found again after a crash.
         first_epoch = log_start if damage is None else min(log_start, damage.offset)
         self._check_epochs(segments, log_start, log_end)
         self._settle_epochs(first_epoch, log_end)
@@ -225,7 +226,7 @@ class _Loading:
         return log
 
     def _synced_upto(self, recovery_point: Offset | None) -> Offset:
-        """The offset below which no crash can have torn a write."""
+        """Return the offset below which no crash can have damaged a write."""
         if self.report.clean:
             return NEVER
         if recovery_point is not None:
@@ -233,14 +234,14 @@ class _Loading:
         return self.segments[-1].base_offset if self.segments else 0
 
     def _torn_inside(self, log_end: Offset) -> Damage | None:
-        """Recovery cut more than the end of the last write: a crash leaves a batch short, and
-        nothing behind it."""
+        """Return damage if recovery truncated more than one incomplete batch at the end, which is
+        all that a crash leaves."""
         if self.inside is None:
             return None
         return Damage(log_end, self.inside, inside=False)
 
     def _settle_names(self) -> list[FileName]:
-        """The files there are, after what a compaction left has been put right."""
+        """Return the files of the directory, after interrupted segment swaps are completed."""
         listed, others = self.disk.scan_dir(self.directory)
         if others:
             self._move_aside(others)
@@ -251,7 +252,7 @@ class _Loading:
         return [name for name in map(layout.parse_file, listed) if name is not None]
 
     def _move_aside(self, others: list[str]) -> None:
-        """Rename entries that have a file's name but are not files; the files count as missing."""
+        """Rename entries that have the name of a file but are not files."""
         for name in filter(layout.is_file_name, others):
             path = f"{self.directory}/{name}"
             aside = move_aside(self.disk, path)
@@ -259,7 +260,7 @@ class _Loading:
         self.disk.sync_dir(self.directory)
 
     def _open_segments(self, names: list[FileName]) -> None:
-        """Open the segments in order. Index files without a log are deleted."""
+        """Open the segments in order. Index files without a `.log` file are deleted."""
         snapshots = (name.base_offset for name in names if name.kind == layout.SNAPSHOT)
         self.snapshots = ProducerSnapshots(self.disk, self.directory, snapshots)
         bases = sorted(name.base_offset for name in names if name.kind == layout.LOG)
@@ -275,8 +276,8 @@ class _Loading:
                 self.report.rebuilt.append(segment.file(layout.OFFSET_INDEX))
 
     def _first_doubtful(self, recovery_point: Offset) -> int:
-        """The number of the segment from which on the log has to be read: none after a clean
-        stop, else the one that holds the recovery point; or one that is visibly damaged.
+        """Return the index of the first segment to read: none after a clean stop, else the one
+        with the recovery point, or an earlier one that is visibly damaged.
 
         A clean stop leaves the recovery point at the log end: an end after it comes from a
         damaged batch header."""
@@ -298,17 +299,17 @@ class _Loading:
         return trusted
 
     def _check_end(self, segment: Segment, recovery_point: Offset) -> None:
-        """Raise DiskError if the last segment ends where a clean stop can't leave it."""
+        """Raise DiskError if the last segment can't end there after a clean stop."""
         end = segment.next_offset()
         if end < segment.base_offset:
-            raise DiskError(f"ends at {end}, before it begins", segment.path)
+            raise DiskError(f"ends at offset {end}, before its first offset", segment.path)
         if 0 < recovery_point < end:
             raise DiskError(
-                f"ends at {end}, after its recovery point {recovery_point}", segment.path
+                f"ends at offset {end}, after its recovery point {recovery_point}", segment.path
             )
 
     def _recover_from(self, first: int) -> None:
-        """Read what may not have been on disk, and end the log where it is torn."""
+        """Read the segments that may not be synced, and truncate the log at the first damage."""
         if first == len(self.segments):
             return
         self._replay_to(first)
@@ -323,7 +324,7 @@ class _Loading:
                 break
 
     def _replay_to(self, first: int) -> None:
-        """Producer state as it was where the scan begins."""
+        """Restore the producer state of the offset where the scan starts."""
         base = self.segments[first].base_offset
         before = Segments(self.segments[: first + 1])
         start = before.first.base_offset
@@ -334,13 +335,12 @@ class _Loading:
             self._keep_damage(self.producers.end_offset, str(error))
 
     def _joins(self, earlier: Segment, later: Segment) -> bool:
-        """Whether one segment goes on where the other ended. A power failure can take the end
-        of a segment and spare the next one, or bring one back that had been deleted; but
-        compaction leaves gaps too."""
+        """Whether one segment starts where the other ends. A power failure can lose the end of a
+        segment but not the next one, or restore a deleted one; compaction leaves gaps, too."""
         try:
             end = earlier.next_offset()
         except DiskError:
-            return False  # its damaged end was kept
+            return False  # the end of `earlier` is damaged and was kept
         if end == later.base_offset or end < later.base_offset <= self.cleaned_upto:
             return True
         damage = missing_between((earlier, later), self.cleaned_upto)
@@ -348,8 +348,8 @@ class _Loading:
             self._keep_damage(damage.offset, damage.reason)
             return False
         self.report.warnings.append(
-            f"{earlier.path}: ends at offset {end}, the next segment begins at "
-            f"{later.base_offset}; what follows was removed"
+            f"{earlier.path}: ends at offset {end}, the next segment starts at "
+            f"{later.base_offset}; the later segments were deleted"
         )
         return False
 
@@ -358,9 +358,9 @@ class _Loading:
             self.kept = Damage(offset, reason)
 
     def _scan(self, segment: Segment, *, replay: bool) -> bool:
-        """Read a segment and rebuild its indexes. Bytes that are not a batch are cut off with
-        everything after them, unless they were synced before: then only they are skipped. False
-        if something was cut."""
+        """Read a segment and rebuild its indexes. At an invalid batch the segment is truncated,
+        unless the batch was synced before: then only that batch is skipped. Return False if the
+        segment was truncated."""
         position, expected, cut = 0, segment.base_offset, False
         holes: list[tuple[int, int]] = []
         listed = self._begin_replay(segment) if replay else []
@@ -402,7 +402,7 @@ class _Loading:
         return segment is self.segments[-1]
 
     def _begin_replay(self, segment: Segment) -> list[AbortedTransaction]:
-        """Clear the aborted transactions, which markers add again; return what was listed."""
+        """Clear the transaction index, which markers fill again; return its entries."""
         try:
             listed = segment.aborted()
         except (CorruptTransactionIndex, DiskError):
@@ -414,7 +414,7 @@ class _Loading:
     def _scan_from(
         self, segment: Segment, position: int, expected: Offset, replay: bool
     ) -> _Scanned:
-        """Read batches up to the first one that is damaged or out of place."""
+        """Read batches up to the first one that is damaged or out of order."""
         path, size = segment.path, segment.size
         try:
             for batch in whole_batches(self.disk, path, position, size, check_crc=True):
@@ -426,7 +426,7 @@ class _Loading:
                     batch.base_offset < expected
                     or batch.last_offset > segment.base_offset + RELATIVE_OFFSET_MAX
                 ):
-                    reason = f"offset {batch.base_offset} out of place"
+                    reason = f"offset {batch.base_offset} is out of order"
                 if reason is not None:
                     return _Scanned(position, expected, reason, whole=True)
                 if replay:
@@ -441,7 +441,7 @@ class _Loading:
         return _Scanned(position, expected, None, whole=True)
 
     def _span_from(self, segment: Segment, position: int) -> BatchSpan | None:
-        """The batch there, or else the first one of the segments after it, by its header."""
+        """Return the header of the batch at `position`, or of the first one in later segments."""
         try:
             for later in self.segments[self.segments.index(segment) :]:
                 for span in later.spans(position if later is segment else 0):
@@ -464,8 +464,8 @@ class _Loading:
         self.disk.sync_dir(self.directory)
 
     def _cut_open_end(self, segment: Segment) -> None:
-        """Cut off damaged bytes at the end of the segment that is now the last one: the next
-        batch would be written after them."""
+        """Truncate damaged bytes at the end of the segment that is now the last one: the next
+        batch would be appended after them."""
         holes = self.open_ends.get(segment.path)
         if holes is not None:
             *before, (position, size) = holes
@@ -475,15 +475,15 @@ class _Loading:
             self.disk.sync(segment.path)
 
     def _settle_start(self, log_start: Offset) -> Offset:
-        """Where the log begins, and no segment wholly below that."""
+        """Return the log start, and delete segments below it."""
         if self.segments:
             log_start = max(log_start, self.segments[0].base_offset)
             log_end = self.segments[-1].next_offset()
             if log_end < log_start:
-                # Believing the checkpoint would drop every record.
+                # Using the checkpoint would delete every record.
                 self.report.warnings.append(
-                    f"{self.directory}: ends at {log_end}, below the log start {log_start} in its"
-                    f" checkpoint; it starts at {self.segments[0].base_offset}"
+                    f"{self.directory}: ends at offset {log_end}, below log start {log_start}"
+                    f" in its checkpoint; it starts at {self.segments[0].base_offset}"
                 )
                 log_start = self.segments[0].base_offset
         if not self.segments:
@@ -496,7 +496,7 @@ class _Loading:
         return log_start
 
     def _load_epochs(self) -> None:
-        """The file if it is sound; else they come from the log, once that is settled."""
+        """Read the epoch file; if it is invalid, the epochs are rebuilt from the log later."""
         try:
             data = read_file(self.disk, self.epochs_path)
             if data is None:
@@ -526,27 +526,27 @@ class _Loading:
                 self.epochs = found
         if wrong:
             self.report.warnings.append(
-                f"{self.epochs_path}: not the epochs of this log; rebuilt from the log"
+                f"{self.epochs_path}: does not match this log; rebuilt from the log"
             )
             self.written_epochs = None
 
     def _settle_epochs(self, first: Offset, log_end: Offset) -> None:
-        """Only epochs of this log, and the file says the same (M21)."""
-        # A log whose records are all deleted keeps the epoch of the last one: an election by
-        # comparing logs would prefer a log that ends earlier.
+        """Limit the epochs to the range of the log, and write the file if they changed (M21)."""
+        # A log whose records are all deleted keeps its last epoch: an election that compares
+        # logs would prefer a log that ends earlier.
         emptied = 0 < first == log_end
         self.epochs.truncate_to(log_end + emptied)
         self.epochs.drop_before(first)
         if self.written_epochs is None and self.epochs.entries:
             self.report.rebuilt.append(self.epochs_path)
         if self.written_epochs is None and not self.epochs.entries:
-            # As Kafka leaves it: there is nothing yet that a sync would have to keep.
+            # An empty file, as in Kafka. There is nothing to sync yet.
             self.disk.write(self.epochs_path, b"")
         elif self.epochs.entries != self.written_epochs:
             checkpoint.write_epochs(self.disk, self.epochs_path, self.epochs.entries)
 
     def _settle_producers(self, segments: Segments, log_end: Offset) -> None:
-        """Producer state of the log's end. After an unclean stop the scan made it."""
+        """Load the producer state at the log end. After an unclean stop the scan has built it."""
         self.snapshots.delete_above(log_end)
         try:
             if self.report.clean or self.producers.end_offset != log_end:
@@ -557,7 +557,7 @@ class _Loading:
             self._keep_damage(self.producers.end_offset, str(error))
             self.producers.end_offset = log_end
         if not self.report.clean and self.producers.producers:
-            # Where nobody is known the log says so as fast; thousands of logs need no file.
+            # Without producers no snapshot is needed: thousands of logs need no file.
             self.snapshots.write(self.producers, log_end)
         self.snapshots.delete_strays(segments)
 
@@ -576,8 +576,8 @@ class _Loading:
 
 
 def _refuse_old_format(path: str, error: InvalidBatch) -> None:
-    """Formats 0 and 1 carry a CRC-32 over all that follows it. If it is right these are
-    sound records of an old release, not a torn batch."""
+    """Raise UnsupportedFormat for sound records of format 0 or 1, which have a correct CRC-32: they
+    are from an old release, not an incomplete batch."""
     if len(error.data) <= MAGIC_AT or error.data[MAGIC_AT] not in (0, 1):
         return
     size = int.from_bytes(error.data[8:12]) + PREFIX_SIZE

@@ -1,14 +1,14 @@
-"""Replaces the damaged records of one log, segment by segment, and keeps the rest.
+"""Repair of one log: damaged records are replaced segment by segment, the others are kept.
 
-A segment is copied into `.cleaned` files, batch by batch. Batches that are sound come from the
-segment itself, the others from a peer: `needed` is the range of offsets to fetch next, `supply`
-takes what was fetched. A finished copy takes the segment's place as a compacted one does
-(segment_swap.py). A missing segment is first created empty.
+A segment is copied into `.cleaned` files, batch by batch. Sound batches come from the segment
+itself, the others from a peer: `needed` is the range of offsets to fetch next, and the caller
+passes the fetched batches to `supply`. A finished copy replaces the segment (segment_swap.py). A
+missing segment is first created empty.
 
 Invariants:
 - No byte of the log is changed before its replacement is complete and on disk. A crash leaves
-  the damaged segment or its replacement, whole; what is still missing then is found again at
-  startup, because a segment ends before the next one begins (damage.py).
+  the damaged segment or its complete replacement; records that are still missing then are found
+  again at startup, because a segment ends before the next one starts (segment/damage.py).
 - Only batches whose checksum, offsets and leader epoch are right are copied.
 """
 
@@ -36,15 +36,15 @@ SYNC_BYTES = 8_388_608
 
 
 class CannotRepair(Exception):
-    """The damaged records can't be replaced; the log has to be truncated to the damage."""
+    """The damaged records can't be replaced; the log must be truncated to the damage."""
 
 
 class LogRepair:
-    """The repair of one log, from the segments that hold these damaged offsets.
+    """The repair of the segments of one log that contain these damaged offsets.
 
-    The caller calls `work` until `done`, fetches `needed` when it is set, and hands what it
-    fetched to `supply`. When `ready`, it calls `put_in_place` at a moment when no response
-    refers to the segment's file.
+    The caller calls `work` until `done`, fetches `needed` when it is set, and passes the batches
+    to `supply`. When `ready`, it calls `put_in_place` at a moment when no response refers to the
+    segment's file.
     """
 
     def __init__(self, disk: Disk, log: Log, offsets: Sequence[Offset], now_ms: int) -> None:
@@ -55,20 +55,20 @@ class LogRepair:
         self.damaged = sorted({*offsets, *(damage.offset for damage in further)})
         """Offsets in segments that are still to be repaired."""
         self.generation = log.generation
-        """A truncation since then ends this repair."""
+        """The generation of the log; a later truncation ends this repair."""
         self.needed: tuple[Offset, Offset] | None = None
         """The next records to fetch: from the first offset up to the second."""
         self.ready = False
         """The copy is complete and on disk."""
         self.done = False
         self.replaced: list[tuple[Offset, Offset]] = []
-        """The ranges that were fetched."""
+        """The ranges of fetched offsets."""
         self._now_ms = now_ms
         self._segment: Segment
         self._copy: CleanedSegment | None = None
         self._batches: Iterator[RecordBatch]
         self._position = 0
-        """Where the next local batch lies in the segment's file."""
+        """The position of the next local batch in the segment's file."""
         self._offset: Offset = 0
         """The copy is complete up to here."""
         self._end: Offset = 0
@@ -78,12 +78,12 @@ class LogRepair:
         self._changed = False
         """Some records of the copy are not from the segment itself."""
         self._full = False
-        """The copy has no room for more; the rest of the range goes into another segment."""
+        """The copy is full; the rest of the range goes into another segment."""
         self._unsynced = 0
 
     @property
     def offset(self) -> Offset:
-        """The first offset that is known to be damaged; the log end if none is."""
+        """The first damaged offset; the log end if there is none."""
         return self.damaged[0] if self.damaged else self._log.log_end_offset
 
     def add(self, offset: Offset) -> None:
@@ -99,7 +99,7 @@ class LogRepair:
             return
         if self._copy is None and not self._begin_segment():
             self._log.recover_producers()
-            self.done = not self.damaged  # that may have come upon more
+            self.done = not self.damaged  # recover_producers may have found more
             return
         copied = 0
         while copied < most and not (self._is_complete or self._is_waiting):
@@ -222,7 +222,7 @@ class LogRepair:
         except InvalidBatch:
             batch = None
         except DiskError:
-            # It read ahead: perhaps only a batch after this one can't be read.
+            # Reads are ahead of this batch: maybe only a later one is unreadable.
             batch = self._batch_at(self._position)
             self._restart_reading(self._position + (batch.size if batch else 0))
         if batch is None or not self._belongs(batch):
@@ -238,9 +238,9 @@ class LogRepair:
         return batch
 
     def _end_of_file(self) -> None:
-        """All local batches are copied, but offsets before the next segment are still missing."""
+        """Handle offsets that are missing between the last local batch and the next segment."""
         if self._log.may_have_gaps and self._offset not in self.damaged:
-            self._offset = self._end  # compaction left them out
+            self._offset = self._end  # compaction removed them
             return
         if self._segment.size and not self._changed:
             # This segment is sound; the one after it is missing.
@@ -257,13 +257,13 @@ class LogRepair:
             self.needed = self._offset, upto
 
     def _belongs(self, batch: RecordBatch) -> bool:
-        """Whether a whole batch is in its place."""
+        """Whether a sound batch has the right offsets and leader epoch."""
         if not self._offset <= batch.base_offset <= batch.last_offset < self._end:
             return False
         return self._log.epochs.epoch_for_offset(batch.base_offset) in (None, batch.leader_epoch)
 
     def _next_sound(self) -> tuple[int, Offset]:
-        """Position and offset of the next sound batch after the damaged one; the end of the
+        """Return position and offset of the next sound batch after the damaged one; the end of the
         segment if there is none."""
         for position in self._candidates():
             batch = self._batch_at(position)
@@ -272,8 +272,8 @@ class LogRepair:
         return self._segment.size, self._end
 
     def _candidates(self) -> Iterator[int]:
-        """Positions where a batch may begin: after the damaged one if its length is right, then
-        those in the offset index."""
+        """Yield positions where a batch may start: after the damaged one if its length is right,
+        then those in the offset index."""
         damaged, size = self._position, self._segment.size
         try:
             prefix = self._disk.read(self._segment.path, damaged, PREFIX_SIZE)
@@ -286,11 +286,11 @@ class LogRepair:
         try:
             positions = self._segment.offset_index.positions_above(damaged)
         except DiskError:
-            return  # it had to be rebuilt, and can't be
+            return  # the index is invalid and can't be rebuilt
         yield from positions
 
     def _batch_at(self, position: int) -> RecordBatch | None:
-        """The batch at `position` if it is complete and its checksum is right."""
+        """Return the batch at `position` if it is complete and its checksum is right."""
         path, size = self._segment.path, self._segment.size
         try:
             prefix = self._disk.read(path, position, PREFIX_SIZE)
@@ -305,8 +305,8 @@ class LogRepair:
     # -- the copy --------------------------------------------------------------------------
 
     def _has_no_room(self, batch: RecordBatch) -> bool:
-        """Whether the batch begins another segment. While local batches are left to copy, it
-        does not: what it replaces had room too."""
+        """Whether the batch needs another segment. While local batches are left to copy, it does
+        not: the batch that it replaces was in this segment."""
         assert self._copy is not None
         if self._position < self._segment.size:
             return False

@@ -1,11 +1,11 @@
-"""Which old segments go, and when their files do.
+"""Retention: which old segments are deleted, and when their files are removed.
 
-Time and size only *propose* a new log start offset (`expired_segments`): the leader's
-partition decides and tells its followers. What lies wholly below the log start is then
-renamed to `.deleted` and removed after `file.delete.delay.ms`, so that a fetch which was
-answered with a region of it a moment ago can still be sent (M05); no new read finds it.
+`expired_segments` only *proposes* a new log start offset, by time and size: the leader decides, and
+followers get the log start from it. Segments below the log start are renamed to `.deleted` and
+removed after `file.delete.delay.ms`, so that a fetch response that refers to one can still be sent
+(M05); new reads do not find them.
 
-Always true: nothing at or above the high watermark goes, and one segment always stays.
+Invariant: nothing at or above the high watermark is deleted, and one segment always stays.
 """
 
 from heapq import heappop, heappush
@@ -20,7 +20,7 @@ from tidelog.core.types import Offset
 
 
 class ExpiredSegment(NamedTuple):
-    """A segment to delete for its age or the log's size, and the reason."""
+    """A segment to delete because of its age or the log's size."""
 
     base_offset: Offset
     end_offset: Offset
@@ -36,8 +36,8 @@ def expired_segments(
     wall_ms: int,
     now_ms: int,
 ) -> list[ExpiredSegment]:
-    """The segments to delete, oldest first. `wall_ms` is the time that timestamps are
-    compared with; `now_ms` is monotonic, for segments whose records have no timestamps."""
+    """Return the segments to delete, oldest first. Timestamps are compared with `wall_ms`; the
+    monotonic `now_ms` is for segments whose records have no timestamps."""
     expired: list[ExpiredSegment] = []
     if not config.cleanup_delete:
         return expired
@@ -60,8 +60,8 @@ def expired_segments(
 
 
 def _too_old(segment: Segment, config: LogConfig, wall_ms: int, now_ms: int) -> str | None:
-    """Why its age is beyond retention.ms: since its youngest record, or since this process
-    opened it if its records have no timestamps."""
+    """Return the reason if a segment is older than retention.ms. Its age is that of its newest
+    record, or the time since it was opened if its records have no timestamps."""
     newest = segment.max_timestamp
     age_ms = wall_ms - newest if newest >= 0 else now_ms - segment.created_ms
     if config.retention_ms < 0 or age_ms <= config.retention_ms:
@@ -71,7 +71,7 @@ def _too_old(segment: Segment, config: LogConfig, wall_ms: int, now_ms: int) -> 
 
 
 class PendingDeletions:
-    """Renamed files, and when each is due to vanish."""
+    """Files that were renamed to `.deleted`, and when to remove each."""
 
     __slots__ = ("_disk", "_due")
 
@@ -80,14 +80,14 @@ class PendingDeletions:
         self._due: list[tuple[int, str]] = []
 
     def add(self, path: str, due_ms: int) -> None:
-        """Rename a file out of the way; a missing one is fine."""
+        """Rename a file to `.deleted`; do nothing if it is missing."""
         if self._disk.exists(path):
             renamed = layout.deleted(path)
             self._disk.rename(path, renamed)
             heappush(self._due, (due_ms, renamed))
 
     def remove_due(self, now_ms: int) -> int:
-        """Delete what has waited long enough; how many files that were."""
+        """Remove files whose delay is over; return their number."""
         removed = 0
         while self._due and self._due[0][0] <= now_ms:
             _, path = heappop(self._due)
@@ -96,5 +96,5 @@ class PendingDeletions:
         return removed
 
     def next_due(self) -> int | None:
-        """When `remove_due` will next have something to do."""
+        """Return when the next file is due; None if there is none."""
         return self._due[0][0] if self._due else None

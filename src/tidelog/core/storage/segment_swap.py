@@ -33,7 +33,7 @@ from tidelog.core.types import Offset
 
 
 class CleanedSegment(Segment):
-    """A segment beside the log. It is made with `create`."""
+    """A copy of a segment that is not part of the log yet. Use `create`."""
 
     __slots__ = ()
 
@@ -41,21 +41,21 @@ class CleanedSegment(Segment):
         return super().file(kind) + CLEANED_SUFFIX
 
     def sync(self) -> None:
-        """Put the files on disk, then their names."""
+        """Sync the files, then the directory."""
         files = [self.file(kind) for kind in SEGMENT_KINDS]
         self._disk.sync_many([path for path in files if self._disk.exists(path)], [])
         self._disk.sync_dir(self.directory)
 
 
 def remove_leftovers(disk: Disk, directory: str) -> None:
-    """Take away what an earlier cleaning wrote and nobody put in place."""
+    """Delete `.cleaned` files of an earlier cleaning that were not used."""
     for name in disk.list_dir(directory):
         if name.endswith(CLEANED_SUFFIX):
             disk.delete(f"{directory}/{name}")
 
 
 def is_ready(disk: Disk, replaced: Sequence[Segment], size: int) -> bool:
-    """Whether the replacement's file is there, as large as it was said to be."""
+    """Whether the replacement's file exists with this size."""
     path = replaced[0].path + CLEANED_SUFFIX
     return disk.exists(path) and disk.size(path) == size
 
@@ -67,7 +67,7 @@ def swap_in(
     deletions: PendingDeletions,
     due_ms: int,
 ) -> None:
-    """Put the `.cleaned` files of the first one's base offset in the place of all these."""
+    """Replace these segments with the `.cleaned` files of the first one's base offset."""
     assert segments.active not in replaced, "the active segment is never cleaned"
     first = replaced[0]
     _remove_lower(disk, first)
@@ -97,38 +97,38 @@ def _remove_lower(disk: Disk, first: Segment) -> None:
 
 
 def complete_swaps(disk: Disk, directory: str, listed: list[str]) -> list[str] | None:
-    """Finish or undo what was under way in a directory with these names. The paths that were
-    removed; None if there was nothing to do."""
+    """Complete or undo interrupted swaps in a directory with these files. Return the deleted paths;
+    None if there was nothing to do."""
     names = [name for name in map(layout.parse_file, listed) if name is not None]
     cleaned = [name.base_offset for name in names if name.suffix == CLEANED_SUFFIX]
-    rubbish = [name for name in listed if name.endswith(TEMPORARY_SUFFIX)]
+    obsolete = [name for name in listed if name.endswith(TEMPORARY_SUFFIX)]
     swaps: list[FileName] = []
     for name in names:
         if name.suffix in (DELETED_SUFFIX, CLEANED_SUFFIX):
-            rubbish.append(str(name))
+            obsolete.append(str(name))
         elif name.suffix == SWAP_SUFFIX:
             if cleaned and name.base_offset >= min(cleaned):
-                rubbish.append(str(name))
+                obsolete.append(str(name))
             else:
                 swaps.append(name)
     damaged = _damaged(disk, directory, names, swaps)
-    rubbish += [str(name) for name in swaps if name.base_offset in damaged]
+    obsolete += [str(name) for name in swaps if name.base_offset in damaged]
     swaps = [name for name in swaps if name.base_offset not in damaged]
-    rubbish += _covered(disk, directory, names, swaps)
-    for file in rubbish:
+    obsolete += _covered(disk, directory, names, swaps)
+    for file in obsolete:
         disk.delete(f"{directory}/{file}")
     for name in swaps:
         disk.rename(f"{directory}/{name}", f"{directory}/{name._replace(suffix='')}")
-    if not rubbish and not swaps:
+    if not obsolete and not swaps:
         return None
     disk.sync_dir(directory)
-    return [f"{directory}/{file}" for file in rubbish]
+    return [f"{directory}/{file}" for file in obsolete]
 
 
 def _damaged(
     disk: Disk, directory: str, names: list[FileName], swaps: list[FileName]
 ) -> set[Offset]:
-    """Replacements that are damaged, and whose original segments still exist."""
+    """Return the damaged replacements whose original segments still exist."""
     logs = {name.base_offset for name in names if name.kind == layout.LOG and not name.suffix}
     return {
         swap.base_offset
@@ -138,7 +138,7 @@ def _damaged(
 
 
 def _is_sound(disk: Disk, path: str, kind: str) -> bool:
-    """Indexes are checked when they are opened."""
+    """Whether a file has only sound batches. Indexes are checked when they are opened."""
     if kind != layout.LOG:
         return True
     try:
@@ -150,7 +150,7 @@ def _is_sound(disk: Disk, path: str, kind: str) -> bool:
 
 
 def _covered(disk: Disk, directory: str, names: list[FileName], swaps: list[FileName]) -> list[str]:
-    """Files of the segments whose place a finished replacement takes."""
+    """Return the files of segments that a finished replacement covers."""
     ranges = [
         (swap.base_offset, _end_of(disk, f"{directory}/{swap}", swap.base_offset))
         for swap in swaps
@@ -171,5 +171,5 @@ def _end_of(disk: Disk, path: str, base_offset: Offset) -> Offset:
         for span in spans(disk, path, 0, disk.size(path)):
             end = span.last_offset + 1
     except DiskError:
-        pass  # later records were in the segments that it replaced
+        pass  # records after the damage were in the segments that it replaced
     return end

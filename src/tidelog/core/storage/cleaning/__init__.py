@@ -1,6 +1,6 @@
-"""Compaction: what of a log is dirty, and how it is written anew without what is superseded.
+"""Compaction: which part of a log is dirty, and how it is rewritten without old values of a key.
 
-Nothing here changes a file of the log. `cleaner.clean` reads segments that are no longer
-written to and writes `.cleaned` files beside them, so it can run in another process; the
-log itself puts them in their place (`swap_in`), or never does.
+This package changes no file of the log. `cleaner.clean` reads closed segments and writes `.cleaned`
+files, so it can run in another process. The log replaces its segments with these files
+(segment_swap.py), or discards them.
 """

@@ -1,15 +1,18 @@
-"""What of a batch stays, and the batch that holds just that.
+"""Which records of a batch compaction keeps, and the batch that is written with them.
 
-A record stays if no later one has its key. One without a value is a tombstone: it stays
-until `delete.retention.ms` after the first cleaning that met it, so that a reader who has
-seen the key learns of its end. That time, the delete horizon, is written into the batch, in
-the place of its base timestamp (KIP-534). While a replica is away the time does not begin and
-no tombstone goes, nor a marker: that replica would come back with the old value, or with a
-transaction that never ends, and might lead one day.
+A record is kept if no later record has the same key. A record without a value is a tombstone: it
+is kept until `delete.retention.ms` after the first cleaning that read it, so that consumers learn
+of the deletion. That time, the delete horizon, is written into the batch in place of its base
+timestamp (KIP-534). While a replica is offline, no delete horizon is set, and no tombstone or
+marker is removed: that replica would return with the old value, or with a transaction that never
+ends, and might become leader.
 
-Always true: a batch keeps its base offset, last offset, epochs and sequence numbers,
-whatever goes out of it; records keep their offsets and timestamps; a batch of which
-everything stays is copied byte for byte.
+Records of aborted transactions are removed. A marker may be removed when all records of its
+transaction are removed; until then it is kept, and for an aborted transaction also its entry in
+the transaction index.
+
+Invariants: a batch keeps its base offset, last offset, epochs and sequence numbers; records keep
+their offsets and timestamps; a batch of which all records are kept is copied byte for byte.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,12 +44,12 @@ from tidelog.core.storage.cleaning.plan import CleaningPlan
 from tidelog.core.types import Offset
 
 Span: TypeAlias = tuple[int, int, int, int, int, int, bytes | None, bool]
-"""Where the record begins (at its length), where its attributes are, where its offset delta
-is, where it ends; its timestamp delta, its offset delta, its key, whether it has a value."""
+"""A record as positions in the bytes of its batch: of its length, its attributes, its offset delta,
+and its end; then its timestamp delta, offset delta, key, and whether it has a value."""
 
 
 class BatchFilter:
-    """Takes the batches of a log in order."""
+    """Filters the batches of a log, in order."""
 
     def __init__(self, plan: CleaningPlan, offsets: OffsetMap, mapped_end: Offset) -> None:
         self.transactions = TransactionFilter(plan.aborted)
@@ -55,11 +58,11 @@ class BatchFilter:
         self._plan = plan
         self._offsets = offsets
         self._mapped_end = mapped_end
-        """Keys at this offset and above are not in the map: everything there stays."""
+        """Keys from this offset on are not in the map: all later records are kept."""
 
     def retained(self, batch: RecordBatch, *, keep_empty: bool) -> RecordBatch | None:
-        """The batch without what is superseded; the very same if all of it stays. With
-        `keep_empty` at least its header stays, as for each producer's last batch. Raises
+        """Return the batch with the kept records; the same object if all are kept. With
+        `keep_empty` at least the header is kept, as for each producer's last batch. Raises
         CorruptRecord."""
         self.records_read += batch.count
         removable = self.transactions.is_removable(batch)
@@ -93,7 +96,7 @@ class BatchFilter:
     def _retained_marker(
         self, batch: RecordBatch, removable: bool, expired: bool
     ) -> RecordBatch | None:
-        """A marker that ends nothing any more goes as a tombstone does."""
+        """Keep a marker, or remove it after its delete horizon, like a tombstone."""
         if batch.size == HEADER_SIZE or (removable and expired):
             return None
         if not removable or batch.has_delete_horizon or not self._plan.all_in_sync:
@@ -108,8 +111,8 @@ class BatchFilter:
         tombstones = False
         for span in record_spans(data, batch.count):
             key, has_value = span[6], span[7]
-            # A record without a key can be superseded by none, nor supersede any: it came
-            # before the topic was compacted, and goes, as in Kafka.
+            # Records without a key are from before the topic was compacted; they are removed, as
+            # in Kafka.
             if key is None or base_offset + span[5] < last_of(key):
                 continue
             if not has_value:
@@ -127,7 +130,7 @@ class BatchFilter:
         return _packed(batch, kept, records, batch.attributes, batch.base_timestamp)
 
     def _with_horizon(self, batch: RecordBatch, data: bytes, kept: list[Span]) -> RecordBatch:
-        """The same records, their timestamps told from the delete horizon on."""
+        """Return the batch with a delete horizon; timestamp deltas are relative to it."""
         horizon = self._plan.latest_ms + self._plan.config.delete_retention_ms
         shift = batch.base_timestamp - horizon
         records = bytearray()
@@ -141,7 +144,7 @@ class BatchFilter:
 
 
 def records_of(batch: RecordBatch) -> bytes:
-    """The records' bytes, unpacked. Raises CorruptRecord."""
+    """Return the decompressed records of a batch. Raises CorruptRecord."""
     if batch.size == HEADER_SIZE:
         return b""  # an earlier cleaning left only the header
     return bytes(decompress(batch.codec, batch.view()[HEADER_SIZE:]))
@@ -150,7 +153,7 @@ def records_of(batch: RecordBatch) -> bytes:
 def _packed(
     batch: RecordBatch, kept: list[Span], records: Buffer, attributes: int, base_timestamp: int
 ) -> RecordBatch:
-    """A batch of these records in the place of `batch`, packed as it was."""
+    """Return a batch of these records with the offsets and the codec of `batch`."""
     max_timestamp = batch.max_timestamp
     if not batch.is_log_append_time:
         max_timestamp = batch.base_timestamp + max(span[4] for span in kept)
@@ -159,7 +162,7 @@ def _packed(
 
 
 def _emptied(batch: RecordBatch) -> RecordBatch:
-    """Only the header: who wrote it and up to which offset and sequence number."""
+    """Return only the header of a batch, with its offsets, producer and sequence numbers."""
     attributes = batch.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _made(batch, b"", attributes, NO_TIMESTAMP, batch.max_timestamp, 0)
 
@@ -196,18 +199,18 @@ def _made(
 
 
 class _Aborting:
-    """An aborted transaction whose marker is still to come."""
+    """An aborted transaction whose marker was not read yet."""
 
     __slots__ = ("seen", "transaction")
 
     def __init__(self, transaction: AbortedTransaction) -> None:
         self.transaction = transaction
         self.seen = False
-        """Whether a batch of it is still in the log."""
+        """Whether the log still has a batch of it."""
 
 
 class TransactionFilter:
-    """Follows a log batch by batch."""
+    """Decides about transactional batches while a log is read from its start."""
 
     __slots__ = ("_aborting", "_ahead", "_committing", "kept")
 
@@ -216,12 +219,12 @@ class TransactionFilter:
         self._aborting: dict[int, _Aborting] = {}
         self._committing: set[int] = set()
         self.kept: list[AbortedTransaction] = []
-        """Aborted transactions whose markers came by and must stay findable; whoever writes
-        the index takes them out."""
+        """Aborted transactions whose markers were kept; the caller writes them to the index and
+        clears the list."""
 
     def is_removable(self, batch: RecordBatch) -> bool:
-        """Take in the next batch. Whether it is of an aborted transaction, or a marker of a
-        transaction of which nothing is left."""
+        """Process the next batch. Return whether it belongs to an aborted transaction, or is the
+        marker of a transaction without remaining records."""
         if not (batch.is_transactional or batch.is_control):
             return False
         while self._ahead and self._ahead[-1].first_offset <= batch.last_offset:
@@ -239,7 +242,7 @@ class TransactionFilter:
     def _marker_is_removable(self, batch: RecordBatch) -> bool:
         controls = [record.control for record in decode(batch)]
         if not controls:
-            return True  # its record went in an earlier cleaning
+            return True  # an earlier cleaning removed its record
         marker = controls[0]
         if not isinstance(marker, TransactionMarker):
             return False
@@ -256,13 +259,16 @@ class TransactionFilter:
 
 
 def record_spans(data: bytes, count: int) -> Iterator[Span]:  # noqa: PLR0912 - see below
-    """The `count` records in these bytes, which hold nothing else. Raises CorruptRecord."""
+    """Yield the `count` records in these bytes. Raises CorruptRecord.
+
+    Headers and values are skipped, because most records are copied unchanged.
+    """
     position, size = 0, len(data)
     try:
         for _ in range(count):
             start = position
-            # Varints of one byte, or two for the length, are what nearly all are: reading them
-            # here instead of calling for it makes cleaning a quarter faster.
+            # Most varints have one byte, most lengths at most two: reading them here instead of
+            # calling `read_varint` makes cleaning a quarter faster.
             byte = data[start]
             if byte < 0x80:
                 length, body = (byte >> 1) ^ -(byte & 1), start + 1
@@ -291,13 +297,13 @@ def record_spans(data: bytes, count: int) -> Iterator[Span]:  # noqa: PLR0912 - 
                 length, at = read_varint(data, position)
             position = at + length if length >= 0 else at
             if position >= end:
-                raise CorruptRecord(f"key of {length} bytes in a record that ends before")
+                raise CorruptRecord(f"key of {length} bytes extends past the end of its record")
             key = data[at:position] if length >= 0 else None
             # A value's length is never below -1, which is written as the byte 1.
             has_value = data[position] != 1
             yield start, body, offset_at, end, timestamp_delta, offset_delta, key, has_value
             position = end
     except IndexError:
-        raise CorruptRecord(f"{count} records promised, their bytes end before") from None
+        raise CorruptRecord(f"the batch ends before its {count} records") from None
     if position != size:
         raise CorruptRecord(f"{size - position} bytes after the last record")

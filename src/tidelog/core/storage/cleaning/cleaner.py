@@ -1,14 +1,15 @@
-"""One cleaning, from the map of keys to the last `.cleaned` file.
+"""One cleaning of a log, in two passes.
 
-Two passes. The first reads the dirty part of the log and notes where each key comes last;
-if the map is full before the dirty part ends, the cleaning ends there too, and the next one
-goes on. The second reads everything from the log's first segment on, and writes what stays,
-group by group. A group's files are complete and on disk before it is told of, and groups
-come in the order of their offsets: so they have to be put in place.
+The first pass reads the dirty part of the log and builds the map of the last offset of each key. If
+the map is full before the dirty part ends, the cleaning ends there, and the next one continues.
+The second pass reads all segments from the log's first on, and writes the kept records to
+`.cleaned` files, group by group. Segments of a group are merged into one, so that logs do not
+consist of tiny files; a group is not larger than one segment may be. A group is reported when its
+files are complete and on disk. Groups are in offset order, and must be swapped in that order.
 
-Always true: no file of the log itself is changed; a batch is believed only if its checksum
-is right; the last batch of a group stays, be it empty, so that the offsets at which segments
-end are not lost; reading and writing take a few batches' memory beside the map.
+Invariants: no file of the log itself is changed; a batch is only used if its checksum is right; the
+last batch of a group is kept, even if it is empty, so that segments keep their end offsets; besides
+the map, a cleaning needs memory for only a few batches.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,14 +45,15 @@ _UNUSED_MS = 0
 """The creation time of a cleaned segment is not used: the log keeps the original age."""
 
 Progress: TypeAlias = Callable[[int], None]
-"""Hears how many bytes were read or written, a batch or a buffer at a time."""
+"""Called with the number of bytes after each batch read and each buffer written."""
 
 
 def clean(
     disk: Disk, plan: CleaningPlan, progress: Progress | None = None
 ) -> Iterator[CleaningMessage]:
-    """Each group when it is ready, and last the result, or why there is none: damage, or a disk
-    that refuses. Then what was not told of is removed; the rest may be on its way into place."""
+    """Yield each group when it is ready, and last the result, or the text of an error: damage, or a
+    failed disk operation. After an error the unfinished group's files are removed; finished
+    groups may already be in use."""
     cleaning = _Cleaning(disk, plan, progress or _ignore_progress)
     try:
         remove_leftovers(disk, plan.directory)
@@ -63,7 +65,7 @@ def clean(
 
 
 def _ignore_progress(_bytes: int) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 class _Cleaning:
@@ -74,7 +76,7 @@ class _Cleaning:
         self._bytes_read = 0
         self._bytes_kept = 0
         self._unfinished: Offset | None = None
-        """The group that is being written, and was not told of."""
+        """The base offset of the group that is being written."""
 
     def run(self) -> Iterator[CleaningMessage]:
         plan = self._plan
@@ -96,7 +98,7 @@ class _Cleaning:
         )
 
     def remove_unfinished(self) -> None:
-        """Give back the space of a group that did not come to its end."""
+        """Delete the files of a group that was not finished."""
         if self._unfinished is not None:
             plan = self._plan
             CleanedSegment(
@@ -106,7 +108,7 @@ class _Cleaning:
     # -- the first pass --------------------------------------------------------------------
 
     def _map_keys(self) -> tuple[OffsetMap, Offset]:
-        """Where each key of the dirty part comes last, and up to where that is known."""
+        """Return the last offset of each key in the dirty part, and the end of the mapped part."""
         plan = self._plan
         start = plan.first_dirty_offset
         offsets = OffsetMap(plan.map_bytes, plan.end_offset - start)
@@ -121,7 +123,7 @@ class _Cleaning:
                 if batch.last_offset < start:
                     continue
                 if mapped_end == start and batch.count > offsets.room and not offsets.keys:
-                    # However small the map may be: a cleaning has to get somewhere.
+                    # A larger map than configured: a cleaning must process at least one batch.
                     offsets = OffsetMap(batch.count * 2 * SLOT_BYTES, batch.count)
                 if not _map_batch(batch, offsets, transactions, start):
                     return offsets, mapped_end
@@ -134,7 +136,7 @@ class _Cleaning:
     def _clean_group(
         self, group: Sequence[SourceSegment], batch_filter: BatchFilter
     ) -> CleanedGroup | None:
-        """None if the group is one segment that stays as it is."""
+        """Write the kept records of a group; return None if it is one unchanged segment."""
         plan = self._plan
         written = CleanedSegment.create(
             self._disk, plan.directory, group[0].base_offset, plan.config, _UNUSED_MS
@@ -182,7 +184,7 @@ class _Cleaning:
 def _map_batch(
     batch: RecordBatch, offsets: OffsetMap, transactions: TransactionFilter, start: Offset
 ) -> bool:
-    """Note the batch's keys from `start` on; False if there was no room for all."""
+    """Add the batch's keys from `start` on; return False if the map is full."""
     if transactions.is_removable(batch) or batch.is_control or batch.size == HEADER_SIZE:
         return True
     put, base_offset = offsets.put, batch.base_offset
@@ -194,12 +196,12 @@ def _map_batch(
 
 
 def _ending_after(aborted: Sequence[AbortedTransaction], start: Offset) -> list[AbortedTransaction]:
-    """Of the others the marker will not come by again, and they would never seem to end."""
+    """Return the transactions that end after `start`: the markers of others are not read."""
     return [entry for entry in aborted if entry.last_offset >= start]
 
 
 def _marking_last(batches: Iterator[RecordBatch]) -> Iterator[tuple[RecordBatch, bool]]:
-    """Each, and whether no other follows."""
+    """Yield each batch, and whether it is the last one."""
     before: RecordBatch | None = None
     for batch in batches:
         if before is not None:
@@ -216,20 +218,21 @@ def _take(entries: list[AbortedTransaction]) -> list[AbortedTransaction]:
 
 
 def group_segments(disk: Disk, plan: CleaningPlan, upto: Offset) -> list[tuple[SourceSegment, ...]]:
-    """Those that begin below `upto`, in order and in groups."""
+    """Return the segments that start below `upto`, in groups that fit into one segment each: in
+    bytes, index entries and the range of offsets. Cleaning only makes them smaller."""
     segments = [segment for segment in plan.segments if segment.base_offset < upto]
     groups: list[tuple[SourceSegment, ...]] = []
     group: list[SourceSegment] = []
-    room = _Room(0, 0, 0)
+    room = _Sizes(0, 0, 0)
     for number, segment in enumerate(segments):
-        needed = _needs(disk, plan, segment)
+        needed = _sizes_of(disk, plan, segment)
         last = _end_of(plan.segments, number, plan.end_offset) - 1
         if group and not (
             room.plus(needed).fits(plan.config)
             and (segment.size == 0 or last - group[0].base_offset <= RELATIVE_OFFSET_MAX)
         ):
             groups.append(tuple(group))
-            group, room = [], _Room(0, 0, 0)
+            group, room = [], _Sizes(0, 0, 0)
         group.append(segment)
         room = room.plus(needed)
     if group:
@@ -237,15 +240,15 @@ def group_segments(disk: Disk, plan: CleaningPlan, upto: Offset) -> list[tuple[S
     return groups
 
 
-class _Room(NamedTuple):
-    """Bytes of a segment's files."""
+class _Sizes(NamedTuple):
+    """The sizes of a segment's files."""
 
     log: int
     offset_index: int
     time_index: int
 
-    def plus(self, more: "_Room") -> "_Room":
-        return _Room(
+    def plus(self, more: "_Sizes") -> "_Sizes":
+        return _Sizes(
             self.log + more.log,
             self.offset_index + more.offset_index,
             self.time_index + more.time_index,
@@ -256,14 +259,14 @@ class _Room(NamedTuple):
         return self.log <= config.segment_bytes and index_bytes <= config.segment_index_bytes
 
 
-def _needs(disk: Disk, plan: CleaningPlan, segment: SourceSegment) -> _Room:
+def _sizes_of(disk: Disk, plan: CleaningPlan, segment: SourceSegment) -> _Sizes:
     sizes = []
     for kind in (layout.OFFSET_INDEX, layout.TIME_INDEX):
         path = f"{plan.directory}/{layout.file_name(segment.base_offset, kind)}"
         sizes.append(disk.size(path) if disk.exists(path) else 0)
-    return _Room(segment.size, *sizes)
+    return _Sizes(segment.size, *sizes)
 
 
 def _end_of(segments: Sequence[SourceSegment], number: int, end: Offset) -> Offset:
-    """An offset that no record of that segment reaches."""
+    """Return the exclusive end of a segment."""
     return segments[number + 1].base_offset if number + 1 < len(segments) else end

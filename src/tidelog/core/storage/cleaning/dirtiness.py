@@ -1,11 +1,10 @@
-"""How dirty a log is, and whether that is enough to clean it.
+"""Which part of a log is dirty, and whether it should be cleaned now.
 
-Dirty is what lies above the first dirty offset, up to which the last cleaning came. Of that,
-only closed segments can be cleaned, below the last stable offset (and so below the high
-watermark), none with a record younger than `min.compaction.lag.ms`, and none that is not
-flushed: else a power failure could take a key's new record after its old one was removed. It
-is worth it when the dirty part is a large enough share of the log, or when a record has waited
-for longer than `max.compaction.lag.ms`.
+Records from the first dirty offset on, where the last cleaning ended, are dirty. Only closed
+segments below the last stable offset (and so below the high watermark) can be cleaned, without
+records newer than `min.compaction.lag.ms`. They must be flushed: else a power failure could lose a
+key's new record after its old one was removed. A log is cleaned when the dirty share is large
+enough, or when a record is older than `max.compaction.lag.ms`.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from tidelog.core.types import Offset
 
 
 class Dirtiness(NamedTuple):
-    """What there is to clean in a log."""
+    """The part of a log that can be cleaned."""
 
     first_dirty_offset: Offset
     end_offset: Offset
@@ -28,15 +27,15 @@ class Dirtiness(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The dirty share."""
+        """The share of dirty bytes."""
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
 
 
 def dirtiness(
     log: Log, first_dirty: Offset | None, last_stable: Offset, wall_ms: int
 ) -> Dirtiness | None:
-    """None if nothing has to be cleaned. `first_dirty` is what the checkpoint says, if it says
-    anything; one that can't be true counts for nothing."""
+    """Return what to clean; None if the log need not be cleaned. `first_dirty` is from the
+    checkpoint; it is ignored if it is outside the log."""
     start = log.log_start_offset
     if first_dirty is None or not start <= first_dirty <= log.log_end_offset:
         first_dirty = start
@@ -83,7 +82,7 @@ def plan_cleaning(
     *,
     all_in_sync: bool = True,
 ) -> CleaningPlan:
-    """What a cleaner has to know to clean that much of the log as it is now."""
+    """Create the plan of a cleaning from the current state of the log."""
     first, end = log.segments.first.base_offset, found.end_offset
     producers = {}
     for producer_id, entry in log.producers.producers.items():

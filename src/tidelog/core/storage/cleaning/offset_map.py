@@ -1,11 +1,11 @@
-"""The last offset of each key, in a bounded piece of memory.
+"""A hash table of keys and their last offsets, with a fixed amount of memory.
 
-A table of slots of 24 bytes: sixteen for the key and eight for the offset. Keys of up to
-fifteen bytes are kept as they are; of longer ones a digest is kept, of a hash that nobody
-can find two keys for, or one producer could make the records of another disappear. Slots
-that are never used cost nothing: the operating system gives memory when it is first touched.
+Each slot has 24 bytes: sixteen for the key and eight for the offset. Keys of up to fifteen bytes
+are stored as they are; longer ones as a cryptographic digest: with a weaker hash a producer could
+craft a key that removes another producer's records. Unused slots need no memory: the operating
+system allocates pages when they are first written.
 
-Always true: the table is never fuller than three quarters, so a search ends.
+Invariant: at most three quarters of the slots are used, so a search ends.
 """
 
 from hashlib import blake2b
@@ -18,26 +18,25 @@ _PLAIN_MAX = _KEY - 1
 _DIGEST_MARK = b"\xff"
 _EMPTY = bytes(_KEY)
 _PADDED = [bytes(_PLAIN_MAX - length) + bytes([length + 1]) for length in range(_KEY)]
-"""What follows a short key: zeros, and its length plus one, so that no key is all zeros."""
+"""The padding of short keys: zeros, and the length plus one, so that no slot is all zeros."""
 
 
 class OffsetMap:
-    """Key to last offset."""
+    """A map from a key to its last offset."""
 
     __slots__ = ("_keys", "_offsets", "_slots", "keys", "room")
 
     def __init__(self, map_bytes: int, keys_expected: int) -> None:
-        """As large as `map_bytes` allows, but no larger than so many keys need."""
+        """Create a map of at most `map_bytes`, but not larger than `keys_expected` need."""
         self._slots = max(4, min(map_bytes // SLOT_BYTES, keys_expected * 4 // 3 + 1))
         self._keys = bytearray(self._slots * _KEY)
         self._offsets = memoryview(bytearray(self._slots * 8)).cast("q")
         self.keys = 0
         self.room = self._slots * 3 // 4
-        """How many keys it takes."""
+        """The most keys that fit."""
 
     def put(self, key: bytes, offset: Offset) -> bool:
-        """Note that the key comes again there. False, and nothing is noted, if it is a key
-        more than there is room for."""
+        """Set the offset of a key. Return False, and change nothing, if the map is full."""
         kept = _kept(key)
         slot, found = self._find(kept)
         if found != kept:
@@ -49,13 +48,13 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> Offset:
-        """The last offset; -1 for a key that was not noted."""
+        """Return the last offset of a key; -1 for an unknown key."""
         kept = _kept(key)
         slot, found = self._find(kept)
         return self._offsets[slot] if found == kept else -1
 
     def _find(self, kept: bytes) -> tuple[int, bytearray]:
-        """The slot of this key, or the free one that it would get, and what is in it."""
+        """Return the slot of this key, or a free one, and the slot's content."""
         keys, slots = self._keys, self._slots
         slot = hash(kept) % slots
         while True:

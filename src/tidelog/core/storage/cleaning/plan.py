@@ -1,8 +1,8 @@
-"""What a cleaning is told, and what it tells: plain values, which can go to another process.
+"""The input and output of a cleaning, as plain values that can be sent to another process.
 
-A plan is made from the log as it is at one moment. It names segments that were closed then
-and lie below the high watermark, so that nothing but a truncation or a deletion can change
-them; whoever made the plan looks for that before it puts anything in place.
+A plan is created from the current state of a log. It names closed segments below the high
+watermark, which only a truncation or a deletion can change; the broker checks for that before it
+replaces a segment.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -13,69 +13,69 @@ from tidelog.core.types import Offset, TopicPartition
 
 
 class SourceSegment(NamedTuple):
-    """A segment that is read."""
+    """A segment to read."""
 
     base_offset: Offset
     size: int
 
 
 class LastBatch(NamedTuple):
-    """The latest that is known of a producer: it must stay known, or its retries would be
-    taken for new records."""
+    """The last batch of a producer. It must stay in the log, or retries would be appended as new
+    records."""
 
     producer_epoch: int
     last_offset: Offset | None
-    """Of its last batch of records; None if only a transaction marker was seen."""
+    """The last offset of its last data batch; None if it wrote only a transaction marker."""
 
 
 class CleaningPlan(NamedTuple):
-    """One cleaning of one log."""
+    """The plan of one cleaning of one log."""
 
     partition: TopicPartition
     directory: str
     config: LogConfig
     segments: tuple[SourceSegment, ...]
-    """From the log's first to the last that may be cleaned."""
+    """All segments from the first of the log to the last that may be cleaned."""
     first_dirty_offset: Offset
-    """Below, every key but those that come again further on stands once."""
+    """Below this offset, each key occurs once, unless it occurs again above."""
     end_offset: Offset
-    """The first that may not be cleaned: where the segment after the last one begins."""
+    """The end of the last segment (exclusive): records from here on may not be cleaned."""
     aborted: tuple[AbortedTransaction, ...]
     producers: dict[int, LastBatch]
     earliest_ms: int
-    """The time that delete horizons are compared with."""
+    """The time with which delete horizons are compared."""
     latest_ms: int
-    """The time that new delete horizons are counted from. The two differ while the clock is in
-    doubt (wall_clock.py), so that tombstones stay for long enough whichever is right."""
+    """The time from which new delete horizons are computed. The two differ while the clock is not
+    trusted (wall_clock.py), so that tombstones stay long enough in any case."""
     map_bytes: int
-    """How large the map of keys may be."""
+    """The maximum size of the offset map."""
     all_in_sync: bool
-    """Whether all replicas of the partition have what is cleaned. One that is away may hold a
-    key's old value: it has to find the tombstone when it is back."""
+    """Whether all replicas have the records to be cleaned. An offline replica may have an old value
+    of a key, and needs the tombstone when it returns."""
 
 
 class CleanedGroup(NamedTuple):
-    """Segments that may be replaced by the one `.cleaned` segment with the base offset of the
-    first; it is complete and on disk."""
+    """Segments that can be replaced with the `.cleaned` segment of the first one's base offset,
+    which is complete and on disk."""
 
     base_offsets: tuple[Offset, ...]
     size: int
-    """Of the replacement's `.log`."""
+    """The size of the replacement's `.log` file."""
 
 
 class CleaningResult(NamedTuple):
-    """The end of a cleaning, after its last group."""
+    """The result of a cleaning, after its last group."""
 
     end_offset: Offset
     """The next cleaning's first dirty offset."""
     bytes_read: int
     bytes_written: int
-    """What is left of them, also in segments that stay as they are."""
+    """The size of the kept batches, including those of unchanged segments."""
     records_read: int
     records_kept: int
     keys: int
-    """In the map."""
+    """The number of keys in the offset map."""
 
 
 CleaningMessage: TypeAlias = CleanedGroup | CleaningResult | str
-"""What is said of a cleaning; a text is why it failed."""
+"""What a cleaning reports: a finished group, the result, or the text of an error."""

@@ -1,1 +1,1 @@
-"""A segment of the log: its file of batches, and the sparse indexes beside it."""
+"""Segments: files of batches, their indexes, and checks of their content."""

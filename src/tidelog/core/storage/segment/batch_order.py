@@ -1,18 +1,17 @@
-"""Whether a batch can be the next one in the log.
+"""Checks whether a batch can be the next one in the log.
 
-A batch's checksum leaves out what the broker patches: its offset and its leader epoch. A
-bit that flips there is seen only by what stands around it. Offsets go on without gaps,
-unless compaction was at work; then a batch is out of place if the one after it could stand
-where it is and not behind it. Epochs never go back, and `leader-epoch-checkpoint` knows
-every epoch, for it is on disk before the first record of an epoch is written.
+A batch's checksum does not cover the fields that the broker sets: offset and leader epoch. A
+flipped bit in them shows only by comparison with other batches. Offsets continue without gaps,
+unless the log was compacted; then a batch is wrong if the next batch's offset fits in its place,
+but not after it. Epochs never go back, and `leader-epoch-checkpoint` (the file) has every epoch,
+because it is written before the first record of an epoch.
 
-The file may know too much: Kafka writes it late after a truncation. Where records of the
-epoch before go on past the start of an epoch in the file, the file is wrong.
+The file may have too many epochs: Kafka writes it late after a truncation. If records of one epoch
+continue after the start of the next epoch in the file, the file is wrong.
 
-It may also be damaged itself, or be an old copy. Where log and file disagree, the batches
-around are asked: if no epoch goes back, it is the file that can't be believed. A batch at the
-very end has no witness after it: a new epoch there is damage if the log was as filed so far,
-or if the file has yet to hear of it.
+The file may also be damaged, or an old copy. If a batch and the file disagree, the neighbouring
+batches decide: if no epoch goes back, the file is wrong. The last batch has no later neighbour: a
+new epoch there is damage if earlier batches matched the file, or if the file does not have it.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from tidelog.core.types import LeaderEpoch, Offset
 
 
 class BatchOrder:
-    """Follows a log batch by batch, and brings its leader epochs in line with it."""
+    """Checks batches in the order of the log, and corrects the leader epochs to match."""
 
     __slots__ = (
         "_base",
@@ -42,11 +41,11 @@ class BatchOrder:
         self.epochs = epochs
         self._gaps_allowed = gaps_allowed
         self._from_file = epochs.latest is not None
-        """Else the epochs come from the batches."""
+        """Whether the epochs are from the file; else they are taken from the batches."""
         self._confirmed = False
-        """Whether a batch was as the file says."""
+        """Whether a batch matched the file."""
         self.file_is_wrong = False
-        """The log refuted it: its epochs count for nothing."""
+        """Whether the log contradicts the file, so that its epochs must not be used."""
         self._last_epoch: LeaderEpoch = -1
         self._base = self._expected = 0
 
@@ -58,12 +57,12 @@ class BatchOrder:
         self._expected = offset
 
     def problem(self, batch: RecordBatch, following: Callable[[], BatchSpan | None]) -> str | None:
-        """Why the batch can't come next; None if it can, and then it did. `following` finds
-        the batch after it, unchecked."""
+        """Return why the batch can't be the next one; None if it can, and then it is recorded.
+        `following` returns the header of the batch after it."""
         if not self._offset_follows(batch, following):
-            return f"offset {batch.base_offset} where {self._expected} should be"
+            return f"offset {batch.base_offset} instead of {self._expected}"
         if not self._epoch_follows(batch, following):
-            return f"leader epoch {batch.leader_epoch} can't be at offset {batch.base_offset}"
+            return f"wrong leader epoch {batch.leader_epoch} at offset {batch.base_offset}"
         self._expected = batch.next_offset
         self._last_epoch = batch.leader_epoch
         return None
@@ -90,10 +89,10 @@ class BatchOrder:
         return self._epoch_grows(batch)
 
     def _refutes_file(self, epoch: LeaderEpoch, following: BatchSpan | None) -> bool:
-        """Whether a batch of an epoch that the file has not there is right all the same."""
+        """Whether a batch is right although the file has another epoch for its offset."""
         if following is None:
-            heard_of = not self._confirmed and epoch < self.epochs.entries[-1].epoch
-            return epoch >= 0 and (epoch == self._last_epoch or heard_of)
+            file_is_newer = not self._confirmed and epoch < self.epochs.entries[-1].epoch
+            return epoch >= 0 and (epoch == self._last_epoch or file_is_newer)
         return self._last_epoch <= epoch <= following.leader_epoch
 
     def _epoch_grows(self, batch: RecordBatch) -> bool:
@@ -105,18 +104,18 @@ class BatchOrder:
         epoch, offset = batch.leader_epoch, batch.base_offset
         filed = self.epochs.epoch_for_offset(offset)
         if filed is None:
-            # The log start, where the first entry was moved to, lies further on.
+            # The first entry was moved to the log start, which is after this batch.
             return 0 <= epoch <= self.epochs.entries[0].epoch
         if epoch > filed or self.epochs.start_of(epoch) is None:
             return False
         if epoch < filed and self._start_after(epoch) < self._expected:
-            # The log was in the next epoch already.
+            # Earlier batches were of the next epoch already.
             return False
         if self.epochs.epoch_for_offset(batch.last_offset) != epoch:
-            # Records of this epoch where the file begins the next: the file is behind.
+            # The batch continues after the start of the next epoch in the file: the file is wrong.
             self.epochs.truncate_to(self._start_after(epoch))
         return True
 
     def _start_after(self, epoch: LeaderEpoch) -> Offset:
-        """Where the file has the next epoch begin."""
+        """Return where the next epoch starts, according to the file."""
         return next(entry.start_offset for entry in self.epochs.entries if entry.epoch > epoch)

@@ -1,9 +1,8 @@
-"""Walking over the batches of a file.
+"""Iteration over the batches of a file.
 
-Two ways: `spans` reads headers only and trusts the disk, for readers, who look at sizes and
-offsets; `whole_batches` reads everything and says exactly where and why the bytes stop
-being batches, for recovery and for rebuilding producer state. `batch_behind` finds the next
-sound batch after a damaged one.
+`spans` and its faster variants read headers only and check only sizes; readers use them.
+`whole_batches` reads all bytes and reports where and why they are not a valid batch; recovery,
+verification and compaction use it. `batch_behind` finds the next sound batch after a damaged one.
 """
 
 import re
@@ -28,13 +27,13 @@ _WHOLE_CHUNK = 1_048_576
 _PREFIX = Struct(">qi")
 _MAGIC_AT = 16
 _ENDS = Struct(">qi11xi")
-"""Base offset, length, last offset delta: see record/record_batch.py."""
+"""Base offset, length, last offset delta (record/record_batch.py)."""
 _EPOCHS = Struct(">qii7xi")
 """The same with the leader epoch after the length."""
 
 
 class BatchSpan(NamedTuple):
-    """Where a batch lies and what it covers, from its header alone."""
+    """Position, size and offsets of a batch, from its header."""
 
     position: int
     size: int
@@ -43,11 +42,11 @@ class BatchSpan(NamedTuple):
     leader_epoch: LeaderEpoch
     max_timestamp: int
     records: int = 1
-    """How many; none where compaction left only the header."""
+    """The record count; 0 if compaction left only the header."""
 
 
 def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]:
-    """The batches from `position` to `end`, a chunk of the file at a time."""
+    """Yield the batches from `position` to `end`. Raises DiskError for an invalid size."""
     chunk, chunk_at = b"", position
     while position < end:
         at = position - chunk_at
@@ -57,14 +56,14 @@ def spans(disk: Disk, path: str, position: int, end: int) -> Iterator[BatchSpan]
         base_offset, size = fields[0], fields[1] + PREFIX_SIZE
         last_offset = base_offset + fields[6]
         if size < HEADER_SIZE or position + size > end:
-            raise DiskError(f"batch of {size} bytes at {position}", path)
+            raise DiskError(f"invalid batch size {size} at byte {position}", path)
         yield BatchSpan(position, size, base_offset, last_offset, fields[2], fields[8], fields[12])
         position += size
 
 
 def walk(disk: Disk, path: str, position: int, end: int) -> Iterator[tuple[int, int, Offset]]:
-    """Like `spans`, but only position, size and last offset, in half the time: every read
-    that is not at the log's end goes through here."""
+    """Like `spans`, but yield only position, size and last offset, in half the time: every read
+    that is not at the log end uses it."""
     chunk, chunk_at = b"", position
     unpack_from = _ENDS.unpack_from
     while position < end:
@@ -74,7 +73,7 @@ def walk(disk: Disk, path: str, position: int, end: int) -> Iterator[tuple[int, 
         base_offset, length, last_offset_delta = unpack_from(chunk, at)
         size = length + PREFIX_SIZE
         if size < HEADER_SIZE or position + size > end:
-            raise DiskError(f"batch of {size} bytes at {position}", path)
+            raise DiskError(f"invalid batch size {size} at byte {position}", path)
         yield position, size, base_offset + last_offset_delta
         position += size
 
@@ -82,7 +81,7 @@ def walk(disk: Disk, path: str, position: int, end: int) -> Iterator[tuple[int, 
 def walk_epochs(
     disk: Disk, path: str, position: int, end: int
 ) -> Iterator[tuple[int, Offset, Offset, LeaderEpoch]]:
-    """Like `walk`, but position, base offset, last offset and leader epoch."""
+    """Like `walk`, but yield position, base offset, last offset and leader epoch."""
     chunk, chunk_at = b"", position
     unpack_from = _EPOCHS.unpack_from
     while position < end:
@@ -92,7 +91,7 @@ def walk_epochs(
         base_offset, length, leader_epoch, last_offset_delta = unpack_from(chunk, at)
         size = length + PREFIX_SIZE
         if size < HEADER_SIZE or position + size > end:
-            raise DiskError(f"batch of {size} bytes at {position}", path)
+            raise DiskError(f"invalid batch size {size} at byte {position}", path)
         yield position, base_offset, base_offset + last_offset_delta, leader_epoch
         position += size
 
@@ -100,27 +99,29 @@ def walk_epochs(
 def _chunk(disk: Disk, path: str, position: int, end: int) -> bytes:
     chunk = disk.read(path, position, min(_CHUNK, end - position))
     if len(chunk) < HEADER_SIZE:
-        raise DiskError(f"{len(chunk)} bytes at {position} are no header", path)
+        raise DiskError(
+            f"{len(chunk)} bytes at byte {position} are too few for a batch header", path
+        )
     return chunk
 
 
 class InvalidBatch(Exception):
-    """From `position` on the file holds no whole, sound batch."""
+    """The bytes at `position` are not a complete valid batch."""
 
     def __init__(self, position: int, reason: str, data: bytes = b"", *, whole: bool) -> None:
         super().__init__(reason)
         self.position = position
         self.reason = reason
         self.whole = whole
-        """All bytes that the batch should have are in the file, so no write was cut short."""
+        """The file has as many bytes as the batch should have, so no write was interrupted."""
         self.data = data
-        """What is there, as far as it was read."""
+        """The bytes at that position, as far as they were read."""
 
 
 def whole_batches(
     disk: Disk, path: str, position: int, end: int, *, check_crc: bool
 ) -> Iterator[RecordBatch]:
-    """Batches with their bytes; InvalidBatch at the first place that has none."""
+    """Yield batches with their bytes. Raises InvalidBatch at the first invalid one."""
     chunk, at = b"", 0
     while position < end:
         ahead = min(_WHOLE_CHUNK, end - position)
@@ -149,10 +150,10 @@ def _claimed_size(chunk: bytes, at: int) -> int:
 def batch_behind(
     disk: Disk, path: str, position: int, end: int, offset: Offset
 ) -> tuple[int, Offset] | None:
-    """Position and base offset of the next sound batch after a damaged one.
+    """Return position and base offset of the next sound batch after a damaged one.
 
-    `offset` is where the damaged batch should begin. Its length is tried first; if no batch
-    follows there, every later byte may begin one. A record may contain a whole batch, so the
+    `offset` is the damaged batch's base offset. Its length is tried first; if no batch follows
+    there, one may start at every later byte. A record may contain a whole batch, so the
     bytes after a batch found this way must look like a batch too.
     """
     try:
@@ -161,7 +162,7 @@ def batch_behind(
             batch = _sound_at(disk, path, claimed, end)
             if batch is not None and batch.base_offset > offset:
                 return claimed, batch.base_offset
-        for start in _look_like_batches(disk, path, position + 1, end, offset):
+        for start in _candidates(disk, path, position + 1, end, offset):
             batch = _sound_at(disk, path, start, end)
             if batch is not None and batch.base_offset > offset:
                 following = start + batch.size
@@ -173,10 +174,8 @@ def batch_behind(
     return None
 
 
-def _look_like_batches(
-    disk: Disk, path: str, position: int, end: int, offset: Offset
-) -> Iterator[int]:
-    """Positions with the magic byte of a batch and the first bytes of an offset of this segment."""
+def _candidates(disk: Disk, path: str, position: int, end: int, offset: Offset) -> Iterator[int]:
+    """Yield positions with the magic byte of a batch and the upper bytes of a fitting offset."""
     high = offset >> 32
     heads = b"|".join(re.escape(part.to_bytes(4)) for part in (high, high + 1))
     pattern = re.compile(b"(?=(?:%b).{12}\\x%02x)" % (heads, MAGIC), re.DOTALL)
@@ -190,7 +189,7 @@ def _look_like_batches(
 
 
 def _sound_at(disk: Disk, path: str, position: int, end: int) -> RecordBatch | None:
-    """The batch at `position`, if it is complete and its checksum is right."""
+    """Return the batch at `position` if it is complete and its checksum is right."""
     size = _claimed_size(disk.read(path, position, PREFIX_SIZE), 0)
     if not HEADER_SIZE <= size <= end - position:
         return None

@@ -1,9 +1,8 @@
-"""What a log lacks that it once held, found when it is opened.
+"""Detection of missing records when a log is opened.
 
-A crash may take the end of the last write. It never takes records below the recovery point,
-which were synced, nor a segment from the middle, nor the first one. Where those are missing,
-a disk or a person removed them. This module compares what recovery found with what else is
-known of the log:
+A crash may lose the end of the last write. It never loses records below the recovery point, which
+were synced, nor the first segment, nor one in the middle. If those are missing, a disk or a person
+removed them. This module compares the log that recovery found with other files:
 
 - the recovery point and the high watermark checkpoint: the log ended there or later;
 - each segment: it ends where the next one begins, unless compaction left a gap;
@@ -11,8 +10,8 @@ known of the log:
   before segments are dropped (node/hosting/replicas.py).
 
 Damage removes nothing by itself. The replica reports it before it may lead, and truncates to
-`Damage.offset` when it follows a leader, which has the records. With no other replica it
-serves what is left.
+`Damage.offset` when it follows a leader, which has the records. Without another replica it
+serves the remaining records.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,10 +24,10 @@ from tidelog.core.types import EpochEntry, Offset
 
 
 class Damage(NamedTuple):
-    """From `offset` on, the log lacks records that it once held.
+    """The log lacks records from `offset` on that it once had.
 
-    `inside`: records follow that can't be kept. Else the log ends there, and only the records
-    behind it are missing.
+    If `inside`, there are records after the missing ones. Else the log ends at `offset`, and only
+    later records are missing.
     """
 
     offset: Offset
@@ -37,7 +36,7 @@ class Damage(NamedTuple):
 
 
 def missing_start(epochs: Sequence[EpochEntry], segments: Sequence[Segment]) -> Damage | None:
-    """The first segments are gone: the log begins after its first leader epoch."""
+    """Return damage if the first segments are missing: the log starts after its first epoch."""
     if not epochs or not segments:
         return None
     first, base = epochs[0].start_offset, segments[0].base_offset
@@ -47,12 +46,13 @@ def missing_start(epochs: Sequence[EpochEntry], segments: Sequence[Segment]) -> 
 
 
 def missing_between(segments: Sequence[Segment], cleaned_upto: Offset) -> Damage | None:
-    """A segment is gone, or ends too early. Gaps below `cleaned_upto` come from compaction."""
+    """Return damage if a segment is missing or ends too early. Gaps below `cleaned_upto` are from
+    compaction."""
     return next(all_missing_between(segments, cleaned_upto), None)
 
 
 def all_missing_between(segments: Iterable[Segment], cleaned_upto: Offset) -> Iterator[Damage]:
-    """As `missing_between`, for every segment that does not end where the next one begins."""
+    """Like `missing_between`, for every segment that does not end where the next one starts."""
     for earlier, later in pairwise(segments):
         try:
             end = earlier.next_offset()
@@ -60,7 +60,7 @@ def all_missing_between(segments: Iterable[Segment], cleaned_upto: Offset) -> It
             yield Damage(earlier.base_offset, str(error))
             continue
         if end > later.base_offset:
-            beyond = f"ends at offset {end}, the next segment begins at {later.base_offset}"
+            beyond = f"ends at offset {end}, the next segment starts at {later.base_offset}"
             yield Damage(earlier.base_offset, f"{earlier.path}: {beyond}")
         elif end != later.base_offset and later.base_offset > cleaned_upto:
             gone = f"offsets {end} to {later.base_offset - 1} are missing between segments"
@@ -68,7 +68,7 @@ def all_missing_between(segments: Iterable[Segment], cleaned_upto: Offset) -> It
 
 
 def missing_end(log_end: Offset, known_end: Offset) -> Damage | None:
-    """The log once reached `known_end`."""
+    """Return damage if the log ends below `known_end`, which it once reached."""
     if log_end >= known_end:
         return None
     reason = f"the log ends at offset {log_end}, its checkpoints say {known_end}"

@@ -1,11 +1,11 @@
-"""Compares leader epochs in the headers of batches with those in `leader-epoch-checkpoint`.
+"""Comparison of the leader epochs in batch headers with those in `leader-epoch-checkpoint`.
 
-No checksum covers either of them, but epochs never go back along a log. So the file is right
-if the batches on both sides of each start offset in it, the first one and the last one of the
-log carry the epochs that it says: `file_is_right` reads only those headers. If one of them
-differs, either that batch is damaged or the file is. `epochs_of` then reads all headers. A few
-batches that break the order of the others are damaged; so is a single batch of an epoch that
-the file does not know, because an epoch is in the file before its first record is written.
+No checksum covers either of them, but epochs never go back along a log. So the file is right if
+its epochs match the first and the last batch of the log and the batches on both sides of each
+start offset: `file_is_right` reads only those headers. If one of them differs, either that batch or
+the file is damaged. Then `epochs_of` reads all headers. A few batches that break the order of the
+others are damaged; so is a single batch of an epoch that is not in the file, because an epoch is
+written to the file before its first record.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ NO_EPOCH: LeaderEpoch = -1
 
 @slotted
 class EpochRun:
-    """Batches of one leader epoch that follow each other."""
+    """Adjacent batches of one leader epoch."""
 
     epoch: LeaderEpoch
     first: Offset
@@ -35,13 +35,13 @@ class EpochRun:
 
 
 def contradicts(epochs: LeaderEpochs, offset: Offset, found: LeaderEpoch) -> bool:
-    """Whether a batch at this offset carries another leader epoch than it should."""
+    """Whether a batch at this offset has another leader epoch than it should."""
     filed = epochs.epoch_for_offset(offset)
     return filed is not None and found not in (filed, NO_EPOCH)
 
 
 def file_is_right(epochs: LeaderEpochs, segments: Segments, start: Offset, end: Offset) -> bool:
-    """Whether the batches at the start and end of each epoch carry it; reads few headers."""
+    """Whether the batches at the start and end of each epoch match; reads few headers."""
     entries = epochs.entries
     if start >= end or not entries:
         return True
@@ -62,8 +62,8 @@ def file_is_right(epochs: LeaderEpochs, segments: Segments, start: Offset, end: 
 def _found_at(
     segments: Segments, offsets: Iterable[Offset]
 ) -> Iterator[tuple[Offset, Offset, LeaderEpoch]]:
-    """Base offset, last offset and epoch of the batches that hold these ascending offsets, or
-    follow them. Headers are read forward once."""
+    """Yield base offset, last offset and epoch of the batches that contain these ascending
+    offsets, or follow them. Headers are read forward once."""
     segment = segments.first
     headers = segment.walk_epochs(0)
     position, reached = 0, -1
@@ -82,7 +82,7 @@ def _found_at(
 
 
 def epochs_of(segments: Iterable[Segment], filed: LeaderEpochs) -> tuple[LeaderEpochs, bool]:
-    """The leader epochs that the headers show, and whether those in the file are the same."""
+    """Return the leader epochs of the headers, and whether those in the file are the same."""
     known = {entry.epoch for entry in filed.entries}
     accepted: list[EpochRun] = []
     for run in _runs(segments):

@@ -21,11 +21,11 @@ NO_TIMESTAMP = -1
 
 
 class InvalidIndex(Exception):
-    """An index file that can't be trusted; the log has all that is needed to rebuild it."""
+    """An index file is invalid; it can be rebuilt from the log."""
 
 
 class SparseIndex(ABC):
-    """Entries that only grow, and how many of them the file already holds."""
+    """The entries of an index in memory, and how many of them the file has."""
 
     __slots__ = ("_disk", "_written", "base_offset", "path", "unsynced")
     entry: Struct
@@ -34,28 +34,28 @@ class SparseIndex(ABC):
         self._disk = disk
         self._written = 0
         self.unsynced = False
-        """Whether the file was changed, here, since someone last synced it."""
+        """Whether the file was changed since it was last synced."""
         self.path = path
         self.base_offset = base_offset
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
 
     @abstractmethod
     def _packed(self, first: int) -> bytes:
-        """The entries from number `first` on, as the file has them."""
+        """Return the encoded entries from index `first` on."""
 
     def write_out(self) -> None:
-        """Append what the file lacks. The file exists afterwards, even if it is empty."""
+        """Append new entries to the file, and create it if it is missing."""
         if self._written < len(self) or not self._disk.exists(self.path):
             self._disk.append(self.path, [self._packed(self._written)])
             self._written = len(self)
             self.unsynced = True
 
     def rewrite(self) -> None:
-        """Make the file hold these entries and no others. After most crashes it does already,
-        but whether that is on disk is not known."""
+        """Make the file have exactly these entries. After most crashes it does already, but it may
+        not be synced."""
         if self._disk.exists(self.path):
             size = self._disk.size(self.path)
             wanted = self._packed(0)
@@ -75,12 +75,12 @@ class SparseIndex(ABC):
     def _read_file(self) -> bytes:
         data = self._disk.read(self.path, 0, self._disk.size(self.path))
         if len(data) % self.entry.size:
-            raise InvalidIndex(f"{self.path}: {len(data)} bytes are no whole number of entries")
+            raise InvalidIndex(f"{self.path}: {len(data)} bytes are not a whole number of entries")
         return data
 
 
 def big_endian(code: str, data: bytes) -> "array[int]":
-    """Numbers from the file's byte order."""
+    """Decode big-endian numbers."""
     numbers = array(code, data)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -88,7 +88,7 @@ def big_endian(code: str, data: bytes) -> "array[int]":
 
 
 def rises(numbers: "array[int]") -> bool:
-    """Whether each is larger than the one before."""
+    """Whether each number is larger than the one before."""
     return all(map(int.__lt__, numbers, numbers[1:]))
 
 
@@ -115,11 +115,11 @@ class OffsetIndex(SparseIndex):
         return len(self._positions)
 
     def load(self, log_size: int) -> None:
-        """Read the file. Raises InvalidIndex if it can't belong to a log of that size."""
+        """Read the file. Raises InvalidIndex if it does not fit a log of this size."""
         data = self._read_file()
         numbers = big_endian("i", data)
         self._relative_offsets, self._positions = numbers[0::2], numbers[1::2]
-        # The batch at position 0 never gets an entry, so zeros are preallocated space.
+        # The batch at position 0 has no entry, so zeros are preallocated space.
         used = len(self._positions)
         while used and self._positions[used - 1] == 0:
             used -= 1
@@ -132,34 +132,34 @@ class OffsetIndex(SparseIndex):
             raise InvalidIndex(f"{self.path}: entries beyond the segment")
 
     def append(self, offset: Offset, position: int) -> None:
-        """Note that the batch which ends with `offset` starts at `position`."""
+        """Add an entry: the batch that ends with `offset` starts at `position`."""
         relative = offset - self.base_offset
         assert not self._positions or relative > self._relative_offsets[-1], "offsets must rise"
         self._relative_offsets.append(relative)
         self._positions.append(position)
 
     def floor_by_offset(self, offset: Offset) -> int:
-        """A batch position from which a scan meets the batch that holds `offset`."""
+        """Return a batch position from which a scan finds the batch that contains `offset`."""
         slot = bisect_right(self._relative_offsets, offset - self.base_offset)
         return self._positions[slot - 1] if slot else 0
 
     def floor_by_position(self, position: int) -> int:
-        """The last known batch position at or before `position`."""
+        """Return the last indexed batch position at or before `position`."""
         slot = bisect_right(self._positions, position)
         return self._positions[slot - 1] if slot else 0
 
     def positions_above(self, position: int) -> list[int]:
-        """The known batch positions after `position`."""
+        """Return the indexed batch positions after `position`."""
         return list(self._positions[bisect_right(self._positions, position) :])
 
     def truncate_to(self, end: Offset) -> None:
-        """Forget batches that end at or after `end`."""
+        """Remove entries of batches that end at or after `end`."""
         slot = bisect_left(self._relative_offsets, end - self.base_offset)
         del self._relative_offsets[slot:], self._positions[slot:]
         self._shrink_file()
 
     def entries(self) -> list[tuple[Offset, int]]:
-        """(last offset, position), for people and tests."""
+        """Return pairs of last offset and position, for tools and tests."""
         offsets = (self.base_offset + relative for relative in self._relative_offsets)
         return list(zip(offsets, self._positions, strict=True))
 
@@ -192,10 +192,10 @@ class TimeIndex(SparseIndex):
         return len(self._timestamps)
 
     def load(self) -> None:
-        """Read the file. Raises InvalidIndex if it is none."""
+        """Read the file. Raises InvalidIndex."""
         data = self._read_file()
         pairs = list(self.entry.iter_unpack(data))
-        # One entry of zeros can be a record at the epoch of time; a tail of them is space.
+        # One entry of zeros can be a record with timestamp 0; more are preallocated space.
         while len(pairs) > 1 and pairs[-1] == (0, 0):
             pairs.pop()
         self._timestamps = array("q", [timestamp for timestamp, _ in pairs])
@@ -206,30 +206,30 @@ class TimeIndex(SparseIndex):
             raise InvalidIndex(f"{self.path}: entries do not rise")
 
     def append(self, timestamp: int, offset: Offset) -> None:
-        """Note the largest timestamp so far; nothing if it is not new."""
+        """Add an entry for the largest timestamp so far, unless it is not larger than the last."""
         if timestamp > (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
             self._timestamps.append(timestamp)
             self._relative_offsets.append(offset - self.base_offset)
 
     def last(self) -> tuple[int, Offset]:
-        """The largest timestamp and its offset; (-1, base offset) for none."""
+        """Return the largest timestamp and its offset; (-1, base offset) if there is none."""
         if not self._timestamps:
             return NO_TIMESTAMP, self.base_offset
         return self._timestamps[-1], self.base_offset + self._relative_offsets[-1]
 
     def floor(self, timestamp: int) -> Offset:
-        """An offset such that no record before it has `timestamp` or a later one."""
+        """Return an offset before which no record has `timestamp` or a later one."""
         slot = bisect_left(self._timestamps, timestamp)
         return self.base_offset + (self._relative_offsets[slot - 1] if slot else 0)
 
     def truncate_to(self, end: Offset) -> None:
-        """Forget entries about offsets at or after `end`."""
+        """Remove entries of offsets at or after `end`."""
         slot = bisect_left(self._relative_offsets, end - self.base_offset)
         del self._timestamps[slot:], self._relative_offsets[slot:]
         self._shrink_file()
 
     def entries(self) -> list[tuple[int, Offset]]:
-        """(timestamp, offset), for people and tests."""
+        """Return pairs of timestamp and offset, for tools and tests."""
         offsets = (self.base_offset + relative for relative in self._relative_offsets)
         return list(zip(self._timestamps, offsets, strict=True))
 

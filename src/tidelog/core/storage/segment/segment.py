@@ -1,12 +1,16 @@
-"""One `.log` file and the indexes beside it.
+"""One segment: a `.log` file and its indexes.
 
-A segment holds whole batches back to back. Reads name a batch by its position in the file;
-an offset becomes a position by way of the offset index and a short scan, or, near the end
-of the segment being written (where nearly all fetches land), by a list of recent batches
-kept in memory.
+A segment has whole batches without gaps between them. A batch is addressed by its position in the
+file. An offset is mapped to a position with the offset index and a short scan; near the end of the
+active segment, where most fetches read, with a list of recent batches in memory (the tail).
 
-Always true: `size` is what has been appended and not cut; every batch that ends at or after
-`_tail_start` is in the tail lists; index entries name batches below `size`.
+`must_roll` decides when the active segment is full. A segment starts where the one before it
+ended, also if the next record's offset is higher, as in a copy of a compacted log (except for gaps
+of billions). So recovery can distinguish a segment that lost its end in a power failure from a
+complete one.
+
+Invariants: `size` is the size of all appended batches that were not truncated; every batch that
+ends at or after `_tail_start` is in the tail; index entries refer to batches below `size`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,11 +43,11 @@ _TAIL_MAX = 1024
 _RESERVE_FROM = 65_536
 _RESERVE_STEP_MAX = 16_777_216
 _UNKNOWN = 2**63
-"""No batch is in the tail lists yet."""
+"""`_tail_start` while the tail is empty."""
 
 
 class Segment:
-    """Batches from `base_offset` up to the next segment's."""
+    """Batches from `base_offset` up to the base offset of the next segment."""
 
     __slots__ = (
         "_aborted",
@@ -83,9 +87,9 @@ class Segment:
         self.path = self.file(layout.LOG)
         self.size = 0
         self.opened_size = 0
-        """What was in the file when this process opened it, as far as it is not cut."""
+        """The size when this process opened the file, or less after a truncation."""
         self.verified = 0
-        """Up to where this process has checked what it found: see verification.py."""
+        """The position up to which this process has verified the file (verification.py)."""
         self._reserved = 0
         self._loaded = True
         self._offset_index: OffsetIndex
@@ -106,7 +110,7 @@ class Segment:
     def create(
         cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
     ) -> Self:
-        """A new, empty segment; what a crash left under its names goes."""
+        """Create an empty segment; delete files of the same name that a crash left."""
         segment = cls(disk, directory, base_offset, config, now_ms)
         segment.delete()
         disk.write(segment.path, b"")
@@ -117,7 +121,7 @@ class Segment:
     def open(
         cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, now_ms: int
     ) -> Self:
-        """An existing segment; its indexes are read when first needed."""
+        """Open an existing segment; its indexes are loaded when first needed."""
         segment = cls(disk, directory, base_offset, config, now_ms)
         segment.size = segment.opened_size = disk.size(segment.path)
         segment._tail_start = _UNKNOWN
@@ -127,20 +131,20 @@ class Segment:
         return segment
 
     def file(self, kind: str) -> str:
-        """The path of one of the segment's files."""
+        """Return the path of one of the segment's files."""
         return f"{self.directory}/{layout.file_name(self.base_offset, kind)}"
 
     # -- writing
 
     def append(self, batches: Sequence[RecordBatch], size: int) -> None:
-        """Write batches of `size` bytes in all at the end, with one call."""
+        """Append batches of `size` bytes in total with one write."""
         if not self._loaded:
             self.load()
         if self.size + size > self._reserved:
             self._reserve(self.size + size)
         position = self._disk.append(self.path, [batch.view() for batch in batches])
         if position != self.size:
-            raise DiskError(f"ends at byte {position} instead of {self.size}", self.path)
+            raise DiskError(f"file ends at byte {position} instead of {self.size}", self.path)
         if position == 0:
             self._first_timestamp = batches[0].max_timestamp
         if not self._tail_ends and self._tail_start == _UNKNOWN:
@@ -156,7 +160,7 @@ class Segment:
             self._forget_tail(_TAIL_MAX // 2)
 
     def _reserve(self, needed: int) -> None:
-        """Ask for blocks in steps as large as the segment: a small one stays small."""
+        """Preallocate space in steps as large as the segment, so that small segments stay small."""
         config, whole = self.config, max(self.config.segment_bytes, needed)
         if not config.preallocate and (needed < _RESERVE_FROM or not config.reserve_steps):
             self._reserved = max(needed, _RESERVE_FROM)
@@ -170,7 +174,7 @@ class Segment:
         del self._tail_ends[:count], self._tail_positions[:count]
 
     def _index(self, last_offset: Offset, position: int, size: int, max_timestamp: int) -> None:
-        """Account for a batch: Kafka's rule, batch by batch (KAFKA-806)."""
+        """Add index entries for a batch, by Kafka's rule (KAFKA-806)."""
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
@@ -182,8 +186,8 @@ class Segment:
         self._since_index += size
 
     def truncate_to(self, end: Offset) -> Offset:
-        """Cut every batch that ends at or after `end`; the offset at which the segment now
-        ends: `end`, or the start of the batch that straddled it, for batches are not split."""
+        """Truncate every batch that ends at or after `end`; return the new end: `end`, or the start
+        of the batch that spanned it, because batches are not split."""
         self.load()
         try:
             position = 0 if end == self.base_offset else self.locate(end)
@@ -212,7 +216,7 @@ class Segment:
         return end
 
     def _sound_size(self) -> int:
-        """Where the first batch starts whose header makes no sense."""
+        """Return the position of the first batch with an invalid header."""
         position = 0
         try:
             for start, size, _ in self.walk(0):
@@ -222,8 +226,8 @@ class Segment:
         return position
 
     def recover(self, valid_size: int, holes: Sequence[tuple[int, int]] = ()) -> None:
-        """Cut the file to its valid bytes and rebuild its indexes. `holes` are the byte ranges of
-        damaged batches within them."""
+        """Truncate the file to its valid bytes and rebuild its indexes. `holes` are the byte ranges
+        of damaged batches within them."""
         if valid_size < self.size:
             self._disk.truncate(self.path, valid_size)
         self.size = self.opened_size = valid_size
@@ -231,7 +235,7 @@ class Segment:
         self.rebuild_indexes(holes)
 
     def finish(self) -> None:
-        """Make the files what they are for good: the segment is rolled or closed."""
+        """Write the final indexes and free reserved space: the segment is rolled or closed."""
         self.load()
         self._time_index.append(self._max_timestamp, self._offset_of_max_timestamp)
         self.write_indexes()
@@ -244,7 +248,7 @@ class Segment:
         return not (self._offset_index.unsynced or self._time_index.unsynced)
 
     def unsynced_indexes(self) -> list[str]:
-        """The index files that are not on disk; whoever asks syncs them."""
+        """Return the index files that are not synced; the caller must sync them."""
         found = []
         for index in (self._offset_index, self._time_index):
             if index.unsynced:
@@ -253,37 +257,37 @@ class Segment:
         return found
 
     def sync_indexes(self) -> None:
-        """Put the index files on disk, those that are not."""
+        """Sync the index files that are not synced."""
         for path in self.unsynced_indexes():
             self._disk.sync(path)
 
     def write_indexes(self) -> None:
-        """Bring the index files up to date; without this they may lag behind."""
+        """Write new index entries to the files."""
         self._offset_index.write_out()
         self._time_index.write_out()
 
     def delete(self) -> None:
-        """Remove all files at once."""
+        """Delete all files of the segment."""
         for kind in layout.SEGMENT_KINDS:
             self._disk.delete(self.file(kind))
 
     # -- aborted transactions
 
     def aborted(self) -> list[AbortedTransaction]:
-        """Transactions whose abort marker lies in this segment. Raises
-        CorruptTransactionIndex if the file can't be trusted."""
+        """Return the transactions whose abort marker is in this segment. Raises
+        CorruptTransactionIndex."""
         if self._aborted is None:
             data = read_file(self._disk, self.file(layout.TXN_INDEX))
             self._aborted = decode_transactions(data or b"")
         return self._aborted
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """The file comes into being with the first entry, as Kafka's does."""
+        """Append an entry to the transaction index; the first one creates the file, as in Kafka."""
         self.aborted().append(transaction)
         self._disk.append(self.file(layout.TXN_INDEX), [transaction.encode()])
 
     def clear_aborted(self) -> None:
-        """Recovery finds them again, from the markers."""
+        """Delete the transaction index; recovery rebuilds it from the markers."""
         self._disk.delete(self.file(layout.TXN_INDEX))
         self._aborted = []
 
@@ -299,7 +303,7 @@ class Segment:
     # -- indexes
 
     def load(self) -> bool:
-        """Read the indexes if that was not done yet; False if they had to be rebuilt."""
+        """Load the indexes if they are not loaded; return False if they had to be rebuilt."""
         if self._loaded:
             return True
         self._loaded = True
@@ -314,15 +318,17 @@ class Segment:
         return True
 
     def rebuild_indexes(self, holes: Sequence[tuple[int, int]] = ()) -> None:
-        """Index every batch of the file again, from the headers. The batch after a hole gets an
-        entry, so that no reader has to read through the hole to find it."""
+        """Rebuild the indexes from the batch headers. The batch after a hole gets an entry, so that
+        no reader has to read the hole to find it."""
         self._forget_indexes()
         self._loaded = True
         position, expected = 0, self.base_offset
         for start, end in (*holes, (self.size, self.size)):
             for span in spans(self._disk, self.path, position, start):
                 if not expected <= span.last_offset <= self.base_offset + RELATIVE_OFFSET_MAX:
-                    raise DiskError(f"offset {span.last_offset} at {span.position}", self.path)
+                    raise DiskError(
+                        f"invalid offset {span.last_offset} at byte {span.position}", self.path
+                    )
                 expected = span.last_offset + 1
                 self._index(span.last_offset, span.position, span.size, span.max_timestamp)
             position = end
@@ -343,7 +349,7 @@ class Segment:
         self.is_full = False
 
     def _find_max_timestamp(self) -> None:
-        """Set it from the index's last entry and later batches, as far as headers are sound."""
+        """Set the largest timestamp from the last index entry and the headers of later batches."""
         self._max_timestamp, self._offset_of_max_timestamp = self._time_index.last()
         floor = self._offset_index.floor_by_offset(self._offset_of_max_timestamp)
         with suppress(DiskError):
@@ -353,7 +359,7 @@ class Segment:
                     self._offset_of_max_timestamp = span.last_offset
 
     def _indexes_full(self) -> bool:
-        """Whether an index has no room; one slot of the time index is for the roll."""
+        """Whether an index is full; one entry of the time index is reserved for the roll."""
         room = self.config.segment_index_bytes
         return (
             len(self._offset_index) >= room // OffsetIndex.entry.size
@@ -362,20 +368,20 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """Of all records in it; -1 for none."""
+        """The largest timestamp of all records; -1 if there is none."""
         self.load()
         return self._max_timestamp
 
     @property
     def offset_of_max_timestamp(self) -> Offset:
-        """The last offset of the first batch that reaches it."""
+        """The last offset of the first batch with the largest timestamp."""
         self.load()
         return self._offset_of_max_timestamp
 
     @property
     def first_timestamp(self) -> int | None:
-        """The largest timestamp of the first batch, from which `segment.ms` counts. None if
-        there is none, or it is damaged."""
+        """The largest timestamp of the first batch, at which `segment.ms` starts. None if the
+        segment is empty or that batch is damaged."""
         if self._first_timestamp is None and self.size:
             with suppress(DiskError):
                 self._first_timestamp = self.span_at(0).max_timestamp
@@ -394,11 +400,11 @@ class Segment:
     # -- reading
 
     def require_verification(self) -> None:
-        """Check all of it again before it is read (verification.py)."""
+        """Verify the whole segment again before it is read (verification.py)."""
         self.verified, self.opened_size = 0, self.size
 
     def spans(self, position: int = 0) -> Iterator[BatchSpan]:
-        """Headers from a batch's position on, unchecked but for their size."""
+        """Yield headers from a batch's position on; only their sizes are checked."""
         return spans(self._disk, self.path, position, self.size)
 
     def walk(self, position: int) -> Iterator[tuple[int, int, Offset]]:
@@ -408,11 +414,11 @@ class Segment:
         return walk_epochs(self._disk, self.path, position, self.size)
 
     def span_at(self, position: int) -> BatchSpan:
-        """The batch that starts there; there must be one."""
+        """Return the header of the batch at `position`, which must exist."""
         return next(self.spans(position))
 
     def next_offset(self) -> Offset:
-        """One past the last record; the base offset if there is none."""
+        """Return the offset after the last record; the base offset if the segment is empty."""
         if self._next_offset is None:
             batches = self.walk(self.offset_index.floor_by_position(self.size))
             last = max((last for _, _, last in batches), default=self.base_offset - 1)
@@ -420,7 +426,7 @@ class Segment:
         return self._next_offset
 
     def locate(self, offset: Offset) -> int:
-        """Where the first batch that ends at or after `offset` starts; `size` if none does."""
+        """Return the position of the first batch that ends at or after `offset`; else `size`."""
         if offset >= self._tail_start:
             slot = bisect_left(self._tail_ends, offset)
             return self._tail_positions[slot] if slot < len(self._tail_ends) else self.size
@@ -430,7 +436,7 @@ class Segment:
         return self.size
 
     def boundary(self, start: int, limit: int) -> int:
-        """The last batch boundary at or before `limit`, but not before `start`, itself one."""
+        """Return the last batch boundary from `start`, which is one, up to `limit`."""
         if limit >= self.size:
             return self.size
         if self._tail_positions and limit >= self._tail_positions[0]:
@@ -440,8 +446,8 @@ class Segment:
         return next(at for at, size, _ in self.walk(known) if at + size > limit)
 
     def read(self, start: int, end: int, max_bytes: int) -> Region:
-        """Whole batches from position `start`, at most `max_bytes` and not beyond `end`; the
-        first one whole whatever its size, or a large batch would stop a reader for ever."""
+        """Return the region of whole batches from position `start`, at most `max_bytes` and not
+        beyond `end`. It always includes the first batch, or a large one would block a reader."""
         stop = self.boundary(start, min(end, start + max_bytes))
         if stop == start < end:
             stop = start + self.span_at(start).size
@@ -451,11 +457,11 @@ class Segment:
 def must_roll(
     active: Segment, config: LogConfig, batch: RecordBatch, grouped: int, now_ms: int
 ) -> bool:
-    """Whether the batch can't join the active segment, `grouped` bytes ahead of it."""
+    """Whether the batch needs a new segment; `grouped` bytes will be appended before it."""
     written = active.size + grouped
     if written and written + batch.size > config.segment_bytes:
-        # A batch larger than that has a segment of its own: the leader's log has it, from
-        # before `segment.bytes` was lowered.
+        # A batch larger than `segment.bytes` gets its own segment: it is in the leader's log
+        # from before the setting was lowered.
         return True
     if batch.last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
         return True
@@ -471,11 +477,11 @@ def must_roll(
 
 
 def next_base_offset(active: Segment, batch: RecordBatch) -> Offset:
-    """Of the segment that `batch` begins."""
+    """Return the base offset of the segment that starts with `batch`."""
     end = active.next_offset()
     return end if batch.last_offset - end <= RELATIVE_OFFSET_MAX else batch.base_offset
 
 
 def _age_max_ms(config: LogConfig) -> int:
-    """Of a compacted log. Only closed segments are compacted: records must not wait for long."""
+    """Return the age at which a compacted log rolls: only closed segments are compacted."""
     return min(config.max_compaction_lag_ms, config.segment_ms)

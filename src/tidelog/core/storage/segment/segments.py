@@ -1,10 +1,10 @@
 """The segments of one log, oldest first.
 
-A log may have thousands. Finding one by offset or by time is a bisection; for times the largest
-so far is kept for each segment, from when somebody first asks.
+A log may have thousands of segments. A search by offset or timestamp is a bisection; for
+timestamps, the largest one up to each segment is computed at the first search.
 
-Always true: there is at least one; base offsets rise; the last one is the active segment,
-the only one that is written to.
+Invariant: there is at least one segment; base offsets rise; the last segment is the active one, and
+only it is appended to.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ from tidelog.core.types import Offset
 
 
 class Segments:
-    """A list of segments that finds one by offset or by time."""
+    """A list of segments with searches by offset and timestamp."""
 
     __slots__ = ("_bases", "_latest", "_segments", "active")
 
@@ -24,7 +24,7 @@ class Segments:
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._latest: list[int] = []
-        """The largest timestamp up to each closed segment, of the first so many."""
+        """The largest timestamp up to each closed segment, for the segments searched so far."""
         self.active = segments[-1]
 
     def __len__(self) -> int:
@@ -38,23 +38,23 @@ class Segments:
         return self._segments[0]
 
     def add(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Add a new active segment."""
         assert segment.base_offset > self._bases[-1], "base offsets rise"
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
 
     def from_offset(self, offset: Offset) -> Iterator[Segment]:
-        """The segment that may hold `offset` and all after it."""
+        """Yield the segment that may contain `offset`, and all later ones."""
         return self._from(self._at(offset))
 
     def from_timestamp(self, timestamp: int, start: Offset) -> Iterator[Segment]:
-        """Those from `start` on, without the first ones whose records are all older."""
+        """Yield segments from offset `start` on, without the first ones that are older."""
         return self._from(max(self._at(start), bisect_left(self._latest_so_far(), timestamp)))
 
     @property
     def max_timestamp(self) -> int:
-        """Of all records; -1 for none."""
+        """The largest timestamp of all records; -1 if there is none."""
         latest = self._latest_so_far()
         return max(self.active.max_timestamp, latest[-1] if latest else -1)
 
@@ -74,12 +74,12 @@ class Segments:
         return latest
 
     def end_of(self, segment: Segment) -> Offset | None:
-        """Where the next segment begins; None for the active one."""
+        """Return where the next segment starts; None for the active segment."""
         following = bisect_right(self._bases, segment.base_offset)
         return self._bases[following] if following < len(self._bases) else None
 
     def insert(self, segment: Segment) -> None:
-        """Put a segment where one is missing, before the active one."""
+        """Insert a segment before the active one, where one is missing."""
         assert segment.base_offset < self._bases[-1], "the active segment stays the last"
         at = bisect_left(self._bases, segment.base_offset)
         self._segments.insert(at, segment)
@@ -87,21 +87,22 @@ class Segments:
         del self._latest[at:]
 
     def replace_active(self, segment: Segment) -> None:
-        """Put another segment in the place of an active one that holds nothing."""
+        """Replace the active segment, which is empty."""
         self._segments[-1] = self.active = segment
         self._bases[-1] = segment.base_offset
 
     def replace(self, replaced: Sequence[Segment], segment: Segment) -> None:
-        """Put one in the place of several that follow each other, with the first one's base
-        offset."""
+        """Replace several adjacent segments with one of the same base offset as the first."""
         at = self._segments.index(replaced[0])
-        assert self._segments[at : at + len(replaced)] == list(replaced), "they follow each other"
+        assert self._segments[at : at + len(replaced)] == list(replaced), (
+            "replaced segments are adjacent"
+        )
         self._segments[at : at + len(replaced)] = [segment]
         self._bases[at : at + len(replaced)] = [segment.base_offset]
         del self._latest[at:]
 
     def remove_above(self, end: Offset) -> list[Segment]:
-        """Take out the segments that begin after `end`; the newest comes first."""
+        """Remove the segments that start after `end`, and return them, newest first."""
         kept = max(1, bisect_right(self._bases, end))
         removed = self._segments[kept:]
         del self._segments[kept:], self._bases[kept:], self._latest[kept - 1 :]
@@ -109,7 +110,7 @@ class Segments:
         return removed[::-1]
 
     def remove_below(self, start: Offset) -> list[Segment]:
-        """Take out the segments that end at or before `start`, never the active one."""
+        """Remove the segments that end at or before `start`, except the active one."""
         removed = max(0, bisect_right(self._bases, start) - 1)
         gone = self._segments[:removed]
         del self._segments[:removed], self._bases[:removed]

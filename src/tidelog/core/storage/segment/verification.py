@@ -1,10 +1,9 @@
-"""Checksums of batches that this process did not write: each is checked before it is first read.
+"""Verification of batches on disk, before they are read for the first time.
 
-A broker checks a batch when it is appended. What lies on disk when the broker starts may have
-changed since then, and after a clean stop nothing is read at startup. So a segment that was
-opened is checked piece by piece, before a piece is served, and by the scrubber in the
-background (node/upkeep/scrubber.py). What this process wrote or checked is not read again until
-the scrubber's next pass.
+A broker checks a batch when it is appended. Afterwards the bytes on disk may change, and after a
+clean stop nothing is read at startup. So an opened segment is verified part by part: each part
+before it is served, and by the scrubber in the background (node/upkeep/scrubber.py). Bytes that
+this process wrote or verified are not read again until the scrubber's next pass.
 
 Invariant: bytes below `Segment.verified` and from `Segment.opened_size` on are sound as far as
 this process knows.
@@ -22,7 +21,7 @@ from tidelog.core.types import Offset
 
 
 class DamagedRecords(Exception):
-    """A read came upon records that are not as they were written."""
+    """A read found damaged records."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage.reason)
@@ -30,21 +29,21 @@ class DamagedRecords(Exception):
 
 
 class Expected(NamedTuple):
-    """What batches of a segment are compared with, besides their checksums."""
+    """Values that a segment's batches are compared with, besides their checksums."""
 
     end_offset: Offset
     """Where the segment ends."""
     epochs: LeaderEpochs
     gapless_from: Offset
-    """From here on, each batch begins where the one before it ends."""
+    """From this offset on, each batch starts where the one before it ends."""
 
 
 def sound_part(
     disk: Disk, segment: Segment, region: Region, offset: Offset, expected: Expected
 ) -> Region:
-    """The region up to the first damaged batch; DamagedRecords if that is its first one.
+    """Return the region up to the first damaged batch; raise DamagedRecords if that is its first.
 
-    `offset` is the first one in the region that the reader asked for.
+    `offset` is the first requested offset in the region.
     """
     position, end = region.position, region.position + region.length
     stop = min(end, segment.opened_size)
@@ -63,8 +62,7 @@ def sound_part(
 def verify_next(
     disk: Disk, segment: Segment, most: int, expected: Expected
 ) -> tuple[int, Damage | None]:
-    """Check the next batches that are not verified; how many bytes that were, and what is
-    damaged there."""
+    """Verify the next batches; return the number of verified bytes, and the damage found."""
     start = segment.verified
     first = segment.base_offset if start == 0 else segment.span_at(start).base_offset
     stop = min(segment.opened_size, segment.boundary(start, start + most))
@@ -85,10 +83,10 @@ def _check(
     offset: Offset,
     expected: Expected,
 ) -> tuple[int, str | None, Offset]:
-    """Up to where the batches are sound, why not further, and the offset there.
+    """Return the position up to which batches are sound, the reason of the damage, and its offset.
 
     No checksum covers a batch's offset and leader epoch. Where compaction leaves gaps, an offset
-    that is too high shows by the batch behind it, or by the end of the segment. The epoch is
+    that is too high shows by the next batch, or by the end of the segment. The epoch is
     compared with the log's epochs, which recovery has checked.
     """
     last = None
@@ -99,7 +97,7 @@ def _check(
                 return last[0], f"offset {offset - 1} before {batch.base_offset}", last[1]
             missing = batch.base_offset > max(offset, gapless_from)
             if missing or not offset <= batch.last_offset < end_offset:
-                return position, f"offset {batch.base_offset} where {offset} should be", offset
+                return position, f"offset {batch.base_offset} instead of {offset}", offset
             if contradicts(epochs, batch.base_offset, batch.leader_epoch):
                 return position, f"leader epoch {batch.leader_epoch} differs from the log's", offset
             last = position, offset
@@ -111,12 +109,12 @@ def _check(
 
 
 def damage_of(segment: Segment, error: DiskError) -> Damage:
-    """From which offset on a segment can't be read, when its headers make no sense."""
+    """Return the damage of a segment that can't be read or has invalid headers."""
     return Damage(_readable_upto(segment, 0, segment.size), str(error))
 
 
 def damage_by_size(disk: Disk, segment: Segment) -> Damage | None:
-    """What a segment lacks because the file of its name is missing or too short."""
+    """Return damage if the segment's file is missing or too short."""
     try:
         size = disk.size(segment.path)
         if size >= segment.size:
@@ -132,8 +130,8 @@ def damage_by_size(disk: Disk, segment: Segment) -> Damage | None:
 
 
 def _readable_upto(segment: Segment, start: int, size: int) -> Offset:
-    """The offset behind the last batch that ends within `size` bytes, and whose header and
-    those before it, from byte `start` on, can be read; the base offset if there is none."""
+    """Return the offset after the last batch within `size` bytes, reading headers from byte
+    `start` up to the first unreadable one; the base offset if there is none."""
     offset = segment.base_offset
     try:
         for position, length, last in segment.walk(start):
