@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidelog.apps.fuzz import in_memory, over_sockets, run
-from tidelog.apps.fuzz.worker import BlackBox, last_frame
+from tidelog.apps.fuzz.worker import FrameFile, last_frame
 from tidelog.core.api import handlers
 from tidelog.core.api.handlers import handler_of
 from tidelog.core.api_table import APIS, OFFERED
@@ -93,7 +93,7 @@ def test_a_handler_that_breaks_is_found_and_its_frame_made_small(
     tally = Campaign(1, seeds, lambda _: None, 20).run(3000, FOREVER_S, lambda _: None)
     assert tally.findings
     assert all("planted" in finding.what for finding in tally.findings)
-    about, line, *where = run.told(tally.findings)
+    about, line, *where = run.describe(tally.findings)
     assert "ZeroDivisionError" in about
     assert "planted" in where[-1]
     reduced = bytes.fromhex(line.split()[1])
@@ -112,8 +112,8 @@ def test_a_request_that_is_never_answered_is_found(monkeypatch: pytest.MonkeyPat
     assert [finding.what for finding in tally.findings] == ["was never answered"] * 5
 
 
-def test_answers_that_are_none_are_found() -> None:
-    with pytest.raises(WrongAnswer, match="say they are"):
+def test_invalid_responses_are_found() -> None:
+    with pytest.raises(WrongAnswer, match="states a length"):
         Line().reserve().fill([b"\0\0\0\7abc"])
     line = Line()
     line.reserve().fill([b"\0\0\0\3abc"])
@@ -138,7 +138,7 @@ def test_workers_share_the_frames(tmp_path: Path) -> None:
 def test_a_worker_that_dies_leaves_its_frame(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    box = BlackBox(tmp_path / "box")
+    box = FrameFile(tmp_path / "box")
     box.put(b"the longer one")
     box.put(b"the last")
     assert last_frame(tmp_path / "box") == b"the last"

@@ -1,4 +1,4 @@
-"""Frames into brokers in memory, by several processes that are watched for death and hangs."""
+"""Fuzz brokers in memory with several worker processes; detect workers that die or hang."""
 
 import json
 import subprocess
@@ -14,34 +14,34 @@ from tidelog.lab.fuzz.campaign import Finding, Tally
 
 WORKER = "tidelog.apps.fuzz.worker"
 HANG_S = 60.0
-"""Without a word for so long a worker hangs: it speaks twice a second."""
-LOOK_S = 0.05
+"""A worker without output for this long hangs: it reports twice a second."""
+POLL_S = 0.05
 
 
 class _Worker:
-    """A process, and what it has said."""
+    """A worker process, and its reports."""
 
     def __init__(self, seed: int, frames: int, seconds: float, corpus: Path, folder: Path) -> None:
         self.box = folder / f"frame-{seed}"
-        self._said = folder / f"said-{seed}"
-        with self._said.open("wb") as output:
+        self._reports = folder / f"reports-{seed}"
+        with self._reports.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", WORKER]
                 + [str(each) for each in (seed, frames, seconds, corpus, self.box)],
                 stdout=output,
             )
-        self._file: IO[str] = self._said.open()
-        self.heard_at = time.monotonic()
+        self._file: IO[str] = self._reports.open()
+        self.reported_at = time.monotonic()
         self.frames = 0
         self.result: dict[str, Any] | None = None
 
-    def listen(self) -> None:
+    def read_reports(self) -> None:
         while (line := self._file.readline()).endswith("\n"):
-            news = json.loads(line)
-            self.frames = news["frames"]
-            self.heard_at = time.monotonic()
-            if "done" in news:
-                self.result = news
+            report = json.loads(line)
+            self.frames = report["frames"]
+            self.reported_at = time.monotonic()
+            if "done" in report:
+                self.result = report
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -58,38 +58,38 @@ def run(
     corpus: Path,
     progress: Callable[[int], None],
 ) -> Tally:
-    """All shares together; each worker has a seed of its own."""
+    """Run all workers, each with its own seed, and return their common result."""
     with tempfile.TemporaryDirectory() as folder:
         share = -(-frames // workers)
-        crew = [
+        processes = [
             _Worker(seed + number, share, seconds, corpus, Path(folder))
             for number in range(workers)
         ]
         lost: list[Finding] = []
         try:
-            working = set(crew)
+            working = set(processes)
             while working:
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
                 for worker in list(working):
                     ended = worker.process.poll()
-                    worker.listen()
+                    worker.read_reports()
                     if ended is not None:
                         working.discard(worker)
                         if worker.result is None:
                             what = f"a worker ended with {ended}"
                             lost.append(Finding(last_frame(worker.box), what, ""))
-                    elif time.monotonic() - worker.heard_at > HANG_S:
+                    elif time.monotonic() - worker.reported_at > HANG_S:
                         working.discard(worker)
                         worker.process.kill()
                         lost.append(Finding(last_frame(worker.box), "a worker hangs", ""))
-                progress(sum(worker.frames for worker in crew))
+                progress(sum(worker.frames for worker in processes))
         finally:
-            for worker in crew:
+            for worker in processes:
                 worker.close()
-        return _together([worker.result for worker in crew if worker.result is not None], lost)
+        return _sum([worker.result for worker in processes if worker.result is not None], lost)
 
 
-def _together(results: list[dict[str, Any]], lost: list[Finding]) -> Tally:
+def _sum(results: list[dict[str, Any]], lost: list[Finding]) -> Tally:
     findings = [
         Finding(bytes.fromhex(frame), what, where)
         for result in results

@@ -1,8 +1,8 @@
-"""Frames through real sockets into a real broker process.
+"""Fuzz a real broker process through real sockets.
 
-Many connections at once, each with a few frames: whole ones in any pieces, frames whose
-length is wrong, requests pipelined, connections closed in the middle. Now and then an honest
-client asks; in the end memory and descriptors are what they were.
+Many connections at once, each with a few frames: whole ones in any pieces, frames with a wrong
+length, pipelined requests, connections closed in the middle. Now and then a well-behaved client
+sends a request; at the end, memory and descriptors must be as before.
 """
 
 import os
@@ -24,22 +24,22 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 CREATING = (CREATE_TOPICS, CREATE_PARTITIONS)
 AT_ONCE = 48
 QUIET_S = 0.03
-"""When nothing has come for so long after the first answer, the rest are long polls."""
+"""If nothing arrives for this long after the first response, the rest are long polls."""
 ANSWER_S = 1.0
-HONEST_EVERY = 40
-HONEST_S = 10.0
+CHECK_EVERY = 40
+CHECK_S = 10.0
 GROWTH_KB_MAX = 200_000
 SETTLE_S = 30.0
-STOCK = 3000
+POOL = 3000
 TOPICS = ("orders", "prey")
 
 
 class Report(NamedTuple):
-    """What became of the frames, and of the broker."""
+    """The results of a run, and the faults of the broker."""
 
     frames: int
     answered: int
-    slowest_honest_s: float
+    slowest_check_s: float
     grown_kb: int
     sockets_left: int
     faults: list[str]
@@ -48,23 +48,26 @@ class Report(NamedTuple):
 def run(
     seed: int, frames: int, seconds: float, seeds: list[bytes], progress: Callable[[int], None]
 ) -> Report:
+    """Start a broker, send it frames, and report what happened."""
     with LocalCluster(brokers=1, settings={"auto.create.topics.enable": "false"}) as cluster:
         with Cluster(cluster.bootstrap) as client:
             for topic in TOPICS:
                 create_topic(client, topic, 2, 1)
             known = client.refresh(list(TOPICS)).topics
             world = World(TOPICS, tuple(known[topic].id for topic in TOPICS))
-        return _Assault(seed, cluster, world, seeds).run(frames, seconds, progress)
+        return _Run(seed, cluster, world, seeds).run(frames, seconds, progress)
 
 
-class _Assault:
+class _Run:
+    """One run against one broker."""
+
     def __init__(self, seed: int, cluster: LocalCluster, world: World, seeds: list[bytes]) -> None:
         self._random = Random(seed)
         self._cluster = cluster
         self._port = cluster.port(1)
         self._pid = cluster.pid(1)
         maker = RequestMaker(self._random, world)
-        self._stock = [*seeds, *(maker.any() for _ in range(STOCK - len(seeds)))]
+        self._pool = [*seeds, *(maker.any() for _ in range(POOL - len(seeds)))]
         self._answered = 0
         self._slowest_s = 0.0
         self._faults: list[str] = []
@@ -72,15 +75,15 @@ class _Assault:
     def run(self, frames: int, seconds: float, progress: Callable[[int], None]) -> Report:
         until_s = time.monotonic() + seconds
         sent = rounds = 0
-        self._ask_honestly()
+        self._check_service()
         sockets, before_kb = open_sockets(self._pid), resident_kb(self._pid)
         while sent < frames and time.monotonic() < until_s and not self._faults:
             sent += self._round()
             rounds += 1
-            if rounds % HONEST_EVERY == 0:
-                self._ask_honestly()
+            if rounds % CHECK_EVERY == 0:
+                self._check_service()
             progress(sent)
-        self._ask_honestly()
+        self._check_service()
         left = self._settled(sockets)
         grown_kb = resident_kb(self._pid) - before_kb if not self._faults else 0
         if left > 0:
@@ -90,7 +93,7 @@ class _Assault:
         return Report(sent, self._answered, self._slowest_s, grown_kb, left, self._faults)
 
     def _round(self) -> int:
-        """Some connections at once; how many frames were sent."""
+        """Open some connections at once; return the number of sent frames."""
         sent = 0
         peers: dict[int, socket.socket] = {}
         try:
@@ -103,19 +106,19 @@ class _Assault:
                 sent += count
             self._receive(peers)
         except OSError as error:
-            self._faults.append(f"no connection: {error}")
+            self._faults.append(f"cannot connect: {error}")
         finally:
             for peer in peers.values():
                 peer.close()
         return sent
 
     def _framed(self) -> bytes:
-        random, stock = self._random, self._stock
-        frame = stock[int(random.random() * len(stock))]
+        random, pool = self._random, self._pool
+        frame = pool[int(random.random() * len(pool))]
         if random.random() < 0.8:
-            frame = mutate(random, frame, stock)
+            frame = mutate(random, frame, pool)
         if int.from_bytes(frame[:2], "big") in CREATING and random.random() < 0.9:
-            frame = frame[:8]  # a few topics do
+            frame = frame[:8]  # a few new topics are enough
         frame = spare_brokers(frame)
         length = len(frame)
         if random.random() < 0.03:
@@ -123,7 +126,7 @@ class _Assault:
         return length.to_bytes(4, "big", signed=True) + frame
 
     def _send(self, peer: socket.socket, data: bytes) -> None:
-        """Sometimes in pieces, sometimes not to the end."""
+        """Send data, sometimes in pieces, sometimes incomplete."""
         random = self._random
         if random.random() < 0.1:
             data = data[: int(random.random() * len(data))]
@@ -154,30 +157,30 @@ class _Assault:
                 except OSError:
                     continue
 
-    def _ask_honestly(self) -> None:
-        """A client that does everything right is served."""
+    def _check_service(self) -> None:
+        """Check that a well-behaved client is served."""
         if not self._cluster.is_running(1):
-            self._faults.append("the broker is gone")
+            self._faults.append("the broker has stopped")
             return
         began = time.monotonic()
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=HONEST_S) as peer:
-                peer.sendall(encode_request(API_VERSIONS, 0, 7, "honest", {}))
+            with socket.create_connection(("127.0.0.1", self._port), timeout=CHECK_S) as peer:
+                peer.sendall(encode_request(API_VERSIONS, 0, 7, "check", {}))
                 answer = b""
                 while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
                     more = peer.recv(1 << 16)
                     if not more:
-                        raise ConnectionError("it hung up")
+                        raise ConnectionError("connection closed by the broker")
                     answer += more
-            number, told = decode_response(API_VERSIONS, 0, answer[4:])
-            if (number, told["error_code"]) != (7, 0):
-                self._faults.append(f"an honest client was told {number}, {told}")
+            number, response = decode_response(API_VERSIONS, 0, answer[4:])
+            if (number, response["error_code"]) != (7, 0):
+                self._faults.append(f"wrong response to a valid request: {number}, {response}")
         except OSError as error:
-            self._faults.append(f"an honest client was not served: {error}")
+            self._faults.append(f"a valid request was not answered: {error}")
         self._slowest_s = max(self._slowest_s, time.monotonic() - began)
 
     def _settled(self, before: int) -> int:
-        """How many sockets more than before, once the broker has seen its peers go."""
+        """The number of sockets above `before`, once the broker has closed those of clients."""
         until_s = time.monotonic() + SETTLE_S
         while not self._faults and time.monotonic() < until_s:
             left = open_sockets(self._pid) - before
@@ -188,6 +191,7 @@ class _Assault:
 
 
 def open_sockets(pid: int) -> int:
+    """The number of open sockets of a process."""
     found = 0
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -198,5 +202,6 @@ def open_sockets(pid: int) -> int:
 
 
 def resident_kb(pid: int) -> int:
+    """The resident memory of a process in KB."""
     with open(f"/proc/{pid}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024

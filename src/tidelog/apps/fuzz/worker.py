@@ -1,7 +1,7 @@
-"""One process that puts frames into a broker in memory; `in_memory.py` starts and watches it.
+"""A worker process that fuzzes one broker in memory; in_memory.py starts and watches it.
 
-It writes a line of JSON now and then, and a last one with all that it found. The frame under
-way lies in a file that outlives it.
+It prints reports as lines of JSON, the last one with all findings. The current frame is in a file
+that remains if the process dies.
 """
 
 import json
@@ -14,11 +14,11 @@ from tidelog.lab.fuzz import corpus
 from tidelog.lab.fuzz.campaign import Campaign
 
 BOX_BYTES = 1 << 20
-TELL_S = 0.5
+REPORT_S = 0.5
 
 
-class BlackBox:
-    """The last frame, for whoever finds the process dead."""
+class FrameFile:
+    """A file with the current frame, for the case that the process dies."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(BOX_BYTES))
@@ -31,31 +31,33 @@ class BlackBox:
 
 
 def last_frame(path: Path) -> bytes:
+    """The frame in the file of a dead worker."""
     raw = path.read_bytes()
     return raw[4 : 4 + int.from_bytes(raw[:4], "big")]
 
 
 def main(arguments: list[str]) -> None:
+    """Run the frames and print reports."""
     seed, frames, seconds, folder, box = arguments
     seeds = [
         kept.frame for path in sorted(Path(folder).glob("*.txt")) for kept in corpus.read(path)
     ]
-    campaign = Campaign(int(seed), seeds, BlackBox(Path(box)).put)
-    told_at = 0.0
+    campaign = Campaign(int(seed), seeds, FrameFile(Path(box)).put)
+    reported_at = 0.0
 
     def progress(done: int) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at > TELL_S:
-            told_at = time.monotonic()
-            _tell({"frames": done})
+        nonlocal reported_at
+        if time.monotonic() - reported_at > REPORT_S:
+            reported_at = time.monotonic()
+            _report({"frames": done})
 
     tally = campaign.run(int(frames), time.monotonic() + float(seconds), progress)
     found = [[finding.frame.hex(), finding.what, finding.where] for finding in tally.findings]
-    _tell({**tally._asdict(), "findings": found, "done": True})
+    _report({**tally._asdict(), "findings": found, "done": True})
 
 
-def _tell(news: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(news) + "\n")
+def _report(report: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
 
 

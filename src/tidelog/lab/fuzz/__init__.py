@@ -1,1 +1,1 @@
-"""Frames that no honest client would send, and a broker in memory that has to bear them."""
+"""Fuzzing: invalid and hostile requests for a broker in memory."""

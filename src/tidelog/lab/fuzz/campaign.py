@@ -1,12 +1,12 @@
-"""Frames by the million into one broker in memory, each of them watched.
+"""Millions of frames for one broker in memory, each of them checked.
 
-Half a stock of frames is drawn from the schemas, half is made of frames that were accepted;
-most frames that go in are damaged ones of the stock, and a few have thousands of entries. The
-broker begins anew after so many frames; before that all that waits is given the time to end,
-for a request that is never answered is a fault too.
+Frames come from a pool of valid requests and of frames that were accepted before. Most frames are
+damaged copies from the pool, and a few have thousands of entries. The broker is replaced after
+FRAMES_PER_BROKER frames; before that, waiting requests get the time to finish, because a request
+that is never answered is a bug too.
 
-A frame is a finding if it raises, halts the broker, takes too long, or gets an answer that
-can't be read.
+A frame is a finding if it raises an exception, halts the broker, takes too long, or gets a response
+that cannot be decoded.
 """
 
 import gc
@@ -39,25 +39,25 @@ from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
 
 FRAMES_PER_BROKER = 20_000
 LARGE_SHARE = 1 / 5000
-STOCK = 4000
+POOL = 4000
 SLOW_S = 1.0
-"""Of the processor's time: far more than any frame takes."""
+"""CPU time, far more than any frame takes."""
 PASS_EVERY = 32
 PASS_MS = 100
-"""How much time passes after so many frames."""
+"""The time that passes after every PASS_EVERY frames."""
 PATIENCE_MS = 3_700_000
-"""After so long everything is answered."""
+"""After this long, every request is answered."""
 FRAME_BYTES_MAX = 4000
 READ_ANSWERS = 8
-"""Of so many answers one is read again."""
+"""One of this many responses is decoded."""
 JOINS = JOIN_GROUP.to_bytes(2, "big")
-"""How a JoinGroup begins."""
+"""The first bytes of a JoinGroup."""
 WATCH_EVERY = 256
 TOPICS = ("orders", "compacted", "packed")
 
 
 class Finding(NamedTuple):
-    """What a frame did that it must not."""
+    """A frame, and what it did wrong."""
 
     frame: bytes
     what: str
@@ -66,19 +66,19 @@ class Finding(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What became of the frames."""
+    """The results of a campaign."""
 
     frames: int
     answered: int
     refused: int
     slowest_s: float
     grown_kb: int
-    """Memory when the last broker began, above that when the second did."""
+    """Growth of memory from the start of the second broker to that of the last."""
     findings: list[Finding]
 
 
 def begin() -> tuple[MemoryBroker, World]:
-    """A broker with a few topics: plain, compacted, packed anew."""
+    """A broker with a few topics: plain, compacted, recompressed."""
     broker = MemoryBroker()
     configs: tuple[dict[str, str], ...] = (
         {},
@@ -106,7 +106,7 @@ def begin() -> tuple[MemoryBroker, World]:
 
 
 def decode_alone(frame: bytes) -> None:
-    """What a broker's decoders make of a frame, also of APIs that it does not offer."""
+    """Decode a frame, also of APIs that brokers do not offer."""
     try:
         header = parse_request_header(frame)
         api = APIS.get(header.api_key)
@@ -122,7 +122,7 @@ def decode_alone(frame: bytes) -> None:
 
 
 def read_answer(frame: bytes, line: Line) -> dict[str, Any] | None:
-    """An answer is one to this request, and can be read. None: that is not for us to say."""
+    """Decode the response and check its correlation id. None if it is not decoded here."""
     if not line.answer or not isinstance(line.answer[0], bytes):
         return None
     key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
@@ -134,23 +134,23 @@ def read_answer(frame: bytes, line: Line) -> dict[str, Any] | None:
     answer = b"".join(bytes(chunk) for chunk in line.answer)  # type: ignore[arg-type]
     number, response = decode_response(key, version, answer[4:])
     if number != int.from_bytes(frame[4:8], "big", signed=True):
-        raise WrongAnswer(f"an answer to {number}")
+        raise WrongAnswer(f"response with correlation id {number}")
     return response
 
 
 class Campaign:
-    """One process's share of the frames."""
+    """The frames of one process."""
 
     def __init__(
-        self, seed: int, seeds: list[bytes], watch: Callable[[bytes], None], stock: int = STOCK
+        self, seed: int, seeds: list[bytes], watch: Callable[[bytes], None], pool: int = POOL
     ) -> None:
         self._random = Random(seed)
         self._seeds = seeds
         self._watch = watch
-        """Told of each frame before it goes in: if the process dies, it was this one."""
+        """Called with each frame before it is passed in: if the process dies, this is the last."""
         self._broker, world = begin()
         self._maker = RequestMaker(self._random, world)
-        self._stock = [*seeds, *(self._maker.any() for _ in range(stock - len(seeds)))]
+        self._pool = [*seeds, *(self._maker.any() for _ in range(pool - len(seeds)))]
         self._waiting: list[tuple[bytes, Line]] = []
         self.frames = self.answered = self.refused = 0
         self.slowest_s = 0.0
@@ -158,7 +158,7 @@ class Campaign:
         self._first_kb = self._last_kb = 0
 
     def run(self, frames: int, until_s: float, progress: Callable[[int], None]) -> Tally:
-        """So many frames, or until this time of `time.monotonic`."""
+        """Run this many frames, or until this time of `time.monotonic`."""
         while self.frames < frames and time.monotonic() < until_s:
             for _ in range(min(WATCH_EVERY, frames - self.frames)):
                 self._one()
@@ -199,15 +199,15 @@ class Campaign:
             broker.pass_time(PASS_MS)
 
     def _next(self) -> bytes:
-        draw, stock = self._random.random, self._stock
+        draw, pool = self._random.random, self._pool
         chance = draw()
         if chance < LARGE_SHARE:
             return any_large(self._maker, self._random)
         if chance < 0.1:
-            stock[int(draw() * len(stock))] = frame = self._maker.any()
+            pool[int(draw() * len(pool))] = frame = self._maker.any()
             return spare_brokers(frame)
-        frame = stock[int(draw() * len(stock))]
-        return spare_brokers(frame if draw() < 0.1 else mutate(self._random, frame, stock))
+        frame = pool[int(draw() * len(pool))]
+        return spare_brokers(frame if draw() < 0.1 else mutate(self._random, frame, pool))
 
     def _sort(self, frame: bytes, line: Line) -> None:
         if line.refused is not None:
@@ -223,16 +223,16 @@ class Campaign:
         if draw() < 1 / READ_ANSWERS:
             self._judge(frame, lambda: read_answer(frame, line))
         if draw() < 0.02 and len(frame) < FRAME_BYTES_MAX:
-            self._stock[int(draw() * len(self._stock))] = frame
+            self._pool[int(draw() * len(self._pool))] = frame
 
     def _learn(self, frame: bytes, line: Line) -> None:
-        """Remember a member's id, so that other requests can name it."""
+        """Use the id of a new member in later requests."""
         response = read_answer(frame, line)
         if response is not None:
             self._maker.remember_member(response["member_id"])
 
     def _end_broker(self) -> None:
-        """Whoever waits is answered some day."""
+        """Give waiting requests time to finish; those that do not are findings."""
         end_ms = self._broker.now_ms + PATIENCE_MS
         while self._broker.now_ms < end_ms and any(line.waits for _, line in self._waiting):
             if not self._judge(b"", lambda: self._broker.pass_time(PATIENCE_MS // 60)):
@@ -243,10 +243,10 @@ class Campaign:
         self._waiting.clear()
 
     def _judge(self, frame: bytes, act: Callable[[], object]) -> bool:
-        """Whether it could be done. If not, that is a finding, and the broker begins anew."""
+        """Run `act`. An exception is a finding, and the broker is replaced; then return False."""
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
             where = traceback.format_exc()
             self.findings.append(Finding(frame, f"{type(error).__name__}: {error}", where))
             self._waiting.clear()
@@ -256,7 +256,7 @@ class Campaign:
 
 
 def replay(frame: bytes, broker: MemoryBroker) -> Line:
-    """One frame, into the decoders and a broker; raises what it raises."""
+    """Pass one frame to the decoders and a broker; exceptions are not caught."""
     line = Line()
     decode_alone(frame)
     broker.take_internal(Line(), frame)
@@ -268,7 +268,7 @@ def replay(frame: bytes, broker: MemoryBroker) -> Line:
 
 
 def reduce(finding: Finding, fails: Callable[[bytes], bool]) -> bytes:
-    """A smaller frame that fails as well."""
+    """Shorten a frame as long as it still fails."""
     frame = finding.frame
     size = len(frame) // 2
     while size:
@@ -284,7 +284,7 @@ def reduce(finding: Finding, fails: Callable[[bytes], bool]) -> bytes:
 
 
 def _resident_kb() -> int:
-    """What this process holds now; where the system does not tell, its peak."""
+    """Resident memory of this process; where the system does not report it, its peak."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize() // 1024
@@ -292,7 +292,7 @@ def _resident_kb() -> int:
 
 
 def same_fault(finding: Finding) -> Callable[[bytes], bool]:
-    """Whether a frame, into a broker of its own, raises the same."""
+    """A function that tells whether a frame raises the same exception in a new broker."""
     kind = finding.what.partition(":")[0]
 
     def fails(frame: bytes) -> bool:
@@ -307,6 +307,6 @@ def same_fault(finding: Finding) -> Callable[[bytes], bool]:
 
 
 def signature(finding: Finding) -> Any:
-    """Findings with the same one have the same cause, most likely."""
+    """A key for grouping: findings with the same one probably have the same cause."""
     places = [line.strip() for line in finding.where.splitlines() if line.startswith("  File")]
     return finding.what.partition(":")[0], places[-1] if places else ""

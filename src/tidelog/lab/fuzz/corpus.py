@@ -1,4 +1,4 @@
-"""Frames that are kept: one a line, as hex, with what it is in front.
+"""Files of frames: one per line, as hex, with a name in front.
 
 JoinGroup-9  000b0009000000070004...
 # why the next one was found
@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 
 class Kept(NamedTuple):
-    """A frame, without its length, and what it is called."""
+    """A frame without its length, and its name."""
 
     name: str
     frame: bytes
 
 
 def read(path: Path) -> list[Kept]:
+    """Read the frames of a file."""
     found = []
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -27,6 +28,7 @@ def read(path: Path) -> list[Kept]:
 
 
 def write(path: Path, about: str, kept: Iterable[Kept]) -> None:
+    """Write frames to a file, with a comment on top."""
     lines = [f"# {line}" for line in about.splitlines()]
     lines += [f"{one.name:28} {one.frame.hex()}" for one in kept]
     path.write_text("\n".join(lines) + "\n")

@@ -1,8 +1,7 @@
-"""How much a broker does without a break, counted: the same number on every machine.
+"""Counts how much a broker does in one turn: the same number on every machine.
 
-A request stops all others for as long as the broker works on it in one turn. Time depends on
-the machine and on what else it does; the number of calls does not, and a request that is slow
-because of a loop makes many.
+A request delays all others while the broker works on it in one turn. Time depends on the machine
+and its load; the number of calls does not, and a request that is slow because of a loop makes many.
 """
 
 import sys
@@ -11,17 +10,17 @@ from typing import Any, Self
 
 
 class Effort:
-    """Counts calls, of Python and of C, while it is entered; `turn_ends` begins the next turn."""
+    """Counts calls of Python and C functions inside `with`; `turn_ends` starts the next turn."""
 
     def __init__(self) -> None:
         self.calls = 0
-        """In all turns."""
+        """Calls in all turns."""
         self._before = 0
         self._most = 0
 
     @property
     def calls_in_a_turn(self) -> int:
-        """In the turn that had most of them."""
+        """Calls in the turn that had the most."""
         return max(self._most, self.calls - self._before)
 
     def turn_ends(self) -> None:

@@ -1,8 +1,8 @@
-"""Requests with as many entries as they may have: the hunt for those that take long.
+"""Requests with as many entries as allowed, to find those that take too long.
 
-For every array of every API that is offered there are two: one whose entries all name the same
-thing, and one whose entries all differ. What a broker does for such a request may grow with
-the entries, but not with the entries times what they name.
+For every array of every offered API there are two: in one all entries name the same thing, in the
+other all entries differ. The work of a broker may grow with the number of entries, but not with the
+entries times the things they name.
 """
 
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from tidelog.lab.fuzz.requests import RequestMaker
 
 ENTRIES = (1000, 9000)
 _NUMBERED = ("name", "topic", "resource_name", "group_id", "member_id", "user", "key")
-"""Texts that get a number, so that entries differ."""
+"""Text fields that get a number, so that entries differ."""
 _INDEXES = ("partition_index", "partition", "index")
 
 
 class LargeRequest(NamedTuple):
-    """A frame without its length, and what it has many of."""
+    """A frame without its length, and the name of its large array."""
 
     name: str
     frame: bytes
 
 
 def large_requests(maker: RequestMaker, entries: int) -> Iterator[LargeRequest]:
-    """Of the latest version of each API; those that fit into a frame."""
+    """Large requests in the latest version of each API, if they fit into a frame."""
     for key, api in sorted(OFFERED.items()):
         fields = message_fields(key, api.last, REQUEST)
         for path in arrays(fields, api.last):
@@ -42,7 +42,7 @@ def large_requests(maker: RequestMaker, entries: int) -> Iterator[LargeRequest]:
 
 
 def any_large(maker: RequestMaker, random: Random) -> bytes:
-    """One of them, of any version; a small request if it would not fit into a frame."""
+    """A large request in a random version; a small one if it does not fit into a frame."""
     key = random.choice(list(OFFERED))
     version = random.randint(OFFERED[key].first, OFFERED[key].last)
     fields = message_fields(key, version, REQUEST)
@@ -58,7 +58,7 @@ def any_large(maker: RequestMaker, random: Random) -> bytes:
 def arrays(
     fields: tuple[Field, ...], version: int, above: tuple[Field, ...] = ()
 ) -> Iterator[tuple[Field, ...]]:
-    """The ways to all arrays of a message."""
+    """The paths to all arrays of a message."""
     for field in fields:
         if field.versions.hold(version):
             path = (*above, field)
@@ -76,7 +76,7 @@ def stretched(
     entries: int,
     differ: bool,
 ) -> dict[str, Any]:
-    """A request whose array at the end of `path` has so many entries."""
+    """A request whose array at the end of `path` has `entries` entries."""
     request = inner = maker.struct(fields, version)
     for field in path[:-1]:
         if field.type.startswith(ARRAY):

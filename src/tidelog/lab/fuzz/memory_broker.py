@@ -1,10 +1,10 @@
-"""One whole broker behind its dispatch, without sockets, files or clocks.
+"""A whole broker behind its dispatch, without sockets, files or clocks.
 
-It is its own controller, and its store is a table in memory. Time passes when it is told to,
-so hours of waiting take no time.
+It is its own controller, and its store is a table in memory. Time passes only in `pass_time`, so
+hours of waiting take no time.
 
-Always true: after `take` all that follows from the frame has happened, apart from what
-waits for time; an answer that is filled in has the length that it says it has.
+Invariant: when `take` returns, all consequences of the frame have happened, except those that wait
+for time; a response has the length that its first bytes state.
 """
 
 from collections import deque
@@ -26,15 +26,15 @@ from tidelog.core.node import events as on
 from tidelog.core.node.config import node_config
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import settings_of
-from tidelog.core.storage.disk import Region
-from tidelog.lab.fuzz.indexed_disk import IndexedDisk
+from tidelog.core.storage.disk import DiskError, Region, parent
+from tidelog.lab.memory_disk import MemoryDisk
 
 CLUSTER_ID = "RnV6ei10aGUtYnJva2Vyc"
 MEMBER = Member(CLUSTER_ID, 1, "known to brokers")
 ADDRESS = "localhost:1"
 SESSION_MS = 9000
 STEPS_MAX = 100_000
-"""So many events never follow from one frame."""
+"""No frame causes this many events."""
 SETTINGS = {
     "node.id": "1",
     "offsets.topic.num.partitions": "2",
@@ -44,15 +44,15 @@ SETTINGS = {
 
 
 class BrokerHalted(AssertionError):
-    """The broker gave up, which no client may bring about."""
+    """The broker halted, which no client may cause."""
 
 
 class WrongAnswer(AssertionError):
-    """What was answered is no frame."""
+    """The response is not a valid frame."""
 
 
 class Answer:
-    """The place of one answer."""
+    """The place of one response."""
 
     __slots__ = ("_line",)
 
@@ -71,7 +71,7 @@ class Answer:
 
 
 class Line:
-    """A connection that is used for one frame."""
+    """A connection for one frame."""
 
     __slots__ = ("answer", "filled", "refused", "reserved", "session")
 
@@ -95,7 +95,7 @@ class Line:
         self.refused = reason
 
     def send_now(self, chunks: Chunks) -> None:
-        """As brokers are answered."""
+        """Send a response on the internal listener."""
         self.reserve().fill(chunks)
 
     def answered(self, chunks: Chunks) -> None:
@@ -106,9 +106,9 @@ class Line:
         if not chunks:
             return
         size = sum(c.length if isinstance(c, Region) else len(c) for c in chunks)
-        told = -1 if isinstance(chunks[0], Region) else int.from_bytes(chunks[0][:4], "big")
-        if told != size - 4:
-            raise WrongAnswer(f"{size - 4} bytes that say they are {told}")
+        stated = -1 if isinstance(chunks[0], Region) else int.from_bytes(chunks[0][:4], "big")
+        if stated != size - 4:
+            raise WrongAnswer(f"response of {size - 4} bytes states a length of {stated}")
 
     @property
     def waits(self) -> bool:
@@ -116,7 +116,7 @@ class Line:
 
 
 class MemoryBroker:
-    """Started, and ready for frames."""
+    """A started broker that accepts frames."""
 
     def __init__(self, texts: dict[str, str] | None = None) -> None:
         self.now_ms = 1_000_000
@@ -130,7 +130,7 @@ class MemoryBroker:
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._next_turns: deque[Callable[[], None]] = deque()
         self.turn_ends: Callable[[], None] = _nothing
-        """Called when a loop would serve others before it goes on."""
+        """Called where a real event loop would serve other connections."""
         self._stepping = False
         self._made_ids = 0
         self._made_nonces = 0
@@ -152,16 +152,17 @@ class MemoryBroker:
             self.pass_time(100)
 
     def take(self, line: Line, frame: bytes) -> None:
-        """One frame, without its length."""
+        """Pass one frame, without its length, to the client listener."""
         self._dispatch.frame(line, memoryview(bytearray(frame)))
         self._follow()
 
     def take_internal(self, line: Line, frame: bytes) -> None:
-        """One frame on the listener for brokers, from somebody who knows no secret."""
+        """Pass one frame to the internal listener, on a connection without a handshake."""
         self._internal.frame(line, memoryview(bytearray(frame)))
         self._follow()
 
     def pass_time(self, for_ms: int) -> None:
+        """Advance the clock and run all timers that are due."""
         end_ms = self.now_ms + for_ms
         for _ in range(STEPS_MAX):
             deadline_ms = self.node.next_deadline_ms()
@@ -171,7 +172,7 @@ class MemoryBroker:
             self._renew()
             self._step(on.Ticked(self.now_ms))
         else:
-            raise AssertionError("time stands still")
+            raise AssertionError("endless timers at the same time")
         self.now_ms = end_ms
         due, self._later = self._later, []
         for act in (act for _, act in due):
@@ -197,7 +198,7 @@ class MemoryBroker:
         self._made_ids += 1
         return b"made" + self._made_ids.to_bytes(12, "big")
 
-    # -- what follows ----------------------------------------------------------------------
+    # -- consequences ----------------------------------------------------------------------
 
     def _step(self, event: on.Event) -> None:
         for effect in self.node.step(event):
@@ -217,7 +218,7 @@ class MemoryBroker:
                     self._next_turns.popleft()()
                 else:
                     return
-            raise AssertionError("it never comes to an end")
+            raise AssertionError("endless events")
         finally:
             self._stepping = False
 
@@ -260,7 +261,7 @@ class MemoryBroker:
                 self._events.append(lambda: on.TransactionAnswered(tag, answer, self.now_ms))
                 self._notify()
             case _:
-                raise AssertionError(f"nobody carries out {effect}")
+                raise AssertionError(f"unknown effect {effect}")
 
     def _notify(self) -> None:
         if self._watched < 0:
@@ -274,3 +275,61 @@ class MemoryBroker:
 
 def _nothing() -> None:
     """Ignore the end of the turn."""
+
+
+class IndexedDisk(MemoryDisk):
+    """A disk in memory with an index of its directories, which have one level.
+
+    MemoryDisk searches all its files for the content of a directory. That takes longer than the
+    broker when a request has created a topic of a thousand partitions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inside: dict[str, set[str]] = {"": set()}
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(self._inside.get(path, ()))
+
+    def make_dir(self, path: str) -> None:
+        super().make_dir(path)
+        self._inside.setdefault(path, set())
+        if path:
+            self._inside[parent(path)].add(_name(path))
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self._inside[parent(path)].discard(_name(path))
+
+    def delete_dir(self, path: str) -> None:
+        for name in self._inside.pop(path, ()):
+            del self.files[f"{path}/{name}"]
+        self.directories.discard(path)
+        self._inside[parent(path)].discard(_name(path))
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        if new in self.files:
+            self._inside[parent(old)].discard(_name(old))
+            self._inside[parent(new)].add(_name(new))
+
+    def _rename_dir(self, old: str, new: str) -> None:
+        if self._inside.get(new):
+            raise DiskError("rename over a directory that is not empty", new)
+        names = self._inside.pop(old)
+        for name in names:
+            self.files[f"{new}/{name}"] = self.files.pop(f"{old}/{name}")
+        self._inside[new] = names
+        self.directories.remove(old)
+        self.directories.add(new)
+        self._inside[parent(old)].discard(_name(old))
+        self._inside[parent(new)].add(_name(new))
+
+    def _created(self, path: str) -> bytearray:
+        file = super()._created(path)
+        self._inside[parent(path)].add(_name(path))
+        return file
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

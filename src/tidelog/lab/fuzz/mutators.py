@@ -1,14 +1,13 @@
-"""Damage to frames: bytes changed, moved, repeated, cut off; lengths made absurd.
+"""Damage to frames: bytes changed, moved, repeated or cut off, and absurd lengths.
 
-What a frame says it is (its first four bytes) is mostly left alone: a frame of an API that
-nobody knows tests little.
+The first four bytes (API key and version) mostly stay: a frame of an unknown API tests little.
 """
 
 from collections.abc import Sequence
 from random import Random
 
 _VARINTS = (
-    b"\xff\xff\xff\xff\x0f",  # the largest, the smallest too large, one without end
+    b"\xff\xff\xff\xff\x0f",  # the largest, the smallest that is too large, one without an end
     b"\xff\xff\xff\xff\x10",
     b"\x80\x80\x80\x80\x80\x80",
     b"\x80\x80\x04",
@@ -25,9 +24,9 @@ KEPT = 4
 
 
 def mutate(random: Random, frame: bytes, others: Sequence[bytes]) -> bytes:
-    """Another frame that is much like this one."""
+    """A damaged copy of a frame; `others` supply pieces of other frames."""
     raw = bytearray(frame)
-    # Calling random() is far cheaper than its other methods, and this is called by the million.
+    # random() is far cheaper than other methods of Random, and this runs millions of times.
     draw = random.random
     for _ in range(1 + int(draw() * draw() * 4)):
         first = 0 if draw() < 0.02 else KEPT

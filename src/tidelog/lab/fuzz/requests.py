@@ -1,8 +1,8 @@
-"""Requests of any API and version, drawn from their schemas.
+"""Random requests of any API and version, made from their schemas.
 
-Each is well-formed; what it asks for is another matter. Numbers lie at the edges of their
-types, names are often those of topics and groups that are there, and now and then a path.
-The same seed, the same requests.
+Each request is well-formed, but its values may be nonsense: numbers are often the limits of their
+types, names are often those of existing topics and groups, and sometimes a path. The same seed
+gives the same requests.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ LIKELY: dict[str, tuple[Any, ...]] = {
     "group_instance_id": (None, None, "static-1", "static-2"),
     "generation_id_or_member_epoch": (0, 1, 1, 2, -1),
 }
-"""Values that get a request further than others do."""
+"""Values with which a request passes more checks than with random ones."""
 HELLO_DOCUMENT = (
     b'{"cluster": "RnV6ei10aGUtYnJva2Vyc", "from": 2, "to": 1, "address": "localhost:1",'
     b' "nonce": "' + b"00" * 32 + b'"}'
@@ -61,23 +61,23 @@ DOCUMENTS = (
     *(b"[" * 3000, b'{"a":' * 3000, b'{"broker": 1, "secret": "guess"}', b'{"proof": 7}'),
     *(HELLO_DOCUMENT, HELLO_DOCUMENT.replace(b"00", b"zz"), HELLO_DOCUMENT.replace(b"2", b"-2")),
 )
-"""JSON, for the APIs of our own."""
+"""JSON documents for Tidelog's own APIs."""
 
 MEMBERS_MAX = 9
 BOMB_BYTES = {**dict.fromkeys(Codec, 500_000), Codec.ZSTD: 20_000_000}
-"""What a batch unpacks to that is meant to take long; packed it has two kilobytes."""
+"""Decompressed size of a batch that takes long to decompress; compressed it has 2 kB."""
 
 
 def spare_brokers(frame: bytes, brokers: Sequence[int] = (1,)) -> bytes:
-    """Cut a request that unregisters one of these brokers: without access rules any client may do
-    that, and later frames would find fewer brokers that serve them."""
+    """Truncate a request that unregisters one of these brokers. Any client may send it, and later
+    frames would have no broker."""
     unregisters = int.from_bytes(frame[:2], "big") == UNREGISTER_BROKER
     named = any(broker.to_bytes(4, "big") in frame[8:] for broker in brokers)
     return frame[:8] if unregisters and named else frame
 
 
 class World(NamedTuple):
-    """What is there, so that requests can name it."""
+    """The existing topics and groups, which requests name."""
 
     topics: tuple[str, ...]
     topic_ids: tuple[bytes, ...]
@@ -85,14 +85,14 @@ class World(NamedTuple):
 
 
 class RequestMaker:
-    """Draws requests."""
+    """Makes random requests."""
 
     def __init__(self, random: Random, world: World) -> None:
         self._random = random
         self._world = world
         self._batches = sample_batches(random)
         self._members = deque(("", "", "", "member"), MEMBERS_MAX)
-        """Ids, the latest last."""
+        """Member ids, the latest last."""
         self._messages = [
             (key, version, message_fields(key, version, REQUEST))
             for key, api in sorted(APIS.items())
@@ -100,15 +100,16 @@ class RequestMaker:
         ]
 
     def remember_member(self, member_id: str) -> None:
-        """Somebody was given this id."""
+        """Use the id of a member that has joined in later requests."""
         if member_id:
             self._members.extend(("", member_id, member_id))
 
     def any(self) -> bytes:
-        """Of any API and version; without its length."""
+        """A request of a random API and version, without its length."""
         return self._make(*self._random.choice(self._messages))
 
     def of(self, key: int, version: int) -> bytes:
+        """A request of this API and version, without its length."""
         return self._make(key, version, message_fields(key, version, REQUEST))
 
     def _make(self, key: int, version: int, fields: tuple[Field, ...]) -> bytes:
@@ -117,14 +118,14 @@ class RequestMaker:
         return encode_request(key, version, number, client_id, self.struct(fields, version))[4:]
 
     def entry(self, field: Field, version: int) -> Any:
-        """One entry of an array."""
+        """A random entry of an array."""
         return self._element(field.type.removeprefix(ARRAY), field, version)
 
     def struct(self, fields: tuple[Field, ...], version: int) -> dict[str, Any]:
-        """A message, or a part of one."""
+        """A random message, or a part of it."""
         struct = {f.name: self._value(f, version) for f in fields if f.versions.hold(version)}
         if "metadata" in struct and "name" in struct and self._random.random() < 0.9:
-            struct["name"] = "range"  # how a member of a group would like partitions assigned
+            struct["name"] = "range"  # a known assignment strategy
         return struct
 
     def _value(self, field: Field, version: int) -> Any:
@@ -183,7 +184,7 @@ class RequestMaker:
 
 
 def sample_batches(random: Random) -> list[bytes]:
-    """Batches: with each codec, cut, damaged, doubled, and such that unpack to much."""
+    """Batches: with each codec, truncated, damaged, doubled, and with a huge decompressed size."""
     few = [Record(b"key", b"value" * 4, 1, ())] * 3
     keyless = [Record(None, b"v", 1, (Header("name", b"header"),))]
     sound = [bytes(encode_batch(few, attributes=codec)) for codec in Codec]
