@@ -1,4 +1,4 @@
-"""A broker's own settings, where a topic says nothing; and what goes before them."""
+"""A broker's settings apply to topics without their own; dynamic settings take precedence."""
 
 import pytest
 from node_cluster import ORDERS, Cluster
@@ -45,7 +45,7 @@ def test_rules_for_batches() -> None:
     assert (rules.timestamp_before_max_ms, rules.timestamp_after_max_ms) == (7, 8)
 
 
-def test_a_topic_goes_before_them() -> None:
+def test_a_topic_setting_takes_precedence() -> None:
     cluster = started(log_append_time=True, log=LogConfig(retention_ms=5, segment_bytes=6000))
     cluster.create_topic(message_timestamp_type="CreateTime", retention_ms="9")
     replica = cluster.replica(1)

@@ -1,4 +1,4 @@
-"""Compaction in a broker: which log, when, and what ends a cleaning that is under way."""
+"""Compaction in a broker: which log is cleaned when, and what ends a running cleaning."""
 
 from itertools import pairwise
 from typing import Any
@@ -228,7 +228,7 @@ def test_a_cleaning_whose_files_went_meanwhile_did_not_fail() -> None:
     assert cluster.nodes[broker].cleaning.stats.failures == 0
 
 
-def test_a_topic_made_anew_is_not_touched_by_the_old_ones_cleaning() -> None:
+def test_a_recreated_topic_is_not_changed_by_the_old_ones_cleaning() -> None:
     cluster = started()
     make(cluster)
     write(cluster, 20)

@@ -1,4 +1,4 @@
-"""What clients ask of the controller, whichever broker they ask."""
+"""Requests of clients to the controller, sent to any broker."""
 
 from typing import Any
 
@@ -147,7 +147,7 @@ def test_a_controller_that_hangs_is_not_waited_for_once_it_is_replaced(cluster: 
     assert cluster.call(other, two_replicas).error is ErrorCode.NONE
 
 
-def test_without_a_controller_nobody_is_asked() -> None:
+def test_without_a_controller_no_request_is_sent() -> None:
     cluster = Cluster()
     cluster.start(1)
     assert cluster.call(1, new_topic(), within_ms=0) == TopicAnswer(NOT_CONTROLLER)

@@ -1,4 +1,4 @@
-"""What a broker tells people about itself."""
+"""The description of a broker and its replicas."""
 
 import json
 from typing import Any
@@ -105,7 +105,7 @@ def test_a_follower_tells_nothing_of_others(cluster: Cluster) -> None:
     assert two["followers"] == []
 
 
-def test_a_resting_follower_is_still_heard(cluster: Cluster) -> None:
+def test_a_resting_follower_stays_in_the_isr(cluster: Cluster) -> None:
     cluster.produce(2, b"one")
     cluster.run(20_000)
     assert cluster.replica(2).resting, "nothing has happened for a while"
@@ -200,7 +200,7 @@ def test_no_fetch_in_this_epoch(cluster: Cluster) -> None:
     assert follower(cluster, 3)["why"] == "no fetch since leader epoch 0 began"
 
 
-def test_losses_are_told(cluster: Cluster) -> None:
+def test_losses_are_described(cluster: Cluster) -> None:
     cluster.produce(2, b"one")
     cluster.run(1000)
     cut_off(cluster, 1)

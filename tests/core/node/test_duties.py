@@ -1,4 +1,4 @@
-"""What a broker does by the clock."""
+"""Periodic work of a broker."""
 
 from typing import Any
 
@@ -143,7 +143,7 @@ def test_a_registration_whose_answer_was_lost_is_recognised() -> None:
     assert node.broker_epoch == won.rev  # type: ignore[union-attr]
 
 
-def test_a_registration_that_somebody_deleted_is_made_anew(cluster: Cluster) -> None:
+def test_a_deleted_registration_is_written_again(cluster: Cluster) -> None:
     epoch = cluster.nodes[1].broker_epoch
     cluster.store.txn((), (Delete(keys.broker_id(1)),))
     cluster._notify()

@@ -1,4 +1,4 @@
-"""Answers that rest on nothing unwritten leave before the rest of a turn is settled."""
+"""Responses that depend on no unwritten data are sent before the rest of a turn is settled."""
 
 import pytest
 from node_cluster import ORDERS, Cluster
@@ -48,7 +48,7 @@ def peers(effects: list[do.Effect]) -> list[object]:
     return [(e.peer, e.correlation) for e in effects if isinstance(e, do.Respond)]
 
 
-def test_producers_are_told_before_readers_are_looked_for() -> None:
+def test_producers_are_answered_before_waiting_fetches_are_checked() -> None:
     cluster = started()
     node = cluster.nodes[1]
     assert peers(node.step(poll(cluster))) == []
@@ -74,7 +74,7 @@ def test_nothing_leaves_before_what_is_to_be_written() -> None:
     assert peers(node.settle()) == [("producer", 7)]
 
 
-def test_nothing_overtakes_what_is_no_answer() -> None:
+def test_no_response_overtakes_another_effect() -> None:
     cluster = started()
     node = cluster.nodes[1]
     node._turn.emit(do.Close("somebody"))
@@ -85,7 +85,7 @@ def test_nothing_overtakes_what_is_no_answer() -> None:
     assert peers(effects) == [("producer", 7)]
 
 
-def test_a_disk_that_fails_takes_answers_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_responses_are_discarded_when_the_disk_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = started()
     node = cluster.nodes[1]
     node.take(produce(cluster, 7))

@@ -36,7 +36,7 @@ def emptied(log: Log) -> list[RecordBatch]:
     return found
 
 
-def test_a_consumer_goes_on_behind_a_batch_without_records() -> None:
+def test_a_consumer_continues_after_a_batch_without_records() -> None:
     """kafka-go goes back to the start when an answer begins with one."""
     cluster = compacted()
     assert len(emptied(cluster.replica(1).log)) >= 3

@@ -1,4 +1,4 @@
-"""A follower asks for what is newly led without first waiting for records of something else."""
+"""A follower fetches a newly led partition without first waiting for records of others."""
 
 import pytest
 from node_cluster import DELAY_MS, ORDERS, Cluster
@@ -53,7 +53,7 @@ def test_nor_does_the_first_record_after_a_failover(cluster: Cluster) -> None:
     assert acknowledged_after_ms(cluster, 2, ORDERS) <= SOON_MS
 
 
-def test_a_follower_may_hear_of_the_topic_later(cluster: Cluster) -> None:
+def test_a_follower_may_learn_of_the_topic_later(cluster: Cluster) -> None:
     cluster.storeless.add(3)
     make_late(cluster)
     cluster.run(EXPECTED_MS // 2)
@@ -62,7 +62,7 @@ def test_a_follower_may_hear_of_the_topic_later(cluster: Cluster) -> None:
     assert acknowledged_after_ms(cluster, 1, LATE) <= SOON_MS
 
 
-def test_who_asked_is_kept_waiting_as_ever(cluster: Cluster) -> None:
+def test_a_follower_that_asked_waits_as_usual(cluster: Cluster) -> None:
     make_late(cluster)
     cluster.run(SOON_MS)
     before = fetches(cluster, 3, 1)
@@ -81,7 +81,7 @@ def test_a_follower_is_expected_for_a_short_time_only(cluster: Cluster) -> None:
     assert fetches(cluster, 3, 1) - before - hurried <= 4
 
 
-def test_each_partition_is_looked_for_once() -> None:
+def test_each_partition_is_checked_once() -> None:
     expected, names = ExpectedFollowers(), [TopicPartition("t", n) for n in range(1000)]
     for name in names:
         expected.expect(2, name, 0)
@@ -100,7 +100,7 @@ def test_each_partition_is_looked_for_once() -> None:
     assert len(looks) <= 1000 + 10
 
 
-def test_those_that_nobody_asked_for_are_not_kept() -> None:
+def test_late_partitions_are_forgotten() -> None:
     expected = ExpectedFollowers()
     for number in range(1000):
         expected.expect(2, TopicPartition("t", number), number * EXPECTED_MS)

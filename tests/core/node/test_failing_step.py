@@ -1,4 +1,4 @@
-"""A step in which the disk fails promises nothing, not even what came before the failure."""
+"""A step in which the disk fails acknowledges nothing, not even earlier requests of the step."""
 
 import pytest
 from node_cluster import ORDERS, Cluster
@@ -18,7 +18,7 @@ def produce(cluster: Cluster, acks: int) -> on.RequestReceived:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_an_acknowledgement_of_the_failing_step_is_taken_back(
+def test_an_acknowledgement_of_the_failing_step_is_not_sent(
     fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(brokers=(1,))

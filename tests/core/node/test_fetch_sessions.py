@@ -101,7 +101,7 @@ def test_a_stored_leader_epoch_is_refreshed() -> None:
     assert session.partitions[A] is told, "what was told stays known"
 
 
-def test_under_a_new_leader_epoch_everything_is_told_again() -> None:
+def test_everything_is_sent_again_under_a_new_leader_epoch() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A, epoch=3)))
     session.changes([answer(A, high_watermark=5)])
     session.update(request(asked(A, epoch=3, offset=1)))
@@ -183,19 +183,19 @@ def test_a_session_never_has_the_id_zero() -> None:
     ],
     ids=["the same", "high watermark", "log start", "error", "records", "not asked"],
 )
-def test_only_news_is_told(said: FetchPartitionResponse, news: bool) -> None:
+def test_only_changes_are_sent(said: FetchPartitionResponse, news: bool) -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A)))
     assert len(session.changes([answer(A, high_watermark=5)])) == 1
     assert bool(session.changes([said])) is news
 
 
-def test_after_an_error_the_next_answer_is_news() -> None:
+def test_the_answer_after_an_error_is_sent() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A)))
     session.changes([answer(A, high_watermark=5, error=ErrorCode.UNKNOWN_LEADER_EPOCH)])
     assert session.changes([answer(A, high_watermark=5)])
 
 
-def test_who_got_records_waits_behind_the_others() -> None:
+def test_a_partition_that_got_records_is_read_last() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A), asked(B)))
     session.changes([answer(A, records=Region("x", 0, 9)), answer(B)])
     assert list(session.active) == [B, A]

@@ -1,4 +1,4 @@
-"""A follower hears of a commit with the next records, or a few milliseconds later."""
+"""A follower learns a new high watermark with the next records, or a few milliseconds later."""
 
 from node_cluster import ORDERS, Cluster
 
@@ -9,7 +9,7 @@ def fetches(cluster: Cluster) -> int:
     return sum(isinstance(request, Fetch) for _, _, request in cluster.sent)
 
 
-def test_a_commit_alone_is_told_after_a_little() -> None:
+def test_a_new_high_watermark_alone_is_sent_after_a_delay() -> None:
     cluster = Cluster(settings={"high_watermark_linger_ms": 50})
     cluster.start()
     cluster.create_topic()
@@ -26,7 +26,7 @@ def test_a_commit_alone_is_told_after_a_little() -> None:
     assert [f.partition.high_watermark for f in followers] == [1, 1]
 
 
-def test_records_that_come_meanwhile_tell_it_and_spare_a_message() -> None:
+def test_new_records_carry_the_high_watermark_without_an_extra_message() -> None:
     sent = {}
     for linger_ms in (0, 50):
         cluster = Cluster(settings={"high_watermark_linger_ms": linger_ms})

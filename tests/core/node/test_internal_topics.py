@@ -1,4 +1,4 @@
-"""What brokers keep for themselves, clients do not write into."""
+"""Clients can't write to internal topics."""
 
 from node_cluster import Cluster
 

@@ -95,7 +95,7 @@ def test_a_proposal_without_a_verdict_is_sent_again(
     assert isinstance(cluster.replica(leader).partition.isr, Committed)
 
 
-def test_a_refused_proposal_is_taken_back(cluster: Cluster) -> None:
+def test_a_rejected_proposal_is_rolled_back(cluster: Cluster) -> None:
     cluster.tamper = answer_with(ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA)
     drop_a_follower(cluster)
     leader = cluster.leader()
@@ -105,7 +105,7 @@ def test_a_refused_proposal_is_taken_back(cluster: Cluster) -> None:
     assert cluster.replica(leader).partition.isr == Committed(frozenset({1, 2, 3}))
 
 
-def test_an_unanswered_proposal_goes_to_the_next_controller(cluster: Cluster) -> None:
+def test_an_unanswered_proposal_is_sent_to_the_next_controller(cluster: Cluster) -> None:
     controller = cluster.controller()
     leader = cluster.leader()
     assert leader is not None

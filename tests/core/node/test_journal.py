@@ -1,4 +1,4 @@
-"""What a broker notes about itself."""
+"""Events for the broker's log."""
 
 from string import Formatter
 
@@ -14,7 +14,7 @@ def test_a_text_uses_only_fields_that_are_there(name: str) -> None:
     assert used <= set(event.fields)
 
 
-def test_notes_are_taken_once() -> None:
+def test_notes_are_returned_once() -> None:
     journal = Journal()
     journal.note("leadership_lost", "orders", 0, 3, None)
     (note,), more = journal.take()

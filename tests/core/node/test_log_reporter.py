@@ -129,7 +129,7 @@ def test_a_sound_in_sync_replica_leads_and_nothing_is_lost() -> None:
     assert known(cluster).unclean_election is None
 
 
-def test_the_loss_is_told_again_after_a_crash_before_it_was_taken() -> None:
+def test_a_loss_is_reported_again_after_a_crash() -> None:
     cluster = running()
     crash_and_remove(cluster, 1, 2)
     cluster.start(1)
@@ -189,7 +189,7 @@ def test_a_folder_that_is_put_back_counts_again() -> None:
 
 
 @pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
-def test_where_every_replica_lost_its_log_the_last_leader_begins_anew(
+def test_if_every_replica_lost_its_log_the_last_leader_starts_an_empty_one(
     replicas: tuple[BrokerId, ...],
 ) -> None:
     cluster = Cluster()
@@ -251,7 +251,7 @@ def test_a_folder_of_which_only_the_name_is_left_is_lost() -> None:
     assert known(cluster).lost == (1, 2)
 
 
-def test_the_loss_is_told_to_the_next_controller_if_the_first_one_dies() -> None:
+def test_a_loss_is_reported_to_the_next_controller() -> None:
     cluster = running()
     for broker in list(cluster.nodes):
         cluster.crash(broker)
@@ -320,7 +320,7 @@ def test_a_broker_does_not_act_before_its_loss_is_known() -> None:
     assert known(cluster).leader == 2
 
 
-def test_who_has_begun_a_new_log_keeps_the_last_records() -> None:
+def test_a_replica_with_a_new_log_keeps_the_last_records() -> None:
     """Broker 2 lost its folder, copied some of it anew, and then all others lose theirs."""
     cluster = running(min_insync_replicas="1")
     cluster.crash(2, proof=True)

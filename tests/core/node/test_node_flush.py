@@ -1,4 +1,4 @@
-"""What is on disk before what is said: flush before acknowledgement, flush policies."""
+"""Flush before acknowledgement, and flush policies."""
 
 import pytest
 from node_cluster import ORDERS, Cluster, produce

@@ -1,4 +1,4 @@
-"""A follower and what its leader says: late, damaged, out of range, in another session.
+"""A follower's handling of responses: late, damaged, out of range, of another session.
 
 The follower is a whole broker (1); its leader (2) is the test, which holds every request
 and answers when and what it likes.
@@ -230,7 +230,7 @@ def test_a_broken_connection_is_tried_again_after_the_backoff(follower: Follower
         follower.step(on.RequestFailed(send.correlation, follower.now_ms))
 
 
-def test_a_restarted_leader_is_asked_anew_at_once(follower: Follower) -> None:
+def test_a_restarted_leader_gets_a_new_fetch_at_once(follower: Follower) -> None:
     follower.request()
     session = follower.store.open_session()
     follower.write(
@@ -314,19 +314,24 @@ def test_a_restart_at_the_leaders_start_is_recorded(follower: Follower) -> None:
 
 
 @pytest.mark.parametrize("step", ["latest", "earliest"])
-def test_refused_questions_are_asked_again_later(follower: Follower, step: str) -> None:
+def test_a_rejected_question_is_asked_again_after_the_next_fetch(
+    follower: Follower, step: str
+) -> None:
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     send = next(s for s in follower.sent if isinstance(s.request, ListOffsets))
     if step == "earliest":
         fine = ListOffsetsPartitionResponse(ORDERS, ErrorCode.NONE, 20)
         follower.answer(send, ListOffsetsResponse([fine]))
         send = follower.sent[-1]
+    fetch = [s for s in follower.sent if isinstance(s.request, Fetch)][-1]
     follower.sent.clear()
     refused = ListOffsetsPartitionResponse(ORDERS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     follower.answer(send, ListOffsetsResponse([refused]))
     assert not any(isinstance(s.request, ListOffsets) for s in follower.sent)
     follower.run(1000)
     assert not any(isinstance(s.request, ListOffsets) for s in follower.sent), "one fetch is out"
+    follower.give(fetch)
+    assert any(isinstance(s.request, ListOffsets) for s in follower.sent)
 
 
 @pytest.mark.parametrize("how", ["lost", "leader restarted", "no longer followed"])
@@ -351,7 +356,7 @@ def test_an_unanswered_question(follower: Follower, how: str) -> None:
         assert all(s.broker == 3 for s in follower.sent if isinstance(s.request, ListOffsets))
 
 
-def test_a_question_to_nobody_is_not_asked_again_and_again(follower: Follower) -> None:
+def test_an_unreachable_leader_is_not_asked_in_a_loop(follower: Follower) -> None:
     """A host tells at once that a broker is gone: asking at once would never end."""
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     began, asked = follower.now_ms, 0
@@ -366,7 +371,7 @@ def test_a_question_to_nobody_is_not_asked_again_and_again(follower: Follower) -
     assert asked > 5
 
 
-def test_truncation_by_the_leaders_word_is_recorded(follower: Follower) -> None:
+def test_a_truncation_after_divergence_is_recorded(follower: Follower) -> None:
     follower.give(follower.request(), part(batch(0), high_watermark=0))
     follower.give(follower.request(), part(batch(1), high_watermark=1))
     assert follower.log_end == 2

@@ -1,4 +1,4 @@
-"""Brokers come, go, fall silent and come back: sessions, fencing, hand-over, recovery."""
+"""Brokers start, stop, hang and return: sessions, fencing, controlled shutdown, recovery."""
 
 import pytest
 from node_cluster import ORDERS, TTL_MS, Cluster, fetch, produce
@@ -59,7 +59,7 @@ def test_a_leader_cut_off_from_the_store_fences_itself_before_another_can_lead(
     assert cluster.replica(leader).partition.log_end_offset == 1
 
 
-def test_a_late_renewal_lets_a_self_fenced_leader_go_on(cluster: Cluster) -> None:
+def test_a_late_renewal_unfences_a_self_fenced_leader(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     epoch = cluster.nodes[leader].broker_epoch
     cluster.storeless.add(leader)
@@ -198,7 +198,7 @@ def test_a_broken_disk_ends_the_broker_and_acknowledges_nothing(cluster: Cluster
     assert "log directory offline" in cluster.halted[leader].reason
 
 
-def test_a_leader_whose_disk_breaks_tells_its_waiters(cluster: Cluster) -> None:
+def test_waiting_requests_fail_when_the_leaders_disk_fails(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     cluster.cut |= {(other, leader) for other in {1, 2, 3} - {leader}}
     waiting = cluster.ask(leader, produce(b"one"))
@@ -209,7 +209,7 @@ def test_a_leader_whose_disk_breaks_tells_its_waiters(cluster: Cluster) -> None:
     assert leader in cluster.halted
 
 
-def test_a_topic_made_anew_has_an_empty_log(cluster: Cluster) -> None:
+def test_a_recreated_topic_has_an_empty_log(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     cluster.produce(leader, b"old")
     gone = min({1, 2, 3} - {leader})
@@ -285,7 +285,7 @@ def test_registration_is_tried_again(trouble: Unavailable | OutcomeUnknown) -> N
     assert effects == first
 
 
-def test_word_of_the_own_leadership_waits_until_the_broker_acts() -> None:
+def test_own_leadership_is_applied_once_the_broker_is_active() -> None:
     cluster = Cluster()
     cluster.start()
     cluster.run(100)

@@ -1,4 +1,4 @@
-"""Three whole brokers: records travel, the high watermark follows, leaders change."""
+"""Three whole brokers: replication, high watermarks, changes of leader."""
 
 import pytest
 from node_cluster import ORDERS, Cluster, fetch, produce
@@ -75,7 +75,7 @@ def test_the_old_leaders_unacknowledged_tail_is_cut(cluster: Cluster) -> None:
     assert [(loss.start, loss.end, loss.committed) for loss in losses] == [(1, 2, 0)]
 
 
-def test_followers_hear_of_a_commit_without_another_produce(cluster: Cluster) -> None:
+def test_followers_learn_the_high_watermark_without_another_produce(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
     cluster.run(2000)
@@ -94,7 +94,7 @@ def test_idle_fetches_in_a_session_name_nothing(cluster: Cluster) -> None:
     assert all(f.session_id and f.session_epoch > 0 and not f.partitions for f in fetches)
 
 
-def test_a_follower_that_falls_silent_leaves_the_isr_and_comes_back(cluster: Cluster) -> None:
+def test_a_silent_follower_leaves_the_isr_and_rejoins(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
     slow = min({1, 2, 3} - {leader})
@@ -155,7 +155,7 @@ def test_a_long_poll_ends_after_max_wait(cluster: Cluster) -> None:
     assert response.partitions[0].error is ErrorCode.NONE
 
 
-def test_unknown_topics_and_other_leaders_are_told_apart(cluster: Cluster) -> None:
+def test_unknown_topics_and_other_leaders_have_different_errors(cluster: Cluster) -> None:
     follower = min({1, 2, 3} - {cluster.leader()})
     assert cluster.produce(follower, b"x")[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     request = produce(b"x")

@@ -1,4 +1,4 @@
-"""What clients ask a broker, one answer at a time."""
+"""Requests of clients to a broker."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_batch_larger_than_a_segment_is_refused_before_it_counts() -> None:
     assert cluster.replica(1).partition.log_end_offset == 0
 
 
-def test_a_transaction_that_nobody_could_end_is_not_begun(cluster: Cluster) -> None:
+def test_a_transactional_batch_is_rejected(cluster: Cluster) -> None:
     records = [Record(None, b"x", 0, ())]
     batch = encode_batch(records, attributes=TRANSACTIONAL, producer=Producer(7, 0, 0))
     assert send(cluster, batch).error is ErrorCode.INVALID_TXN_STATE
@@ -127,7 +127,7 @@ def test_log_append_time_stamps_and_tells() -> None:
     assert not log.config.cleanup_delete
 
 
-def test_a_retry_is_told_when_the_first_one_was_appended() -> None:
+def test_a_retry_gets_the_append_time_of_the_first_attempt() -> None:
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,), message_timestamp_type="LogAppendTime")
@@ -224,7 +224,7 @@ def test_the_answer_stays_below_max_bytes_but_for_its_first_batch() -> None:
     assert [part.records is not None for part in response.partitions] == [True, True]
 
 
-def test_a_consumers_session_is_told_only_news(cluster: Cluster) -> None:
+def test_a_consumers_session_gets_only_changes(cluster: Cluster) -> None:
     first = cluster.call(1, fetch(0, session_epoch=0))
     assert first.session_id
     assert len(first.partitions) == 1
@@ -311,7 +311,7 @@ def has_records(response: Any) -> bool:
     return any(part.records is not None for part in response.partitions)
 
 
-def test_epoch_ends_are_told(cluster: Cluster) -> None:
+def test_epoch_ends_are_returned(cluster: Cluster) -> None:
     cluster.produce(1, b"one")
     request = OffsetForLeaderEpoch(
         None,

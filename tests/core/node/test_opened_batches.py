@@ -182,7 +182,7 @@ def test_one_request_opens_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) 
     assert send(cluster, encode_batch(RECORDS)).error is ErrorCode.NONE
 
 
-def test_of_many_records_without_key_some_are_told() -> None:
+def test_the_response_names_some_of_many_records_without_key() -> None:
     cluster = cluster_with(cleanup_policy="compact")
     answer = send(cluster, encode_batch([Record(None, b"v", 5)] * 5000))
     assert answer.error is ErrorCode.INVALID_RECORD

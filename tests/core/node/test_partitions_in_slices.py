@@ -116,7 +116,7 @@ def test_others_are_served_in_between(cluster: Cluster) -> None:
     assert cluster.consume(1) == [b"meanwhile"]
 
 
-def test_who_comes_too_early_is_told_to_ask_again(cluster: Cluster) -> None:
+def test_an_early_request_gets_a_retriable_error(cluster: Cluster) -> None:
     ask_for_many(cluster)
     cluster.run_until(lambda: all(logs(node) > 0 for node in cluster.nodes.values()))
     last = NAMES[-1]
@@ -209,7 +209,7 @@ def test_no_step_removes_more_folders_than_allowed(
     assert max(changes) == AT_ONCE
 
 
-def test_a_topic_made_anew_gets_nothing_of_the_old_one(cluster: Cluster) -> None:
+def test_a_recreated_topic_gets_no_records_of_the_old_one(cluster: Cluster) -> None:
     """Who names no topic id means the new topic, also while the old one's logs are on their way
     out."""
     ask_for_many(cluster)
@@ -233,7 +233,7 @@ def test_a_topic_made_anew_gets_nothing_of_the_old_one(cluster: Cluster) -> None
     assert cluster.consume(leader, last) == [b"new"] * (acknowledged + 1)
 
 
-def test_a_broker_acts_only_when_it_has_heard_all() -> None:
+def test_a_broker_is_active_once_all_changes_are_applied() -> None:
     """Else it might think of itself as a leader that it was in an earlier epoch."""
     cluster = Cluster((1,), {"partitions_at_once": AT_ONCE}, turn_ms=2)
     cluster.start()
@@ -282,7 +282,7 @@ def test_a_broker_that_may_not_lead_any_more_holds_back_what_waits(cluster: Clus
     cluster.run_until(lambda: node.acting)
 
 
-def test_a_leader_that_has_to_hear_a_word_first_commits_nothing_more(
+def test_a_leader_with_a_waiting_change_commits_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers or settings are others, and so may be its leader: it is made up for later."""

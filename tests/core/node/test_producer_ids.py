@@ -42,7 +42,7 @@ def test_every_broker_gives_out_of_its_own_block(cluster: Cluster) -> None:
     assert sorted(ids) == [0, 1, 1000, 1001, 2000, 2001]
 
 
-def test_those_who_come_before_the_block_wait_for_it(cluster: Cluster) -> None:
+def test_producers_wait_for_the_first_block(cluster: Cluster) -> None:
     broker = another(cluster)
     waiting = [cluster.ask(broker, InitProducerId()) for _ in range(3)]
     assert not cluster.answers
@@ -114,7 +114,7 @@ def test_a_late_answer_is_not_used_beside_the_second_one(cluster: Cluster) -> No
     assert [new_id(cluster, broker) for _ in range(3)] == [1001, 1002, 1003]
 
 
-def test_a_new_controller_goes_on_where_the_old_one_stopped(cluster: Cluster) -> None:
+def test_a_new_controller_continues_after_the_last_block(cluster: Cluster) -> None:
     broker = another(cluster)
     new_id(cluster, broker)
     cluster.crash(cluster.controller(), proof=True)

@@ -1,4 +1,4 @@
-"""Brokers that start together act at once: nobody waits for the next regular heartbeat."""
+"""Brokers that start together are active at once, without waiting for a regular heartbeat."""
 
 from node_cluster import Cluster
 

@@ -40,7 +40,7 @@ def test_a_consumer_is_sent_to_its_rack_without_records(cluster: Cluster) -> Non
     assert (answer.error, answer.high_watermark) == (ErrorCode.NONE, 1)
 
 
-def test_it_is_told_at_once(cluster: Cluster) -> None:
+def test_the_preferred_replica_is_returned_at_once(cluster: Cluster) -> None:
     settled(cluster, b"one")
     before = cluster.now_ms
     assert ask(cluster, 1, 1, rack_id="b", max_wait_ms=500, min_bytes=1000).preferred_read_replica
@@ -152,7 +152,7 @@ def test_beyond_the_followers_end_is_out_of_range_there(cluster: Cluster) -> Non
     assert ask(cluster, 1, 2).error is ErrorCode.NONE
 
 
-def test_a_poll_at_a_follower_is_woken_when_it_hears_of_the_commit(cluster: Cluster) -> None:
+def test_a_poll_at_a_follower_is_answered_when_its_high_watermark_rises(cluster: Cluster) -> None:
     settled(cluster, b"one")
     waiting = cluster.ask(3, fetch(1, max_wait_ms=60_000, rack_id="b"))
     cluster.produce(1, b"two")

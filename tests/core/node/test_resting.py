@@ -1,4 +1,4 @@
-"""Partitions that rest in a fetch session: nobody is told less for it."""
+"""Partitions that rest in a fetch session: leaders and readers learn as much as without it."""
 
 import pytest
 from node_cluster import ORDERS, Cluster, fetch, produce
@@ -97,7 +97,7 @@ def test_a_closed_session_leaves_nothing_behind(cluster: Cluster) -> None:
     assert len(cluster.replica(leader).resting) == 2
 
 
-def test_a_forgotten_partition_rests_nowhere(cluster: Cluster) -> None:
+def test_a_removed_partition_rests_at_no_replica(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     first = cluster.call(leader, fetch(0, session_epoch=0))
     forget = Fetch(None, None, 0, 1, 1000, [], first.session_id, 1, [ORDERS])
@@ -105,7 +105,7 @@ def test_a_forgotten_partition_rests_nowhere(cluster: Cluster) -> None:
     assert len(cluster.replica(leader).resting) == 2
 
 
-def test_a_follower_registered_anew_is_heard_everywhere(cluster: Cluster) -> None:
+def test_every_partition_learns_of_a_follower_that_registered_again(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     other = min({1, 2, 3} - {leader})
     cluster.lose_session(other)

@@ -1,4 +1,4 @@
-"""A broker does not start on a metadata store that is behind what it has seen."""
+"""A broker does not start on a metadata store that is older than the one it has seen."""
 
 from copy import deepcopy
 from typing import Any

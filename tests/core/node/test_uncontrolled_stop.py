@@ -1,4 +1,4 @@
-"""`controlled.shutdown.enable`: whether leadership is handed over before a broker stops."""
+"""`controlled.shutdown.enable`: whether leadership moves before a broker stops."""
 
 import pytest
 from node_cluster import Cluster

@@ -1,4 +1,4 @@
-"""Batches that no consumer could read are refused, or never believed."""
+"""Batches that no consumer could read are rejected."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ def test_the_log_end_moves_by_four_a_byte_at_most(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_with_the_check_of_records_each_is_looked_at(codec: Codec) -> None:
+def test_with_the_check_of_records_each_is_decoded(codec: Codec) -> None:
     cluster = started(produced_records_check=True)
     sound = encode_batch(RECORDS, attributes=codec)
     assert send(cluster, bytearray(sound)).error is ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Whoever sleeps until `wake_ms` never oversleeps."""
+"""A host that sleeps until `wake_ms` misses no deadline."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ def test_the_bound_is_never_too_late(history: list[tuple[str, int | None]]) -> N
         assert wake.bound(FAR_MS) == soonest, "where the bound has passed it is made exact"
 
 
-def test_frequent_deadlines_cost_no_look_at_the_other_clocks() -> None:
+def test_frequent_deadlines_do_not_check_the_other_clocks() -> None:
     often: Deadlines[str] = Deadlines()
     looks: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Brokers whose wall clock is set: what is deleted, what is kept, what goes on."""
+"""Brokers whose wall clock is set: what is deleted and what is kept."""
 
 from functools import partial
 
@@ -73,7 +73,7 @@ def test_a_clock_that_was_wrong_for_a_while_deletes_nothing(
     assert 7 in cluster.replica(1).log.producers.producers
 
 
-def test_retention_goes_on_by_the_confirmed_clock_while_the_other_is_in_doubt(
+def test_retention_uses_the_confirmed_clock_while_the_wall_clock_is_in_doubt(
     cluster: Cluster,
 ) -> None:
     write(cluster, ahead_ms=-7 * DAY_MS + CHECK_MS)
@@ -135,7 +135,7 @@ def test_timers_do_not_follow_the_wall_clock(cluster: Cluster) -> None:
     assert cluster.call(1, fetch(0)).partitions[0].error is ErrorCode.NONE
 
 
-def test_what_is_deleted_is_told_with_its_reason(cluster: Cluster) -> None:
+def test_deleted_segments_are_logged_with_a_reason(cluster: Cluster) -> None:
     write(cluster, ahead_ms=-8 * DAY_MS)
     cluster.run(CHECK_MS)
     notes, more = cluster.nodes[1].journal.take()
@@ -146,7 +146,7 @@ def test_what_is_deleted_is_told_with_its_reason(cluster: Cluster) -> None:
     assert more.get("segment_deleted") is None
 
 
-def test_segments_that_a_client_deletes_are_told_too(cluster: Cluster) -> None:
+def test_segments_deleted_by_a_client_are_logged(cluster: Cluster) -> None:
     write(cluster)
     request = DeleteRecords(30_000, [DeleteRecordsPartition(ORDERS, 2)])
     assert cluster.call(1, request).partitions[0].error is ErrorCode.NONE
@@ -161,7 +161,7 @@ def test_segments_that_a_client_deletes_are_told_too(cluster: Cluster) -> None:
         ]
 
 
-def test_jumps_are_told_with_what_to_do(cluster: Cluster) -> None:
+def test_clock_jumps_are_logged_with_advice(cluster: Cluster) -> None:
     journal = cluster.nodes[1].journal
     journal.take()
     cluster.set_clock(8 * DAY_MS)

@@ -1,6 +1,6 @@
 """Build the parts of a broker, each from the parts that it uses.
 
-The order is the order of the layers: what stands further down may use what stands above it.
+The order is the order of the layers: a part is built from parts above it in this file.
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage

@@ -79,6 +79,7 @@ class Calls:
             self.fail(correlation)
 
     def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
         return self.deadlines.next_ms()
 
     def _take(self, correlation: int) -> Call | None:

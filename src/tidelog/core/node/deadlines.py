@@ -34,6 +34,7 @@ class Deadlines(Generic[Item]):
         return sum(map(len, self._buckets.values()))
 
     def add(self, item: Item, at_ms: int) -> None:
+        """Add an item that is due at `at_ms`."""
         bucket = self._buckets.get(at_ms)
         if bucket is None:
             bucket = self._buckets[at_ms] = {}

@@ -179,6 +179,7 @@ class ControllerHost:
         effect.request.answered(effect.response)
 
     def transaction_answered(self, tag: int, answer: TxnAnswer) -> None:
+        """Pass the outcome of a transaction to the controller."""
         self._answered_after_ms = self._turn.now_ms - self._sent_ms.pop(tag, self._turn.now_ms)
         self.step(on.TransactionAnswered(tag, answer))
 

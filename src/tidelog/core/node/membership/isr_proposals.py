@@ -125,6 +125,7 @@ class IsrProposals:
         self._replicas.step(proposal.replica, event)
 
     def next_ms(self) -> int | None:
+        """When the next waiting proposals may be sent."""
         waits = self._waiting and self._in_flight is None
         return self._retry_at_ms if waits else None
 

@@ -49,7 +49,7 @@ REPORTED_AT_ONCE_MAX = 1000
 
 
 class LogReporter:
-    """What this broker still has to report about its disk."""
+    """The reports that the controller has not stored yet."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class LogReporter:
         self._at_start: set[PartitionKey] = set()
         """Those among them that this broker found before it could act."""
         self._alone: dict[TopicPartition, None] = {}
-        """Damaged, but nobody leads or no other replica is in sync: it keeps what is left."""
+        """Damaged, but the partition has no leader or no other replica in sync: the log stays."""
         self._config = config
         self._turn = turn
         self._image = image
@@ -84,7 +84,7 @@ class LogReporter:
         self._send_at_ms: int | None = None
 
     def image_advanced(self, delta: ImageDelta) -> None:
-        """Look at the first image for losses; in later ones, see what the controller stored."""
+        """Find lost logs in the first image; in later ones, drop the reports that are stored."""
         if not self._checked:
             self._checked = True
             for key in sorted(delta.partitions):
@@ -302,7 +302,7 @@ class LogReporter:
         def answered(answer: PartitionErrorsAnswer) -> None:
             if this_round == self._round:
                 if answer.error is ErrorCode.NONE:
-                    # For these the answer is enough. The others wait for the image.
+                    # For these the response is enough. The others wait until the image shows them.
                     for key in report.found:
                         self.found.pop(key, None)
                     self._logs_known(report.logs)

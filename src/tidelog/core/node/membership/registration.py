@@ -94,17 +94,20 @@ class Registration:
         self._turn.emit(OpenSession(self._config.broker_session_timeout_ms))
 
     def session_opened(self, session: SessionId, deadline_ms: int) -> None:
+        """Register with the new session."""
         self._session = session
         self._deadline_ms = deadline_ms
         self._retry_at_ms = None
         self._register()
 
     def session_renewed(self, deadline_ms: int) -> None:
+        """Extend the session."""
         if self._session is not None:
             self._deadline_ms = max(self._deadline_ms, deadline_ms)
             self._become_candidate()
 
     def session_lost(self) -> None:
+        """Leave the cluster, and open another session later."""
         if self._unregistered:
             return
         self._remember_epoch()
@@ -174,6 +177,7 @@ class Registration:
         self._turn.emit(StoreTransaction(REGISTRATION_TAG, guards, ops))
 
     def transaction_answered(self, answer: TxnAnswer) -> None:
+        """Apply the outcome of the registration."""
         if not self._registering:
             return
         self._registering = False

@@ -277,6 +277,7 @@ class FetchService:
         return len(self.deadlines)
 
     def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
         return self.deadlines.next_ms()
 
 

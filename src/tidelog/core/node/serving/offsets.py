@@ -215,6 +215,7 @@ class OffsetService:
         return len(self._waiting)
 
     def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
         return self._waiting.next_ms()
 
 

@@ -230,6 +230,7 @@ class ProduceService:
         return len(self.deadlines)
 
     def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
         return self.deadlines.next_ms()
 
 

@@ -84,6 +84,7 @@ class Cleaning:
         self._due_ms = turn.now_ms + config.log_cleaner_backoff_ms
 
     def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
         if not self._config.log_cleaner_enable:
             return None
         return self._turn.now_ms if self._reports else self._due_ms

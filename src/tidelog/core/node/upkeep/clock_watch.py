@@ -62,6 +62,7 @@ class ClockWatch:
             self._write()
 
     def next_ms(self) -> int:
+        """When `tick` has something to do."""
         return self._due_ms
 
     @property

@@ -65,6 +65,7 @@ class Scrubber:
             self._compare_sizes(now_ms)
 
     def next_ms(self) -> int | None:
+        """When `tick` has something to do."""
         return min(self._next_ms, self._sizes_ms) if self._bytes_a_second else None
 
     def _check_piece(self, now_ms: int) -> None:
