@@ -145,7 +145,7 @@ def test_the_client_listener_serves_its_apis_only(cluster: DispatchCluster, api:
 def test_the_internal_listener_serves_its_apis_only(cluster: DispatchCluster, api: Api) -> None:
     cluster.set_faults = dict
     reason = refusal(cluster.internal(1), cluster, api, broker=2)
-    assert ("is not for brokers" in reason) == (api.key not in INTERNAL_APIS)
+    assert ("is not served on the internal listener" in reason) == (api.key not in INTERNAL_APIS)
 
 
 def test_no_handler_is_imported_at_startup() -> None:

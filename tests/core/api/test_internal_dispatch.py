@@ -108,7 +108,7 @@ def test_half_a_handshake_allows_nothing(cluster: DispatchCluster) -> None:
     say(cluster, line, HELLO, handshake.hello())
     line.answers.clear()
     follow(cluster, line, 2)
-    assert line.closed == "a request before the handshake"
+    assert line.closed == "request before the handshake"
     assert line.answers == []
 
 

@@ -14,6 +14,7 @@ from tidelog.shell.broker.event_log import close_reason
         ("[Errno 104] Connection reset by peer", None),
         ("malformed request: 3 bytes are missing", "malformed"),
         ("frame of 1195725856 bytes exceeds the limit of 104857600", "too large"),
+        ("request of 5000000 bytes, 4194304 at most", "too large"),
         ("API 99 version 0 is not offered", "not offered"),
         ("idle for too long", "idle"),
         ("request not received completely in time", "slow request"),

@@ -1,1 +1,1 @@
-"""`make fuzz`: hostile frames by the million, in memory and through real sockets."""
+"""`make fuzz`: millions of hostile frames, in memory and through real sockets."""

@@ -1,1 +1,1 @@
-"""Kafka's requests as they come over the wire, handled by the node."""
+"""Dispatch and handlers of Kafka's requests, between the connections and the node."""

@@ -142,7 +142,7 @@ class Dispatch:
     def _dispatch(self, connection: ClientConnection, frame: memoryview) -> None:
         size = len(frame)
         if size < _KEY_SIZE:
-            raise Refused(f"a request of {size} bytes")
+            raise Refused(f"request of {size} bytes")
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
@@ -151,7 +151,7 @@ class Dispatch:
         api = CLIENT_APIS.get(key)
         bytes_max = REQUEST_BYTES_MAX if api is None else api.bytes_max
         if size > bytes_max:
-            raise Refused(f"a request of {size} bytes, {bytes_max} at most")
+            raise Refused(f"request of {size} bytes, {bytes_max} at most")
         if api is not None and api.serves(version):
             if key == FETCH:
                 self.fetch(

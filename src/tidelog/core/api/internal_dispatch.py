@@ -113,11 +113,11 @@ class InternalDispatch:
         elif key == SET_FAULTS and self._set_faults is not None:
             self._change_faults(peer, header, frame, self._set_faults)
         elif peer.session.broker is None:
-            raise Refused("a request before the handshake")
+            raise Refused("request before the handshake")
         elif key == CONTROLLER_CALL:
             self._call_controller(peer, header, frame)
         else:
-            raise Refused(f"API {key} is not for brokers")
+            raise Refused(f"API {key} is not served on the internal listener")
 
     def _shake_hands(self, peer: PeerConnection, header: RequestHeader, frame: memoryview) -> None:
         if peer.session.broker is not None:

@@ -1,1 +1,1 @@
-"""What Prometheus is told: a table of metrics, and its text. Imported with the first scrape."""
+"""Metrics for Prometheus: table of metrics and text format. Imported with the first scrape."""

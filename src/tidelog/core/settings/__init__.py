@@ -1,1 +1,1 @@
-"""Every setting of a broker and of a topic, under Kafka's names."""
+"""All settings of brokers and topics, under Kafka's names."""

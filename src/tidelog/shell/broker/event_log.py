@@ -152,7 +152,7 @@ def _listed(brokers: frozenset[BrokerId]) -> str:
 
 _BY_BEGINNING = (
     ("malformed request", "malformed"),
-    ("a request of", "too large"),
+    ("request of", "too large"),
     ("frame of", "too large"),
     ("API ", "not offered"),
     ("idle for too long", "idle"),
