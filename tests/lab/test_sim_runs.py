@@ -111,7 +111,7 @@ def test_a_run_does_not_depend_on_the_number_of_workers() -> None:
 
 
 def test_replay_tells_every_event() -> None:
-    result, lines = replay(5)
+    result, lines, _ = replay(5)
     assert len(lines) == result.events
     assert result == run_seed(5)
     assert [line for line in lines if SPELLED_BY_PYTHON.search(line)] == []

@@ -12,6 +12,7 @@ from tidelog.apps.cli.usage import (
     policy_option,
     story_file_option,
     workers_option,
+    write_file,
 )
 
 POLICY_HELP = "Truncation policy of the followers"
@@ -94,6 +95,7 @@ def run_command(
         "tidelog sim replay 17",
         "tidelog sim replay 17 --events",
         "tidelog sim replay 17 --policy high-watermark --no-shrink",
+        "tidelog sim replay 17 --history events.jsonl",
     ),
 )
 @click.argument("seed", type=click.IntRange(min=0))
@@ -101,9 +103,22 @@ def run_command(
 @policy_option(POLICY_HELP)
 @_shrink_option("the failure, if it fails")
 @story_file_option("Write the failure, if any, to FILE as a story.")
+@click.option(
+    "--history",
+    "history_file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the events of the brokers to FILE, as in a broker's JSON log, in virtual time.",
+)
 @format_option()
 def replay_command(
-    seed: int, events: bool, policy: str, shorten: bool, story_file: str | None, form: str
+    seed: int,
+    events: bool,
+    policy: str,
+    shorten: bool,
+    story_file: str | None,
+    history_file: str | None,
+    form: str,
 ) -> int:
     """Repeat the run of one seed exactly, and show its last events.
 
@@ -113,7 +128,12 @@ def replay_command(
     from tidelog.apps.cli.rendering import sim as rendering
     from tidelog.lab.sim.runner import replay
 
-    result, lines = replay(seed, policy)
+    result, lines, history = replay(seed, policy)
+    if history_file:
+        import json
+
+        objects = [json.dumps(event.as_data(), default=str) + "\n" for event in history]
+        write_file(history_file, "".join(objects))
     failure = None if result.clean else rendering.examine(result, shorten)
     if failure and story_file:
         failure.write(story_file)

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
+from typing import NamedTuple
 
+from tidelog.core.history import HistoryEvent
 from tidelog.core.replication.truncation import LEADER_EPOCH
 from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.sim.faults import KINDS
@@ -32,11 +34,23 @@ def run_seed(seed: int, policy: str = SHIPPED) -> Result:
     return run_plan(draw_plan(seed), policy)
 
 
-def replay(seed: int, policy: str = SHIPPED) -> tuple[Result, list[str]]:
-    """Run a seed again and keep every event, one line each."""
+class Replay(NamedTuple):
+    """A repeated run of one seed."""
+
+    result: Result
+    lines: list[str]
+    """Every event of the simulator, one line each."""
+    history: list[HistoryEvent]
+    """The events that the brokers logged, in virtual time."""
+
+
+def replay(seed: int, policy: str = SHIPPED) -> Replay:
+    """Run a seed again and keep every event."""
     simulation = Simulation(draw_plan(seed), POLICIES[policy], keep_events=True)
+    history: list[HistoryEvent] = []
+    simulation.site.history = history
     result = simulation.run()
-    return result, event_lines(simulation.world.last)
+    return Replay(result, event_lines(simulation.world.last), history)
 
 
 def with_actions(plan: Plan, actions: Iterable[Action]) -> Plan:

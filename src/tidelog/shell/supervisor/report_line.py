@@ -17,20 +17,20 @@ def line_writer(form: str) -> Callable[[Report], str]:
 
 
 def json_line(report: Report) -> str:
-    """The same for programs: when, how grave, who, what kind of event, its fields, the text."""
+    """Format a report as a JSON object, in the format of `core/history.py`."""
     import json
 
+    from tidelog.core.history import HistoryEvent
+
     level, text = describe(report)
-    now_ms = time.time_ns() // 1_000_000
-    clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_ms // 1000))
-    said: dict[str, Any] = {"ts": f"{clock}.{now_ms % 1000:03d}Z", "level": level}
-    rest = dict(report)
-    event = rest.pop("event")
-    said["broker"] = rest.pop("broker", None)
+    fields = dict(report)
+    event, broker = fields.pop("event"), fields.pop("broker", None)
     if event == "log":
-        event, rest = rest.get("name", "note"), rest.get("fields", {})
-    said["event"] = str(event).replace(" ", "_")
-    return json.dumps({**said, **rest, "text": text}, default=str)
+        event, fields = fields.get("name", "note"), fields.get("fields", {})
+    name = str(event).replace(" ", "_")
+    now_ms = time.time_ns() // 1_000_000
+    found = HistoryEvent(now_ms, broker, name, fields, level, text)
+    return json.dumps(found.as_data(), default=str)
 
 
 def log_line(report: Report) -> str:

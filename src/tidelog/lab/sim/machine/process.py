@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.history import HistoryEvent
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.measuring.journal import Note
+from tidelog.core.node.measuring.journal import EVENTS, Note
 from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
@@ -83,7 +84,9 @@ class Site:
         self.clients: dict[Address, Client] = {}
         self.observer: Observer
         self.listener: Callable[[Process, type, tuple[Any, ...]], None] | None = None
-        """CleaningMessage of every event before a node takes it; only a scribe listens."""
+        """Called with every event before a node handles it; only a scribe uses it."""
+        self.history: list[HistoryEvent] | None = None
+        """The events of all brokers, if they are kept."""
 
 
 class Process:
@@ -186,6 +189,8 @@ class Process:
         if self.node is not None:
             self._store_client.dead = True
             self._site.observer.stopped(self, clean=clean)
+            how = "stopped cleanly" if clean else "stopped"
+            self._record("stopped", {"clean": clean}, "INFO" if clean else "ERROR", how)
             self.node = None
             self._inbox.clear()
             self._cleaner.stop_all()
@@ -243,7 +248,7 @@ class Process:
         self._site.observer.stepped(self)
         journal = node.journal
         if journal.notes:
-            self._site.observer.noted(journal.take()[0])
+            self._log(journal.take()[0])
         if self.disk.stall_ms:
             self._busy = True
             world.after(self.disk.stall_ms, self._carry_out_late, self.incarnation, effects)
@@ -252,6 +257,19 @@ class Process:
             for effect in effects:
                 self._carry_out[type(effect)](effect)
         self._plan_wake()
+
+    def _log(self, notes: list[Note]) -> None:
+        self._site.observer.noted(notes)
+        if self._site.history is not None:
+            for note in notes:
+                self._record(note.event, note.fields(), EVENTS[note.event].level, note.text())
+
+    def _record(self, event: str, fields: dict[str, Any], level: str, text: str) -> None:
+        """Add an event to the history, in the words of a broker's log."""
+        if self._site.history is not None:
+            text = f"broker {self.id}: {text}"
+            found = HistoryEvent(self._world.now_ms, self.id, event, fields, level, text)
+            self._site.history.append(found)
 
     def _take(self, node: Node, kind: type, fields: tuple[Any, ...]) -> None:
         """Half a step, as a real broker makes when it has several messages at hand."""
