@@ -300,6 +300,31 @@ def test_a_leader_that_returns_loads_again() -> None:
     assert cluster.call(leader, Await("a", 1)) == Value(ErrorCode.NONE, 1)
 
 
+def test_a_request_for_all_shards_fails_while_one_is_not_loaded() -> None:
+    cluster = cluster_with_counters((1,))
+    leader = loaded_leader(cluster)
+    assert cluster.call(leader, Total()) == Value(ErrorCode.NONE, 0)
+    shards(cluster, leader)[0].loaded = False
+    node = cluster.nodes[leader]
+    node.take(on.RequestReceived("client", 1, Total(), cluster.now_ms))
+    (answer,) = (one.response for one in node.take_answers() if isinstance(one, Respond))
+    assert answer == Value(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    cluster.lose_session(leader)
+    assert cluster.call(leader, Total()) == Value(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def test_a_shard_serves_nothing_between_a_change_of_leadership_and_its_unloading() -> None:
+    cluster = cluster_with_counters((1,))
+    leader = loaded_leader(cluster)
+    before = shards(cluster, leader)[0]
+    replicas = runtime(cluster, leader)._replicas
+    replicas.fail_waiters(before.replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert cluster.call(leader, Add("a", 1)) == Value(ErrorCode.NOT_COORDINATOR)
+    assert loaded_leader(cluster) == leader
+    assert shards(cluster, leader)[0] is not before
+    assert cluster.call(leader, Add("a", 1)) == Value(ErrorCode.NONE, 1)
+
+
 def test_timers_write_records() -> None:
     cluster = cluster_with_counters()
     leader = loaded_leader(cluster)
