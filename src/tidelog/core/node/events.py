@@ -128,7 +128,7 @@ class LogCleaned:
     the reason in the text."""
 
     cleaning: int
-    told: CleaningMessage
+    message: CleaningMessage
     now_ms: int
 
 

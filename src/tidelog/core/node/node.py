@@ -416,7 +416,7 @@ class Node:
         self._flushing.completed(event.flush, event.error)
 
     def _on_log_cleaned(self, event: on.LogCleaned) -> None:
-        self.cleaning.progressed(event.cleaning, event.told)
+        self.cleaning.progressed(event.cleaning, event.message)
 
     def _on_broker_died(self, event: on.BrokerDied) -> None:
         self._controller.step(controller_on.BrokerDied(event.broker, event.broker_epoch))

@@ -253,7 +253,12 @@ def propose(replica: Replica, pending: PendingExpand | PendingShrink) -> do.Prop
 
 
 def isr_change_answered(replica: Replica, event: on.IsrChangeAnswered) -> list[do.Effect]:
-    """Apply the controller's response, if it is to the pending proposal."""
+    """Apply the controller's response, if it is to the pending proposal.
+
+    A broker passes only errors here: it applies a success from the image, with PartitionChanged
+    (node/membership/isr_proposals.py). The model checker delivers successes too: there the response
+    may arrive before or after the change of the registration.
+    """
     pending: Isr = replica.isr
     if isinstance(pending, Committed) or not replica.is_leader:
         return []

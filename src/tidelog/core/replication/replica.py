@@ -42,7 +42,8 @@ class Following(Enum):
     """No request: not a follower, or waiting for the controller."""
     FETCHING = auto()
     ASKING_EPOCH = auto()
-    """OffsetForLeaderEpoch: where does my last epoch end? Only historical policies use it."""
+    """OffsetForLeaderEpoch: where does my last epoch end? Only historical policies use it: the lab
+    runs them in the shipped broker, to show what they lose (lab/historical_truncation.py)."""
     ASKING_OFFSETS = auto()
     """ListOffsets, after OFFSET_OUT_OF_RANGE: where does the leader's log start and end?"""
 
