@@ -1,4 +1,4 @@
-"""The vectors of Kafka's LeaderEpochFileCacheTest, one row a rule, and a naive second opinion."""
+"""The vectors of Kafka's LeaderEpochFileCacheTest, and a comparison with a naive version."""
 
 import pytest
 from hypothesis import given

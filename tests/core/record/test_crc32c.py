@@ -20,7 +20,7 @@ def test_known_checksums(data: bytes, expected: int) -> None:
     assert crc32c(memoryview(bytearray(data))) == expected
 
 
-def test_goes_on_from_a_value() -> None:
+def test_continues_from_a_value() -> None:
     assert crc32c(b"56789", crc32c(b"1234")) == crc32c(b"123456789")
 
 

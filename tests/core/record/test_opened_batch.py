@@ -1,4 +1,4 @@
-"""Packing a batch anew changes the packing and nothing else."""
+"""Compressing a batch again changes only its compressed form."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_any_level_unpacks(codec: Codec, level: int | None) -> None:
     assert decode(repack(old, codec, level)) == decode(old)
 
 
-def test_rubbish_is_corrupt() -> None:
+def test_random_bytes_are_corrupt() -> None:
     old = batch_of(Codec.GZIP)
     data = bytearray(old.view())
     data[70:80] = bytes(10)

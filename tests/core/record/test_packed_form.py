@@ -1,4 +1,4 @@
-"""What can be seen of a packed batch from outside."""
+"""Checks of a compressed batch without decompressing it."""
 
 import cramjam
 import pytest
@@ -64,7 +64,7 @@ def test_what_is_cut_off_or_not_packed_is_seen(codec: Codec, body: bytes) -> Non
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_rubbish_and_another_codec_are_seen(codec: Codec) -> None:
+def test_random_bytes_and_another_codec_are_detected(codec: Codec) -> None:
     for body in (b"\xff" * 50, bytes(50), bytes(cramjam.snappy.compress_raw(bytes(50)))):
         assert "not compressed as" in str(packing_fault(packed(codec, body)))
 

@@ -158,7 +158,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("data", "reason", "error"), BAD.values(), ids=BAD)
-def test_what_is_no_batch(data: bytearray, reason: str, error: ErrorCode) -> None:
+def test_invalid_batches(data: bytearray, reason: str, error: ErrorCode) -> None:
     with pytest.raises(CorruptRecord, match=reason) as caught:
         parse(data)
     assert caught.value.error == error

@@ -1,4 +1,4 @@
-"""What one request may have a broker unpack, pack and look at: counted, never timed."""
+"""The limits of decompression, compression and scanned records for one request."""
 
 import cramjam
 import pytest

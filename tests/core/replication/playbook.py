@@ -1,4 +1,4 @@
-"""A dialogue with one replica, and short words for what is said in it.
+"""A dialogue of events and effects with one replica, and short names for both.
 
     assert (
         Playbook(leader(isr={A, B}))
@@ -33,10 +33,10 @@ BROKERS: Mapping[BrokerId, BrokerEpoch | None] = {A: 10, B: 20, C: 30, D: 40}
 """Every broker registered and unfenced, each with its broker epoch."""
 
 PRODUCER, FETCHER, CLIENT = "producer", "fetcher", "client"
-"""Request tokens: who is to be answered."""
+"""Request tokens, by the sender of the request."""
 
 EPOCH = 1
-"""The leader epoch of `leader()` and `follower()` unless told otherwise."""
+"""The leader epoch of `leader()` and `follower()` by default."""
 PARTITION_EPOCH = 5
 
 NONE = ErrorCode.NONE
@@ -98,14 +98,14 @@ class Span:
     producer_id: int = -1
 
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        """Stamp the batch with its place in the log."""
+        """Set the batch's base offset and leader epoch."""
         self.last_offset += base_offset - self.base_offset
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
 
 
 def span(base_offset: Offset, last_offset: Offset | None = None, *, epoch: int = EPOCH) -> Span:
-    """A batch at this place, of one record unless its last offset is given."""
+    """A batch at this offset, of one record unless its last offset is given."""
     return Span(base_offset, base_offset if last_offset is None else last_offset, epoch)
 
 
@@ -124,7 +124,7 @@ def replica(
     policy: TruncationPolicy = LEADER_EPOCH,
     producers: ProducerState | None = None,
 ) -> Partition:
-    """A replica that has heard nothing yet; `log` is its log start and end."""
+    """A replica without a registration; `log` is its log start and end."""
     return Partition(
         local,
         config or PartitionConfig(),
@@ -153,7 +153,7 @@ def leader(
     brokers: Mapping[BrokerId, BrokerEpoch | None] = BROKERS,
     producers: ProducerState | None = None,
 ) -> Partition:
-    """A replica that has just taken office; `epochs` are those before its own."""
+    """A replica that has just become leader; `epochs` are those before its own."""
     partition = replica(
         local, epochs=epochs, log=log, hw=hw, config=config, brokers=brokers, producers=producers
     )
@@ -174,7 +174,7 @@ def follower(
     config: PartitionConfig | None = None,
     policy: TruncationPolicy = LEADER_EPOCH,
 ) -> Partition:
-    """A replica that has just been given a leader."""
+    """A replica that has just become a follower."""
     partition = replica(
         local, epochs=epochs, log=log, hw=hw, hw_doubted=hw_doubted, config=config, policy=policy
     )
@@ -201,7 +201,7 @@ def elected(
     unclean: LeaderEpoch = -1,
     now: int = 0,
 ) -> on.PartitionChanged:
-    """The controller's word; the partition epoch grows with the leader epoch."""
+    """A registration; the partition epoch grows with the leader epoch."""
     if partition_epoch is None:
         partition_epoch = epoch * PARTITION_EPOCH
     told = (who, epoch, partition_epoch, sorted(isr), replicas, recovering, now)
@@ -211,7 +211,7 @@ def elected(
 def produce(
     count: int = 1, *, acks: int = on.ACKS_LEADER, now: int = 0, batch: on.Batch | None = None
 ) -> on.ProduceReceived:
-    """A client's batch of so many records."""
+    """A client's batch of `count` records."""
     return on.ProduceReceived(PRODUCER, batch or Span(0, count - 1, -1), acks, now)
 
 
@@ -251,7 +251,7 @@ def reply(
     diverging: tuple[LeaderEpoch, Offset] | None = None,
     now: int = 0,
 ) -> on.FetchAnswered:
-    """The leader's reply to a fetch at `offset` under `epoch`."""
+    """The leader's response to a fetch at `offset` under `epoch`."""
     end = None if diverging is None else EpochEnd(*diverging)
     return on.FetchAnswered(epoch, offset, error, batches, hw, start, end, now)
 
@@ -265,7 +265,7 @@ def confirmed(
     partition_epoch: int | None = None,
     now: int = 0,
 ) -> on.IsrChangeAnswered:
-    """The controller's answer to a proposal: granted as asked unless told otherwise."""
+    """The controller's response to a proposal, which it accepts by default."""
     granted = proposal.members if isr is None else isr
     return on.IsrChangeAnswered(
         proposal.members,
@@ -292,7 +292,7 @@ def answer(
     error: ErrorCode = NONE,
     diverging: tuple[LeaderEpoch, Offset] | None = None,
 ) -> do.AnswerFetch:
-    """The answer to a fetch: nothing new unless `upto` says otherwise."""
+    """The response to a fetch; without records unless `upto` is given."""
     return do.AnswerFetch(
         to,
         error,

@@ -1,4 +1,4 @@
-"""Who speaks from another epoch is refused, and told in which way it is wrong (2.6)."""
+"""Requests from another epoch are rejected with the right error (KAFKA.md 2.6)."""
 
 import pytest
 from playbook import A, B, answer, consume, fetch, follower, leader

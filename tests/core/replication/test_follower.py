@@ -1,4 +1,4 @@
-"""What a follower does: truncation, replies, errors, going astray (KAFKA.md 1.7, 2.4)."""
+"""The follower: truncation, responses, errors, out of range (KAFKA.md 1.7, 2.4)."""
 
 import pytest
 from playbook import (
@@ -66,7 +66,7 @@ def test_a_change_within_the_epoch_does_not_disturb_a_follower() -> None:
     assert partition.next_question(0) == position(5, last=0)
 
 
-def test_without_a_leader_nobody_is_asked() -> None:
+def test_without_a_leader_no_request_is_sent() -> None:
     partition = follower(epochs=[(0, 0)], log=(0, 5))
     assert Playbook(partition) >> elected(None, 2) << FENCED << do.StopFollowing()
     assert partition.next_question(99) is None
@@ -121,7 +121,7 @@ def test_m12_the_high_watermark_arrives_one_fetch_late() -> None:
     )
 
 
-def test_a_followers_high_watermark_may_go_back_but_nobody_is_woken() -> None:
+def test_a_followers_high_watermark_may_go_back_without_an_effect() -> None:
     partition = follower(epochs=[(0, 0)], log=(2, 8), hw=6)
     assert Playbook(partition) >> reply(8, hw=4) << None
     assert partition.high_watermark == 4
@@ -150,7 +150,7 @@ def test_kafka_5634_the_log_start_follows_the_leaders_only_to_the_high_watermark
         ),
     ],
 )
-def test_a_reply_to_a_question_no_longer_asked_is_void(late: on.FetchAnswered) -> None:
+def test_a_response_to_an_outdated_request_is_ignored(late: on.FetchAnswered) -> None:
     partition = follower(epoch=3, epochs=[(0, 0)], log=(0, 5), hw=4)
     before = partition.freeze()
     assert Playbook(partition) >> late << None
@@ -171,7 +171,7 @@ def test_a_leader_ignores_replies_to_what_it_asked_as_a_follower() -> None:
     assert partition.freeze() == before
 
 
-def test_kafka_18723_batches_of_a_newer_epoch_and_all_after_them_are_left() -> None:
+def test_kafka_18723_batches_of_a_newer_epoch_and_all_after_them_are_ignored() -> None:
     partition = follower(epochs=[(1, 0)], log=(0, 3))
     assert (
         Playbook(partition)
@@ -205,7 +205,7 @@ def test_offsets_must_increase_within_a_reply() -> None:
     assert partition.log_end_offset == 6
 
 
-def test_a_gap_that_compaction_left_is_no_fault() -> None:
+def test_a_gap_that_compaction_left_is_accepted() -> None:
     partition = follower(epochs=[(1, 0)], log=(0, 3))
     partition.step(reply(3, span(5, 6)))
     assert partition.log_end_offset == 7
@@ -318,7 +318,7 @@ def test_a_high_watermark_from_a_leader_is_not_doubted_any_more() -> None:
     )
 
 
-def test_a_second_leader_that_lacks_the_same_records_is_believed() -> None:
+def test_the_log_is_truncated_for_a_second_leader_that_lacks_the_same_records() -> None:
     partition = refusing()
     assert (
         Playbook(partition)
@@ -330,7 +330,7 @@ def test_a_second_leader_that_lacks_the_same_records_is_believed() -> None:
     )
 
 
-def test_a_leader_that_was_refused_is_not_believed_in_a_later_epoch() -> None:
+def test_a_refused_leader_is_refused_in_a_later_epoch_too() -> None:
     """It was alone in the ISR, and came back after a time without any leader."""
     partition = refusing()
     assert (
@@ -362,7 +362,7 @@ def test_a_refusal_is_forgotten_once_a_leader_has_the_records(agreed: str) -> No
     assert partition.log_end_offset == 8
 
 
-def test_a_log_that_starts_later_is_no_reason_to_refuse() -> None:
+def test_a_leader_whose_log_starts_later_is_not_refused() -> None:
     """Retention deleted what this replica has: the leader lacks nothing that it should keep."""
     partition = astray(hw=8)
     assert (
@@ -383,7 +383,7 @@ def test_historical_rules_drop_committed_records(policy: TruncationPolicy) -> No
     assert partition.log_end_offset == 5
 
 
-def test_kafka_10706_an_epoch_without_records_goes_though_no_record_does() -> None:
+def test_kafka_10706_an_epoch_without_records_is_removed_though_no_record_is() -> None:
     partition = follower(epoch=2, epochs=[(0, 0), (1, 5)], log=(0, 5))
     assert Playbook(partition) >> reply(5, diverging=(0, 5), epoch=2) << do.WriteEpochs()
     assert epochs_of(partition) == [(0, 0)]
@@ -428,7 +428,7 @@ def test_an_error_is_followed_by_a_pause(error: ErrorCode) -> None:
     assert partition.retry_at_ms == 2_010
 
 
-def test_fenced_it_stops_until_the_controller_speaks() -> None:
+def test_a_fenced_follower_stops_until_the_next_registration() -> None:
     partition = follower(epochs=[(0, 0)], log=(0, 5))
     fenced = reply(5, error=ErrorCode.FENCED_LEADER_EPOCH)
     assert Playbook(partition) >> fenced << do.StopFollowing()
@@ -470,7 +470,7 @@ def test_a_leader_whose_log_ends_below_the_high_watermark_is_refused() -> None:
     assert partition.log_end_offset == 8
 
 
-def test_kafka_9491_the_leader_starts_later_begin_anew_there() -> None:
+def test_kafka_9491_a_follower_restarts_at_the_start_of_a_leader_that_starts_later() -> None:
     """The high watermark goes along."""
     partition = astray()
     assert (
@@ -500,7 +500,7 @@ def test_an_error_while_asking_for_offsets_pauses_and_asks_again() -> None:
     assert partition.next_question(80) == do.OffsetsQuestion(1)
 
 
-def test_offsets_of_another_epoch_are_void() -> None:
+def test_offsets_of_another_epoch_are_ignored() -> None:
     partition = astray()
     before = partition.freeze()
     assert Playbook(partition) >> on.OffsetsAnswered(0, NONE, 20, 30, 0) << None

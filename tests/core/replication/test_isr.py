@@ -146,7 +146,7 @@ def test_only_eligible_replicas_join(
     assert isinstance(partition.isr, PendingExpand) is joins
 
 
-def test_lag_time_is_no_part_of_the_join_test() -> None:
+def test_lag_time_does_not_matter_for_joining() -> None:
     partition = awaiting()
     partition.step(fetch(C, 6, now=999_999))
     assert partition.isr == PendingExpand(AB, C, 5)

@@ -1,4 +1,4 @@
-"""What a leader does: office, produce, acknowledgement, deletion (M08-M10, M17, M23)."""
+"""The leader: election, produce, acknowledgement, deletion (M08-M10, M17, M23)."""
 
 import pytest
 from playbook import (
@@ -153,7 +153,7 @@ def test_m17_acks(acks: int, effects: list[do.Effect]) -> None:
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_other_acks_are_refused_whoever_leads(role: str, acks: int) -> None:
+def test_other_acks_are_rejected_on_every_replica(role: str, acks: int) -> None:
     partition = leader() if role == "leader" else follower()
     before = partition.freeze()
     assert partition.step(produce(acks=acks)) == [
@@ -377,7 +377,7 @@ def test_kafka_13091_a_granted_shrink_commits_at_once() -> None:
     assert Playbook(partition) >> granted << do.AdvanceHighWatermark(5)
 
 
-def test_a_fetch_of_a_repair_is_no_progress() -> None:
+def test_a_fetch_of_a_repair_does_not_count_as_progress() -> None:
     """What it brings is not in the follower's log yet."""
     partition = leader(isr=(A,), log=(0, 4), epochs=[(0, 0)], hw=2)
     ordinary = fetch(B, 4, last=0, incarnation=20)

@@ -1,4 +1,4 @@
-"""ReplicaTest and IsrExpirationTest: what a leader knows of a follower, and for how long."""
+"""ReplicaTest and IsrExpirationTest: the leader's view of a follower, and how long it is valid."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_caught_up(offset: int | None, last_caught_up: int, now: int, in_sync: b
     )
 
 
-def test_outside_the_isr_nobody_is_caught_up_by_an_early_clock() -> None:
+def test_a_follower_outside_the_isr_is_not_caught_up_by_an_early_clock() -> None:
     """Time zero is a time like any other: a new follower did not catch up at zero."""
     follower = unknown_follower(in_sync=False, now_ms=0)
     assert not follower.caught_up(leader_log_end_offset=20, now_ms=0, lag_ms_max=30_000)

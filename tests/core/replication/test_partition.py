@@ -1,4 +1,4 @@
-"""Which role the controller's word means, and what cannot happen leaves no trace."""
+"""Which role a registration assigns, and that invalid events change nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +83,7 @@ def test_a_leader_again_in_the_epoch_it_had_before_a_restart_writes_no_new_entry
 
 @pytest.mark.parametrize("partition_epoch", [4, 5])
 @pytest.mark.parametrize("who", [A, B, None])
-def test_the_controllers_older_word_is_ignored(partition_epoch: int, who: int | None) -> None:
+def test_an_older_registration_is_ignored(partition_epoch: int, who: int | None) -> None:
     partition = leader(isr=(A, B))
     before = partition.freeze()
     old = elected(who, 1, partition_epoch=partition_epoch, isr=(A,), replicas=(A,))
@@ -91,7 +91,7 @@ def test_the_controllers_older_word_is_ignored(partition_epoch: int, who: int | 
     assert partition.freeze() == before
 
 
-def test_a_leader_epoch_that_goes_back_cannot_be() -> None:
+def test_a_leader_epoch_that_goes_back_is_an_error() -> None:
     partition = leader(epoch=3)
     before = partition.freeze()
     with pytest.raises(AssertionError, match="epochs only grow"):
@@ -99,7 +99,7 @@ def test_a_leader_epoch_that_goes_back_cannot_be() -> None:
     assert partition.freeze() == before
 
 
-def test_what_is_no_event_cannot_be() -> None:
+def test_an_unknown_event_is_an_error() -> None:
     @dataclass(slots=True)
     class Nonsense:
         """No event at all."""

@@ -1,4 +1,4 @@
-"""What is answered out of a log: the vectors of KAFKA.md 2.3, consumers, epochs, offsets."""
+"""Requests that read a log: the vectors of KAFKA.md 2.3, consumers, epochs, offsets."""
 
 import pytest
 from playbook import (
@@ -179,7 +179,7 @@ def test_kip_392_a_follower_refuses_what_lies_beyond_its_own_end() -> None:
     ]
 
 
-def test_without_a_leader_a_replica_serves_nobody() -> None:
+def test_without_a_leader_a_replica_serves_no_request() -> None:
     partition = follower(log=(0, 8), epochs=[(0, 0)], hw=5)
     partition.step(elected(None, 2))
     assert partition.step(consume(2, any_replica=True)) == [
@@ -206,7 +206,7 @@ def test_m22_where_an_epoch_ends(asked: int | None, end: EpochEnd | None) -> Non
     ]
 
 
-def test_who_may_not_ask_is_told_nothing() -> None:
+def test_a_rejected_request_gets_no_end_offset() -> None:
     fenced = do.AnswerEpochEnd(CLIENT, ErrorCode.FENCED_LEADER_EPOCH, None)
     assert many_epochs().step(on.EpochEndRequested(CLIENT, 9, 3)) == [fenced]
 

@@ -1,4 +1,4 @@
-"""The state itself: its bounds, its durability, its two ends, its pictures and its copies."""
+"""The state of a replica: invariants, durability, watermarks, freezing and copies."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ def test_the_checkpoint_is_clamped_into_the_log(checkpoint: int, loaded: int) ->
     assert replica(log=(3, 8), hw=checkpoint).high_watermark == loaded
 
 
-def test_before_the_controllers_first_word_nobody_is_served_or_asked() -> None:
+def test_before_the_first_registration_no_request_is_served_or_sent() -> None:
     partition = replica(log=(3, 8), hw=5)
     assert not partition.is_leader
     assert partition.leader is None
@@ -87,7 +87,7 @@ def test_m03_last_stable_offset(opened: dict[int, int], stable: int) -> None:
 
 
 @pytest.mark.parametrize(("marker", "stable"), [(5, 7), (7, 3)])
-def test_m03_a_transaction_that_ended_holds_nobody_back_once_its_marker_is_committed(
+def test_m03_an_ended_transaction_limits_no_reader_once_its_marker_is_committed(
     marker: int, stable: int
 ) -> None:
     partition = replica(
@@ -242,7 +242,7 @@ def test_without_flush_before_ack_a_flush_changes_nothing_for_readers() -> None:
     assert Playbook(partition) >> on.RecordsFlushed(5, now_ms=0) << None
 
 
-def test_what_was_flushed_before_a_cut_says_nothing_of_what_comes_after() -> None:
+def test_a_flush_before_a_truncation_does_not_cover_later_records() -> None:
     config = PartitionConfig(flush_before_ack=True)
     partition = follower(epoch=2, epochs=[(0, 0)], log=(0, 6), config=config)
     partition.step(on.RecordsFlushed(6, now_ms=0))

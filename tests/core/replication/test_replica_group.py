@@ -1,4 +1,4 @@
-"""Three replicas and a controller, wired by hand: for every order of events, all stay sound.
+"""Three replicas and a controller: invariants hold for every order of events.
 
 Messages arrive at once or not at all; what varies is who learns of an election when, and
 what happens in between. Elections are clean, so nothing committed may ever be lost.

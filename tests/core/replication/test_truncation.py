@@ -1,4 +1,4 @@
-"""Where a follower cuts (KAFKA.md 2.4): the rule by itself, and with a rule that asks first."""
+"""Where a follower truncates (KAFKA.md 2.4): the shipped rule, and one that asks first."""
 
 import pytest
 from playbook import A, B, Playbook, elected, epochs_of, follower, replica
@@ -95,7 +95,7 @@ def test_it_asks_again_until_both_agree_and_only_then_fetches() -> None:
     assert partition.next_question(0) == do.FetchPosition(3, 5, None, 0)
 
 
-def test_it_stops_asking_when_no_epoch_is_left() -> None:
+def test_no_epoch_is_requested_when_none_is_left() -> None:
     """Every epoch here is newer than the one answered: the log goes, and the fetch begins."""
     partition = follower(epoch=5, epochs=[(3, 0), (4, 2)], log=(0, 4), policy=ASKS)
     partition.step(told(4, (2, 9)))
@@ -103,7 +103,7 @@ def test_it_stops_asking_when_no_epoch_is_left() -> None:
     assert partition.next_question(0) == do.FetchPosition(0, 5, None, 0)
 
 
-def test_an_epoch_nobody_knows_leaves_the_high_watermark() -> None:
+def test_an_unknown_epoch_leaves_the_high_watermark() -> None:
     partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), hw=2, policy=ASKS)
     assert (
         Playbook(partition) >> told(4, None) << do.TruncateTo(2, log_end_offset=6, high_watermark=2)
@@ -117,7 +117,7 @@ def test_an_epoch_nobody_knows_leaves_the_high_watermark() -> None:
         pytest.param(told(3, (3, 1)), id="about another epoch than the last"),
     ],
 )
-def test_an_answer_to_a_question_no_longer_asked_is_void(late: on.EpochEndAnswered) -> None:
+def test_a_response_to_an_outdated_epoch_request_is_ignored(late: on.EpochEndAnswered) -> None:
     partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), policy=ASKS)
     before = partition.freeze()
     assert Playbook(partition) >> late << None

@@ -27,7 +27,7 @@ COMPACT = LogConfig(
     delete_retention_ms=1000,
     retention_ms=-1,
 )
-"""Small segments, cleaned whenever there is something to clean."""
+"""Small segments, which are cleaned as soon as anything is dirty."""
 MAP_BYTES = 1 << 16
 HEADERS = (Header("trace", b"7"),)
 
@@ -71,14 +71,14 @@ def put_marker(log: Log, kind: ControlType, producer: Producer, timestamp: int =
 
 
 def close_segment(log: Log) -> None:
-    """Begin the next segment: only closed ones are cleaned."""
+    """Start the next segment: only closed ones are cleaned."""
     base = log.segments.active.base_offset
     while log.segments.active.base_offset == base:
         put(log, ("filler", "x" * 100))
 
 
 def all_batches(log: Log) -> list[RecordBatch]:
-    """Read as a follower reads: on from each batch's end."""
+    """Read as a follower does, from the end of each batch."""
     found: list[RecordBatch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -95,7 +95,7 @@ def all_batches(log: Log) -> list[RecordBatch]:
 
 
 def seen(log: Log) -> list[Seen]:
-    """Every record for applications."""
+    """All records except control records."""
     found = []
     for one in all_batches(log):
         for record in decode(one):
@@ -109,12 +109,12 @@ def seen(log: Log) -> list[Seen]:
 
 
 def pairs(log: Log) -> list[tuple[str, str | None]]:
-    """Keys and values but for the filling."""
+    """Keys and values without the filler records."""
     return [(one.key, one.value) for one in seen(log) if one.key != "filler"]
 
 
 def latest(found: Iterable[Seen]) -> dict[str, Seen]:
-    """What each key ends with."""
+    """The last value of each key."""
     return {one.key: one for one in found}
 
 
@@ -154,7 +154,7 @@ def compact(
     now_ms: int = 5000,
     map_bytes: int = MAP_BYTES,
 ) -> CleaningResult:
-    """One cleaning, swapped in group by group."""
+    """Run one cleaning and swap in its groups."""
     plan = plan_of(log, first_dirty, last_stable=last_stable, now_ms=now_ms, map_bytes=map_bytes)
     assert plan is not None, "there is something to clean"
     for told in clean(disk, plan):

@@ -42,7 +42,7 @@ def batch(
 
 
 def retention_point(log: Log, wall_ms: int, high_watermark: int, *, now_ms: int = 0) -> int | None:
-    """Where time and size ask the log to begin; None if they ask nothing."""
+    """The log start that retention proposes; None if nothing has expired."""
     written = (log.segments, log.config, log.log_end_offset)
     expired = expired_segments(*written, high_watermark, wall_ms, now_ms)
     return expired[-1].end_offset if expired else None
@@ -78,7 +78,7 @@ def reopen(
 
 
 def append(log: Log, made: Sequence[RecordBatch], now_ms: int = 0) -> None:
-    """As replication does: an epoch is on disk before its first record is."""
+    """Append as replication does: write an epoch before its first record."""
     for one in made:
         if log.epochs.assign(one.leader_epoch, one.base_offset):
             log.write_epochs()
@@ -86,7 +86,7 @@ def append(log: Log, made: Sequence[RecordBatch], now_ms: int = 0) -> None:
 
 
 def truncate(log: Log, end: int) -> None:
-    """As replication does: the epochs go with the records."""
+    """Truncate as replication does: records and epochs."""
     if log.epochs.truncate_to(log.truncate_to(end)):
         log.write_epochs()
 
@@ -115,7 +115,7 @@ def contents(log: Log) -> list[bytes]:
 
 
 def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """A checkpoint as Kafka or an older release writes it: nothing has its checksum."""
+    """A checkpoint as Kafka or an older release writes it: no file has its checksum."""
     disk.delete(layout.CHECKPOINT_CHECKSUMS)
     replace_file(disk, name, format_offsets(offsets))
 
@@ -125,11 +125,11 @@ def names(disk: MemoryDisk) -> list[str]:
 
 
 class Crash(BaseException):
-    """The process is gone. No handler may go on as if it were an I/O error."""
+    """The process died. No handler may treat this as an I/O error."""
 
 
 class StoppingDisk(MemoryDisk):
-    """Fails at the n-th change, half done; then the process is dead (`crash`) or goes on."""
+    """Fails at the n-th change, half done; then the process is dead (`crash`) or continues."""
 
     def __init__(self, changes: int = 2**31, error: BaseException | None = None) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class StoppingDisk(MemoryDisk):
         super().sync_dir(path)
 
     def survivor(self) -> MemoryDisk:
-        """The disk after the process died: everything that was written is there."""
+        """The disk after the process died, with everything that was written."""
         disk = MemoryDisk()
         disk.files = {path: bytearray(data) for path, data in self.files.items()}
         disk.directories = set(self.directories)
@@ -187,7 +187,7 @@ def full_disk(changes: int) -> StoppingDisk:
 
 
 class ForgetfulDisk(MemoryDisk):
-    """Remembers what was synced; `power_failure` gives the disk as it is afterwards."""
+    """Tracks what was synced; `power_failure` returns the disk with only that."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Offsets and leader epochs that a checksum does not cover, seen by what is around them."""
+"""Wrong offsets and leader epochs, which no checksum covers, are found by comparison."""
 
 from functools import partial
 
@@ -66,7 +66,7 @@ def test_epochs_are_those_of_the_file(found: list[tuple[int, int]], refused: lis
     assert problems(FILED, found) == (refused, FILED)
 
 
-def test_an_epoch_goes_on_where_the_file_has_the_next_one() -> None:
+def test_an_epoch_continues_after_the_start_of_the_next_one_in_the_file() -> None:
     """Kafka writes the file late after a truncation: epoch 6 was cut away, 3 went on."""
     assert problems(FILED, [(19, 3), (20, 3), (21, 3)]) == ([], FILED[:2])
 
@@ -87,7 +87,7 @@ def test_below_the_log_start_any_older_epoch_may_be() -> None:
     assert problems(filed, [(4, 2), (5, -1)]) == ([5], filed)
 
 
-def test_an_epoch_goes_on_after_a_gap_over_what_the_file_has_next() -> None:
+def test_an_epoch_continues_after_a_gap_past_the_next_one_in_the_file() -> None:
     """The same on a follower that copies a compacted log."""
     assert problems(FILED, [(8, 0), (25, 0)]) == ([], FILED[:1])
 
@@ -111,7 +111,7 @@ def test_an_epoch_goes_on_after_a_gap_over_what_the_file_has_next() -> None:
         "the epoch of the batch before",
     ],
 )
-def test_a_file_that_the_log_refutes_is_not_believed(
+def test_an_epoch_file_that_contradicts_the_log_is_rebuilt(
     filed: list[tuple[int, int]], found: list[tuple[int, int]], rebuilt: list[tuple[int, int]]
 ) -> None:
     assert problems(filed, found)[0] == []
@@ -131,7 +131,7 @@ def test_a_file_that_the_log_refutes_is_not_believed(
     assert not reopen(disk, compacted=True)[1].changed
 
 
-def test_an_epoch_too_new_for_the_file_is_damage_if_there_is_no_other_witness() -> None:
+def test_an_epoch_too_new_for_the_file_is_damage_without_a_later_batch() -> None:
     assert problems([(4, 0)], [(0, 5)])[0] == [0]
     assert problems([(4, 0)], [(0, -1)])[0] == [0]
 
@@ -159,7 +159,7 @@ def test_offsets(gaps: bool, refused: list[int]) -> None:
     ],
     ids=["one too high", "one too low after a gap", "gaps"],
 )
-def test_an_offset_out_of_place_is_told_from_a_gap(
+def test_a_wrong_offset_is_distinguished_from_a_gap(
     found: list[tuple[int, int]], refused: list[int]
 ) -> None:
     assert problems([(0, 0)], found)[0] == refused
@@ -186,7 +186,7 @@ def test_a_flipped_bit_in_a_leader_epoch_ends_the_log(bit: int) -> None:
     assert reason.endswith("at offset 3")
 
 
-def test_a_torn_batch_is_no_witness() -> None:
+def test_an_incomplete_batch_confirms_nothing() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     fill(log, 3, epoch=5)

@@ -1,4 +1,4 @@
-"""Checkpoint files: their form, what is refused and why, and that writes are atomic."""
+"""Checkpoint files: their format, errors, and atomic writes."""
 
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_broken_epoch_files_are_refused_with_the_reason(data: bytes, problem: st
     assert str(refused.value) == f"orders-0/leader-epoch-checkpoint: {problem}"
 
 
-def test_a_refused_offset_file_counts_as_empty_and_is_told() -> None:
+def test_an_invalid_offset_file_counts_as_empty_with_a_warning() -> None:
     disk = MemoryDisk()
     disk.write(layout.RECOVERY_POINTS, b"0\n5\n")
     offsets, warnings = checkpoint.read_offsets(disk, layout.RECOVERY_POINTS)
@@ -132,7 +132,7 @@ def test_broken_topic_id_files_are_refused(data: bytes, problem: str) -> None:
     ],
     ids=["4.x", "older releases", "no epoch", "no object", "null"],
 )
-def test_mark_of_a_clean_stop_is_taken_away(data: bytes, epoch: int) -> None:
+def test_mark_of_a_clean_stop_is_removed(data: bytes, epoch: int) -> None:
     disk = MemoryDisk()
     disk.write(layout.CLEAN_SHUTDOWN, data)
     assert checkpoint.remove_clean_shutdown(disk) == epoch

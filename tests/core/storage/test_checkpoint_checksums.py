@@ -1,4 +1,4 @@
-"""A checkpoint with a wrong value that could be right is noticed by its checksum."""
+"""A wrong but plausible value in a checkpoint is detected by its checksum."""
 
 from collections.abc import Callable
 
@@ -62,7 +62,7 @@ def put(disk: MemoryDisk, name: str, offset: int) -> None:
     disk.write(name, checkpoint.format_offsets({ORDERS: offset}))
 
 
-def test_checkpoints_as_they_were_written_are_believed(disk: MemoryDisk) -> None:
+def test_unchanged_checkpoints_are_accepted(disk: MemoryDisk) -> None:
     directory = opened(disk)
     assert directory.warnings == []
     assert directory.logs[ORDERS].log_start_offset == 2
@@ -71,7 +71,7 @@ def test_checkpoints_as_they_were_written_are_believed(disk: MemoryDisk) -> None
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_wrong_value_inside_the_log_is_not_believed(disk: MemoryDisk, name: str) -> None:
+def test_a_wrong_value_inside_the_log_is_rejected(disk: MemoryDisk, name: str) -> None:
     put(disk, name, 12)
     directory = opened(disk)
     assert directory.warnings == [
@@ -104,7 +104,7 @@ def test_a_deleted_checkpoint_is_noticed(disk: MemoryDisk, name: str) -> None:
     assert opened(disk).warnings == []
 
 
-def test_without_checksums_the_checkpoints_are_believed(disk: MemoryDisk) -> None:
+def test_without_checksums_the_checkpoints_are_accepted(disk: MemoryDisk) -> None:
     """As in a folder that Kafka or an older release wrote."""
     disk.delete(layout.CHECKPOINT_CHECKSUMS)
     put(disk, layout.LOG_STARTS, 5)
@@ -115,7 +115,7 @@ def test_without_checksums_the_checkpoints_are_believed(disk: MemoryDisk) -> Non
 
 
 @pytest.mark.parametrize("name", [layout.LOG_STARTS, layout.HIGH_WATERMARKS])
-def test_a_checkpoint_that_was_not_written_yet_is_not_believed(name: str) -> None:
+def test_a_checkpoint_of_another_writer_is_rejected(name: str) -> None:
     disk = MemoryDisk()
     fill(opened(disk).create(ORDERS, bytes(16), 0, SMALL), 20)
     put(disk, name, 12)

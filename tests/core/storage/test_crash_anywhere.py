@@ -1,4 +1,4 @@
-"""A crash between any two changes to the disk leaves a log that opens to a sound state."""
+"""A crash between any two changes to the disk leaves a log that can be recovered."""
 
 from collections.abc import Callable
 

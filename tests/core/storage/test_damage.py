@@ -1,4 +1,4 @@
-"""What a log lacks that it once held: found when it is opened, never by removing anything."""
+"""Missing records are detected when a log is opened, and nothing is deleted."""
 
 import pytest
 from storage_kit import batch, fill, new_log, reopen, write_offsets

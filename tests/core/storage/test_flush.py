@@ -1,4 +1,4 @@
-"""What is flushed when, and what each setting survives (M06)."""
+"""When records are flushed, and what each setting survives (M06)."""
 
 from dataclasses import replace
 
@@ -109,7 +109,7 @@ def test_nothing_to_flush() -> None:
     assert log.start_flush(2) is None
 
 
-def test_a_truncation_makes_flushes_before_it_void() -> None:
+def test_a_truncation_invalidates_earlier_flushes() -> None:
     """The sync saw bytes that are no longer there."""
     log = new_log(MemoryDisk(), LogConfig(flush_ms=100))
     fill(log, 10)
@@ -215,7 +215,7 @@ def test_aborted_transactions_are_on_disk_with_their_markers(clean: bool) -> Non
     assert again.aborted_transactions(0, 2) == expected
 
 
-def test_aborted_transactions_that_were_cut_do_not_come_back() -> None:
+def test_truncated_aborted_transactions_do_not_reappear() -> None:
     disk = ForgetfulDisk()
     log = new_log(disk)
     transaction(log, ControlType.ABORT)
@@ -227,7 +227,7 @@ def test_aborted_transactions_that_were_cut_do_not_come_back() -> None:
     assert (again.log_end_offset, again.aborted_transactions(0, 2)) == (2, [])
 
 
-def test_what_was_dropped_does_not_come_back_with_the_power() -> None:
+def test_deleted_segments_do_not_reappear_after_a_power_failure() -> None:
     disk = ForgetfulDisk()
     log = new_log(disk)
     fill(log, 20)
@@ -267,7 +267,7 @@ def test_flush_messages_bounds_what_a_power_failure_takes(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 30), st.integers(0, 30), st.integers(1, 10), st.booleans())
-def test_what_was_truncated_never_comes_back(
+def test_truncated_records_never_reappear(
     written: int, cut: int, rewritten: int, flushed: bool
 ) -> None:
     """Old bytes under the epochs of new ones would pass for new ones."""

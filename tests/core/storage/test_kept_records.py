@@ -1,4 +1,4 @@
-"""Recovery keeps sound records behind damage that no crash can have made."""
+"""Recovery keeps sound records after damage that no crash can have caused."""
 
 import pytest
 from storage_kit import append, batch, fill, new_log, reopen
@@ -151,7 +151,7 @@ def test_aborts_whose_marker_is_damaged_stay_listed() -> None:
 
 
 @pytest.mark.parametrize("following", [True, False])
-def test_a_batch_inside_a_record_is_not_taken_for_one_of_the_log(following: bool) -> None:
+def test_a_batch_inside_a_record_is_not_used_as_a_batch_of_the_log(following: bool) -> None:
     """A record may hold anything, a whole batch too."""
     disk = MemoryDisk()
     inner = bytes(batch(50).view())

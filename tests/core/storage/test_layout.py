@@ -1,4 +1,4 @@
-"""Names of files and directories, and back."""
+"""Names of files and directories are built and parsed."""
 
 import pytest
 from hypothesis import given
@@ -91,7 +91,7 @@ def test_a_log_without_topic_id_can_be_marked_too() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 23, "ä" * 22, "A" * 24])
-def test_text_that_is_no_topic_id(text: str) -> None:
+def test_invalid_topic_ids(text: str) -> None:
     assert layout.parse_topic_id(text) is None
 
 

@@ -180,7 +180,7 @@ def test_a_recovery_point_beyond_the_log_is_corrected_on_disk() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_log_made_anew_inherits_nothing_from_the_checkpoints(restarted: bool) -> None:
+def test_a_recreated_log_inherits_nothing_from_the_checkpoints(restarted: bool) -> None:
     # Else a crash before the next checkpoint would begin it anew at the old one's log start.
     disk = MemoryDisk()
     directory = two_logs(disk)
@@ -211,7 +211,7 @@ def test_recovery_reads_from_the_checkpoint_on() -> None:
     assert again.logs[BILLS].recovery_point == 0
 
 
-def test_broken_checkpoints_count_as_empty_and_are_told() -> None:
+def test_broken_checkpoints_count_as_empty_with_a_warning() -> None:
     disk = MemoryDisk()
     two_logs(disk).close({ORDERS: 20})
     for name in (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.HIGH_WATERMARKS):
@@ -307,7 +307,7 @@ def test_deleted_segments_vanish_too() -> None:
     assert not any(name.endswith(".deleted") for name in disk.list_dir("orders-0"))
 
 
-def test_what_is_no_partition_is_left_alone() -> None:
+def test_other_folders_are_left_alone() -> None:
     disk = MemoryDisk()
     two_logs(disk)
     for name in ("__cluster_metadata-0", "orders-1.0123456789abcdef-future", "lost+found"):

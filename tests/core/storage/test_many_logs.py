@@ -1,4 +1,4 @@
-"""Thousands of logs: made, given epochs and closed with the syncs of a few."""
+"""Thousands of logs are created, written and closed with few syncs."""
 
 from collections.abc import Sequence
 
@@ -105,7 +105,7 @@ def test_a_crash_while_making_leaves_logs_that_open() -> None:
     assert changes > 20
 
 
-def test_what_was_said_of_an_earlier_log_is_gone_for_all_of_them() -> None:
+def test_checkpoint_entries_of_earlier_logs_are_removed_for_all_new_logs() -> None:
     disk = MemoryDisk()
     directory = made(disk)
     for log in directory.logs.values():
@@ -174,7 +174,7 @@ def test_everything_is_on_disk_after_a_clean_stop() -> None:
     assert not any(report.changed for report in after.reports.values())
 
 
-def test_closing_writes_nothing_for_logs_that_nobody_touched() -> None:
+def test_closing_writes_nothing_for_unchanged_logs() -> None:
     disk = CountingDisk()
     directory = made(disk)
     for log in list(directory.logs.values())[:3]:
@@ -231,7 +231,7 @@ def test_deleting_many_takes_the_syncs_of_one() -> None:
     assert not directory.logs
 
 
-def test_a_crash_while_deleting_leaves_each_log_whole_or_gone() -> None:
+def test_a_crash_while_deleting_leaves_each_log_complete_or_deleted() -> None:
     done = False
     changes = 0
     while not done:

@@ -1,5 +1,4 @@
-"""A log of many segments: what is asked of it looks at few of them, and finds the same as a look
-at all."""
+"""Searches in a log of many segments read few of them, with the same result as reading all."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""A log directory knows up to which revision of the metadata its logs were made."""
+"""A log directory stores the metadata revision up to which its logs were created."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Names of files that are directories or lead nowhere: one log or one checkpoint suffers, and the
-broker starts."""
+"""Directories and broken links with the name of a file affect one log or checkpoint; the broker
+starts."""
 
 import os
 from collections.abc import Iterator
@@ -104,7 +104,7 @@ WHATS = ("directory", "loop", "dangling link", "pipe")
         (layout.PARTITION_METADATA, None),
     ],
 )
-def test_a_partition_s_file_that_is_no_file_counts_as_missing(
+def test_a_partitions_file_that_is_not_a_file_counts_as_missing(
     tmp_path: Path, name: str, damaged_from: int | None, clean: bool, what: str
 ) -> None:
     write_two_logs(os_disk(tmp_path))
@@ -131,7 +131,7 @@ def test_a_partition_s_file_that_is_no_file_counts_as_missing(
 
 @pytest.mark.parametrize("what", WHATS)
 @pytest.mark.parametrize("name", ROOT_FILES)
-def test_a_small_file_that_is_no_file_is_moved_and_written_again(
+def test_a_checkpoint_that_is_not_a_file_is_moved_and_rewritten(
     tmp_path: Path, name: str, what: str
 ) -> None:
     write_two_logs(os_disk(tmp_path))
@@ -160,7 +160,7 @@ def test_names_that_brokers_do_not_use_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", [*WHATS[1:], "file"])
-def test_an_entry_with_a_partition_s_name_is_renamed_for_its_folder(
+def test_an_entry_with_a_partitions_name_is_renamed_for_its_folder(
     tmp_path: Path, what: str
 ) -> None:
     write_two_logs(os_disk(tmp_path))

@@ -52,7 +52,7 @@ def test_batches_of_an_older_producer_epoch_do_not_count() -> None:
     assert again.producers.producers[1].epoch == 1
 
 
-def test_a_producer_of_which_only_a_marker_is_left() -> None:
+def test_a_producer_with_only_a_marker_in_the_log() -> None:
     disk = MemoryDisk()
     log = new_log(disk, LARGE)
     produce(log, Producer(1, 0, 0), 1, TRANSACTIONAL)
@@ -74,7 +74,7 @@ def test_producers_out_of_sight_keep_their_last_batch(monkeypatch: pytest.Monkey
     assert sequences(again, 2)[-3:] == [17, 18, 19]
 
 
-def test_an_expired_producer_does_not_come_back_with_its_window() -> None:
+def test_an_expired_producer_is_not_restored_with_its_window() -> None:
     disk = MemoryDisk()
     log = new_log(disk, LARGE)
     produce(log, Producer(1, 0, 0), 3)

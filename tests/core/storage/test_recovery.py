@@ -1,4 +1,4 @@
-"""Opening a log after a crash: what is cut, what is rebuilt, what is told (M04, M21)."""
+"""Recovery after a crash: what is truncated, rebuilt and reported (M04, M21)."""
 
 from zlib import crc32
 
@@ -35,7 +35,7 @@ def record_size() -> int:
     return batch(0).size
 
 
-def test_an_undamaged_log_comes_back_whole(disk: MemoryDisk) -> None:
+def test_an_undamaged_log_is_opened_unchanged(disk: MemoryDisk) -> None:
     log, report = reopen(disk)
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 20, 0)
     assert report.scanned_bytes == 20 * record_size()
@@ -89,7 +89,7 @@ def test_a_torn_tail_is_cut(disk: MemoryDisk, kept: int) -> None:
     ],
     ids=["length", "magic", "crc", "records", "offset back", "offset ahead"],
 )
-def test_a_flipped_bit_ends_the_log_and_later_segments_go(
+def test_a_flipped_bit_ends_the_log_and_later_segments_are_deleted(
     disk: MemoryDisk, at: int, reason: str
 ) -> None:
     disk.files[SECOND][2 * record_size() + at] ^= 1
@@ -107,7 +107,7 @@ def test_a_flipped_bit_ends_the_log_and_later_segments_go(
     assert contents(log)[-1][:8] == (10).to_bytes(8)
 
 
-def test_an_offset_out_of_the_segment_s_range_ends_the_log(disk: MemoryDisk) -> None:
+def test_an_offset_outside_the_segments_range_ends_the_log(disk: MemoryDisk) -> None:
     far = batch(2**32)
     disk.append(THIRD, [far.view()])
     log, report = reopen(disk)
@@ -125,7 +125,9 @@ def test_a_gap_between_segments_ends_the_log(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_segment_that_came_back_from_the_dead_goes(disk: MemoryDisk, compacted: bool) -> None:
+def test_a_deleted_segment_that_reappeared_is_deleted_again(
+    disk: MemoryDisk, compacted: bool
+) -> None:
     """Its deletion was not on disk when the power failed; what replaced it was."""
     disk.append(SECOND, [batch(14).view(), batch(15).view()])
     log, report = reopen(disk, compacted=compacted)
@@ -214,7 +216,7 @@ def test_a_missing_index_over_offsets_out_of_place_ends_the_log_there(
     assert (report.cuts[0].path, report.deleted) == (SECOND, [THIRD])
 
 
-def test_index_files_without_a_log_go(disk: MemoryDisk) -> None:
+def test_index_files_without_a_log_are_deleted(disk: MemoryDisk) -> None:
     for kind in layout.SEGMENT_KINDS[1:]:
         disk.write(f"orders-0/{99:020d}{kind}", b"")
     _, report = reopen(disk)
@@ -237,7 +239,7 @@ def test_an_empty_directory_becomes_an_empty_log() -> None:
     assert not report.changed
 
 
-def test_a_log_start_beyond_the_log_end_is_not_believed(disk: MemoryDisk) -> None:
+def test_a_log_start_beyond_the_log_end_is_ignored(disk: MemoryDisk) -> None:
     log, report = reopen(disk, log_start_offset=50, known_end=50)
     assert (log.log_start_offset, log.log_end_offset) == (0, 20)
     assert report.deleted == []
@@ -246,7 +248,7 @@ def test_a_log_start_beyond_the_log_end_is_not_believed(disk: MemoryDisk) -> Non
     assert report.damage.reason == "the log ends at offset 20, its checkpoints say 50"
 
 
-def test_the_start_is_the_checkpoint_s_or_the_first_segment_s(disk: MemoryDisk) -> None:
+def test_the_log_start_is_from_the_checkpoint_or_the_first_segment(disk: MemoryDisk) -> None:
     log, report = reopen(disk, log_start_offset=9)
     assert (log.log_start_offset, report.deleted) == (9, [FIRST])
     assert reopen(disk, log_start_offset=3)[0].log_start_offset == 7
@@ -306,7 +308,7 @@ def test_epochs_without_a_sound_file_come_from_the_log(
     assert lineage.files[EPOCHS] == b"0\n3\n0 0\n1 5\n3 12\n"
 
 
-def test_epochs_above_the_log_end_and_below_its_start_go(lineage: MemoryDisk) -> None:
+def test_epochs_above_the_log_end_and_below_its_start_are_removed(lineage: MemoryDisk) -> None:
     """The file may hold more than the log after a crash (KAFKA-16541)."""
     lineage.write(EPOCHS, b"0\n4\n0 0\n1 5\n3 12\n9 20\n")
     log, report = reopen(lineage, log_start_offset=6)
@@ -350,7 +352,7 @@ def test_the_last_five_batches_are_known_after_a_restart(clean: bool, count: int
     assert again.producers.producers[7].batches == log.producers.producers[7].batches
 
 
-def test_state_of_before_the_recovery_point_comes_from_the_snapshot() -> None:
+def test_producer_state_before_the_recovery_point_is_from_the_snapshot() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     produce(log, 3, producer_id=1)
@@ -373,7 +375,7 @@ def test_damaged_snapshots_are_passed_over(clean: bool) -> None:
     assert again.producers.end_offset == 20
 
 
-def test_snapshots_beyond_the_log_go(disk: MemoryDisk) -> None:
+def test_snapshots_beyond_the_log_are_deleted(disk: MemoryDisk) -> None:
     reopen(disk)[0].close()
     del disk.files[THIRD][3 * record_size() :]
     reopen(disk)
@@ -444,7 +446,7 @@ def marked() -> MemoryDisk:
     return disk
 
 
-def test_a_damaged_marker_is_no_obstacle_to_a_clean_start(marked: MemoryDisk) -> None:
+def test_a_damaged_marker_does_not_prevent_a_clean_start(marked: MemoryDisk) -> None:
     log, _ = reopen(marked, clean=True)
     assert log.log_end_offset == 4
     assert log.producers.producers[7].last_sequence == 1

@@ -1,4 +1,4 @@
-"""Opening a directory tells how far it has come; and whose directory it is."""
+"""Progress while a directory is opened, and the check of its owner."""
 
 import pytest
 from storage_kit import Crash, StoppingDisk, fill
@@ -28,7 +28,7 @@ def opened(disk: MemoryDisk) -> list[RecoveryProgress]:
     return heard
 
 
-def test_each_log_is_told_before_and_after_it_is_opened() -> None:
+def test_progress_is_called_before_and_after_each_log_is_opened() -> None:
     disk, _ = two_logs()
     heard = opened(disk)
     assert [(p.partition, p.number, p.total, p.clean) for p in heard] == [

@@ -1,4 +1,4 @@
-"""A damaged log becomes what it was, from its own sound batches and those of a peer."""
+"""A damaged log is restored from its own sound batches and those of a peer."""
 
 from collections.abc import Callable
 from random import Random
@@ -164,7 +164,7 @@ def test_every_segment_that_ends_too_early_is_repaired(disk: MemoryDisk) -> None
     assert contents(log) == WHOLE
 
 
-def test_several_segments_are_repaired_in_one_go(disk: MemoryDisk) -> None:
+def test_several_segments_are_repaired_in_one_repair(disk: MemoryDisk) -> None:
     log = opened(disk)
     for change, *_ in (DAMAGE["a wrong length"], DAMAGE["zeros over two batches"]):
         change(disk)

@@ -1,4 +1,4 @@
-"""Which old segments go by time and size, and that the high watermark holds them."""
+"""Which old segments expire by time and size, up to the high watermark."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_a_segment_is_as_old_as_its_youngest_record(now_ms: int, point: int | No
 @pytest.mark.parametrize(
     ("high_watermark", "point"), [(0, None), (6, None), (7, 7), (19, 14), (20, 20)]
 )
-def test_nothing_above_the_high_watermark_goes(high_watermark: int, point: int | None) -> None:
+def test_nothing_above_the_high_watermark_expires(high_watermark: int, point: int | None) -> None:
     log = filled(replace(SMALL, retention_ms=100))
     assert retention_point(log, 10**9, high_watermark) == point
 
@@ -43,13 +43,15 @@ def test_nothing_above_the_high_watermark_goes(high_watermark: int, point: int |
     [(0, None), (6, None), (7, 7), (13, 7), (14, 14), (19, 14), (20, 20)],
     ids=lambda value: str(value),
 )
-def test_by_size_only_what_is_wholly_too_much_goes(spare: int, point: int | None) -> None:
+def test_by_size_only_segments_completely_above_the_limit_expire(
+    spare: int, point: int | None
+) -> None:
     record = batch(0).size
     config = replace(FOREVER, retention_bytes=(20 - spare) * record)
     assert retention_point(filled(config), 10**9, high_watermark=20) == point
 
 
-def test_nothing_goes_without_the_policy_or_without_limits() -> None:
+def test_nothing_expires_without_the_policy_or_without_limits() -> None:
     log = filled(replace(SMALL, retention_ms=1, cleanup_delete=False))
     assert retention_point(log, 10**9, 20) is None
     assert retention_point(filled(FOREVER), 10**15, 20) is None

@@ -1,4 +1,4 @@
-"""One segment: appending, finding batches, cutting, indexes."""
+"""One segment: append, search, truncate, indexes."""
 
 from bisect import bisect_right
 
@@ -181,9 +181,7 @@ def test_a_file_that_grew_by_another_hand_is_an_error(disk: MemoryDisk) -> None:
 
 @pytest.mark.parametrize("kind", [layout.OFFSET_INDEX, layout.TIME_INDEX])
 @pytest.mark.parametrize("damage", ["missing", "torn"])
-def test_indexes_that_are_gone_or_broken_are_rebuilt(
-    disk: MemoryDisk, kind: str, damage: str
-) -> None:
+def test_missing_or_invalid_indexes_are_rebuilt(disk: MemoryDisk, kind: str, damage: str) -> None:
     segment = ten(disk)
     segment.finish()
     good = {k: bytes(disk.files[segment.file(k)]) for k in (layout.OFFSET_INDEX, layout.TIME_INDEX)}

@@ -1,4 +1,4 @@
-"""Leftovers of a compaction that a crash cut short (KAFKA.md 4.4, step 1)."""
+"""Completion of segment swaps that a crash interrupted (KAFKA.md 4.4, step 1)."""
 
 import pytest
 from storage_kit import batch, contents, fill, names, new_log, reopen
@@ -35,7 +35,7 @@ def offsets(disk: MemoryDisk) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".tmp"])
-def test_rubbish_is_removed(disk: MemoryDisk, suffix: str) -> None:
+def test_temporary_files_are_deleted(disk: MemoryDisk, suffix: str) -> None:
     leave(disk, 0, suffix, 0, 3)
     removed = complete_swaps(disk)
     assert removed is not None
@@ -51,7 +51,7 @@ def test_a_finished_replacement_takes_its_place(disk: MemoryDisk) -> None:
     assert offsets(disk) == [2, 9, *range(14, 20)]
 
 
-def test_a_replacement_whose_originals_are_gone_is_renamed(disk: MemoryDisk) -> None:
+def test_a_replacement_whose_originals_are_deleted_is_renamed(disk: MemoryDisk) -> None:
     for base in (0, 7):
         for kind in KINDS:
             disk.delete(f"orders-0/{base:020d}{kind}")
@@ -101,7 +101,7 @@ def test_a_replacement_that_is_damaged_is_removed(disk: MemoryDisk, garbage: byt
     assert offsets(disk) == list(range(20))
 
 
-def test_a_damaged_replacement_whose_original_is_gone_is_kept_for_recovery(
+def test_a_damaged_replacement_whose_original_is_deleted_is_kept_for_recovery(
     disk: MemoryDisk,
 ) -> None:
     for kind in KINDS:

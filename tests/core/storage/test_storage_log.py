@@ -1,4 +1,4 @@
-"""A log of several segments: append and roll, read, cut the tail, drop the head."""
+"""A log of several segments: append, roll, read, truncate, delete."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -181,7 +181,7 @@ def test_a_read_ends_with_its_segment(log: Log) -> None:
     assert offsets(log, bases(log)[1], upto=bases(log)[1] + 1) == [bases(log)[1]]
 
 
-def test_a_read_in_a_gap_goes_on_with_what_follows(log: Log) -> None:
+def test_a_read_in_a_gap_continues_with_the_next_batch(log: Log) -> None:
     for offset in (0, 5, 30):
         log.append([batch(offset, size=300)], 0)
     assert bases(log) == [0, 1, 6], "each begins where the one before ends"

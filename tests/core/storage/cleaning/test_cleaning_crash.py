@@ -1,4 +1,4 @@
-"""A crash or a power failure at any moment of a cleaning: nothing is lost, reads are right.
+"""A crash or power failure at any time of a cleaning loses nothing.
 
 Every change that the cleaning and its swap make to the disk is a moment at which the process
 may end (`StoppingDisk`) or the power may go (`SimDisk`: unsynced bytes and names are lost, torn

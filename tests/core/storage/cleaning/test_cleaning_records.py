@@ -1,4 +1,4 @@
-"""What stays in a compacted log: the last record of each key, at its offset, with its time."""
+"""Compaction keeps the last record of each key, with its offset and timestamp."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def test_what_a_producer_wrote_last_leaves_its_header(disk: MemoryDisk, log: Log
     assert left == [3], "producer 7 wrote since: its old header goes"
 
 
-def test_tombstones_stay_for_a_time_and_then_go(disk: MemoryDisk, log: Log) -> None:
+def test_tombstones_are_removed_after_their_retention_time(disk: MemoryDisk, log: Log) -> None:
     put(log, ("a", "1"), ("b", "1"), timestamp=2000)
     put(log, ("a", None), ("c", "1"), timestamp=3000)
     close_segment(log)
@@ -116,7 +116,7 @@ def test_tombstones_stay_for_a_time_and_then_go(disk: MemoryDisk, log: Log) -> N
     assert Seen(3, "c", "1", 3001) in seen(log), "what was beside it keeps its time"
 
 
-def test_a_tombstone_that_comes_last_takes_the_key_away(disk: MemoryDisk, log: Log) -> None:
+def test_a_key_whose_last_record_is_a_tombstone_is_removed(disk: MemoryDisk, log: Log) -> None:
     put(log, ("a", None))
     put(log, ("a", "1"))
     close_segment(log)
@@ -132,7 +132,7 @@ def test_append_time_of_a_batch_stays(disk: MemoryDisk, log: Log) -> None:
     assert kept == [Seen(1, "a", None, 2002), Seen(2, "b", "1", 2002)]
 
 
-def test_records_without_a_key_go(disk: MemoryDisk, log: Log) -> None:
+def test_records_without_a_key_are_removed(disk: MemoryDisk, log: Log) -> None:
     """They came before the topic was compacted."""
     put(log, (None, "1"), ("a", "1"))
     close_segment(log)
@@ -232,7 +232,7 @@ def test_reads_in_a_gap_go_on_with_what_follows(disk: MemoryDisk, log: Log) -> N
         assert log.read(offset, 1 << 20, upto=offset).length == 0
 
 
-def test_damage_is_not_written_anew(disk: MemoryDisk, log: Log) -> None:
+def test_damaged_batches_are_not_copied(disk: MemoryDisk, log: Log) -> None:
     put(log, ("a", "1"))
     put(log, ("a", "2"))
     close_segment(log)
@@ -276,7 +276,7 @@ def test_any_history_ends_as_it_ended(
     assert len(clean_keys) == len(set(clean_keys))
 
 
-def test_a_cleaning_that_fails_leaves_the_groups_it_has_told_of(disk: MemoryDisk, log: Log) -> None:
+def test_a_failed_cleaning_keeps_its_finished_groups(disk: MemoryDisk, log: Log) -> None:
     """They may be on their way into place: a file that vanished in the middle of that would
     take the log offline, or leave a segment without its aborted transactions."""
     for number in range(30):

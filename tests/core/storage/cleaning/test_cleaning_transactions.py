@@ -1,4 +1,4 @@
-"""Compaction and transactions: what was taken back goes, markers go once they end nothing."""
+"""Compaction removes aborted records, and markers of transactions without records."""
 
 import pytest
 from cleaning_kit import (
@@ -46,7 +46,7 @@ def markers(log: Log) -> list[RecordBatch]:
     return [one for one in all_batches(log) if one.is_control]
 
 
-def test_what_was_taken_back_supersedes_nothing(disk: MemoryDisk, log: Log) -> None:
+def test_aborted_records_replace_no_earlier_record(disk: MemoryDisk, log: Log) -> None:
     one = transact(log, ONE, COMMIT, ("a", "1"), ("b", "1"))
     one = transact(log, one, ABORT, ("a", "taken back"))
     two = transact(log, TWO, ABORT, ("c", "taken back"))
@@ -100,7 +100,7 @@ def test_the_index_of_aborted_transactions_follows_the_markers(disk: MemoryDisk,
 
 
 @pytest.mark.parametrize("end", [ABORT, COMMIT])
-def test_a_marker_goes_after_its_records_and_its_time(
+def test_a_marker_is_removed_after_its_records_and_its_retention_time(
     disk: MemoryDisk, log: Log, end: ControlType
 ) -> None:
     transact(log, ONE, end, ("a", "1"))

@@ -1,4 +1,4 @@
-"""Which logs are cleaned, and up to where: never the active segment, nothing uncommitted."""
+"""Which part of a log is cleaned: not the active segment, no uncommitted records."""
 
 from dataclasses import replace
 

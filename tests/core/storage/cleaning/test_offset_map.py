@@ -1,4 +1,4 @@
-"""Keys and their last offsets in a bounded table."""
+"""The map of keys and their last offsets."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,5 +36,5 @@ def test_it_takes_no_more_keys_than_there_is_room_for() -> None:
     assert (offsets.get(b"7"), offsets.get(b"150")) == (500, -1)
 
 
-def test_it_is_no_larger_than_needed() -> None:
+def test_the_map_is_not_larger_than_needed() -> None:
     assert OffsetMap(1 << 30, 9).room < 12

@@ -1,4 +1,4 @@
-"""Records as stretches of bytes: the same ones that the decoder finds, or none."""
+"""`record_spans` finds the same records as the decoder, or raises an error."""
 
 from contextlib import suppress
 
