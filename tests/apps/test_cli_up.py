@@ -191,7 +191,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     ran = tidelog("up", "--port", "0", "--data", ".")
     assert ran.returncode == 1
-    assert "it holds thesis.tex" in ran.stderr
+    assert "it contains thesis.tex" in ran.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -290,7 +290,7 @@ def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., U
     code, _, err = running.end()
     assert code == 0
     died = f"tidelog: broker 2 (pid {pids(found)[1]}) died: killed by SIGKILL"
-    assert err == f"{died}; to start it again: tidelog broker start 2\n"
+    assert err == f"{died}; to restart it: tidelog broker start 2\n"
 
 
 def test_brokers_that_hang_are_waited_for_together(up: Callable[..., Up]) -> None:
@@ -345,8 +345,8 @@ def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> No
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
-    assert "died: killed by SIGKILL; starting it again in 0.5 s" in err
-    assert "broker 2 started again (pid " in err
+    assert "died: killed by SIGKILL; restarting it in 0.5 s" in err
+    assert "broker 2 restarted (pid " in err
 
 
 @pytest.mark.parametrize("options", [(), ("--supervise",)], ids=["plain", "supervised"])
@@ -373,7 +373,7 @@ def test_a_broker_is_started_again_on_request(
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
-    assert "broker 2 started again (pid " in err
+    assert "broker 2 restarted (pid " in err
     assert not (running.data / "up.control").exists()
 
 
@@ -441,7 +441,7 @@ def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Pat
     assert "stopped cleanly" in (data / "broker-2.log").read_text()
     stale = tidelog("status")
     assert stale.returncode == 1
-    assert f"the supervisor (pid {found.pid}) is gone" in stale.stdout
+    assert f"the supervisor (pid {found.pid}) has ended" in stale.stdout
     assert up("--brokers", "3").ready().pid != found.pid, "a stale file is no obstacle"
 
 

@@ -128,7 +128,7 @@ def test_supervised_a_killed_broker_rejoins(tmp_path: Path) -> None:
         eventually(lambda: _sees(after.brokers[1].port, {1, 2, 3}))
     finally:
         assert tidelog("down").returncode == 0
-    assert "died: killed by SIGKILL; starting it again" in (Path(data) / "up.log").read_text()
+    assert "died: killed by SIGKILL; restarting it" in (Path(data) / "up.log").read_text()
 
 
 def _sees(port: int, brokers: set[int]) -> bool:
@@ -157,7 +157,8 @@ def test_a_broker_in_the_foreground(
     assert broker.stderr.readline().endswith(places)
     line = broker.stderr.readline()
     found = re.fullmatch(
-        r"[\d-]+ [\d:.]+ INFO +broker 4: listening on localhost:(\d+), to brokers on \d+\n", line
+        r"[\d-]+ [\d:.]+ INFO +broker 4: listening on localhost:(\d+), for brokers on port \d+\n",
+        line,
     )
     assert found, line
     heard = [broker.stderr.readline()]

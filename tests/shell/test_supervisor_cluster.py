@@ -98,7 +98,7 @@ def test_a_clean_stop_and_a_restart(cluster: LocalCluster) -> None:
     cluster.start_broker(2)
     cluster.restart(2)
     assert cluster.is_running(2)
-    with pytest.raises(ClusterFailed, match="runs already"):
+    with pytest.raises(ClusterFailed, match="is already running"):
         cluster.start_broker(2)
 
 
@@ -242,7 +242,7 @@ def test_private_calls_carry_json_each_way() -> None:
         (
             {"event": "crashed", "reason": "KeyError: 7"},
             "ERROR",
-            "brokers: ended by a fault in Tidelog (see above): KeyError: 7",
+            "brokers: crashed, a bug in Tidelog (see above): KeyError: 7",
         ),
         ({"event": "log", "level": "WARN", "text": "a\nb"}, "WARN", "a b"),
     ],

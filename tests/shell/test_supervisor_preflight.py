@@ -77,7 +77,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "thesis.tex").write_text("mine")
-    assert "it holds thesis.tex" in refusal(tmp_path / "data")
+    assert "it contains thesis.tex" in refusal(tmp_path / "data")
 
 
 def test_brokers_without_their_store_are_refused(ours: Path) -> None:
@@ -228,7 +228,7 @@ def test_settings_of_one_broker_cant_be_set_for_all() -> None:
         {"KAFKA_LOG_DIRS": "x", "KAFKA_NUM_PARTITIONS": "3", "HOME": "y"}
     )
     assert kept == {"KAFKA_NUM_PARTITIONS": "3", "HOME": "y"}
-    assert warnings == ["KAFKA_LOG_DIRS is not heeded: tidelog up chooses log.dirs for each broker"]
+    assert warnings == ["KAFKA_LOG_DIRS is ignored: tidelog up chooses log.dirs for each broker"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""Inside a broker's process that somebody watches over: `tidelog up`, a test, `verify`.
+"""The main function of a broker's process that `tidelog up`, a test or `verify` started.
 
-Its stdin is the life line: nothing ever comes over it, and its end means that whoever started
-this process is gone. Its stdout carries reports, a JSON object a line; its stderr is the log.
-Always true: a process without its starter ends, cleanly if it can; a starter that does not
-read never blocks a broker.
+Its stdin is the life line: nothing is sent over it, and its end means that the parent process has
+ended. Its stdout carries reports, one JSON object a line. Its stderr is the log.
+
+Invariants: the process ends when its parent ends, cleanly if possible; a parent that does not read
+never blocks a broker.
 """
 
 import _thread
@@ -20,16 +21,16 @@ from typing import Any, NoReturn, TypeAlias
 from tidelog.shell.supervisor.report_line import Report, line_writer
 
 ENTRY = "tidelog.shell.broker.process:run_brokers"
-"""What runs brokers until it is told to stop: "module:function"."""
+"""The function that runs brokers until they are stopped, as "module:function"."""
 FAILED = 1
 GRACE_S = 30.0
-"""For a clean stop once the starter is gone; then the process ends itself."""
+"""Time limit for a clean stop after the parent ended; then the process kills itself."""
 REPORT_MAX = 4000
-"""Bytes of a line: what a pipe takes whole or not at all."""
+"""Bytes of a line: a pipe accepts that many completely or not at all."""
 YOUNG_OBJECTS = 10_000
-"""So many may be new before the garbage collector looks through them. A request about thousands of
-partitions makes more than Python's 700, lives until it is answered, and would be looked through
-again and again."""
+"""The garbage collector runs after this many new objects. A request about thousands of partitions
+makes more than Python's default of 700 and lives until it is answered, so the collector would scan
+it repeatedly."""
 
 Run: TypeAlias = Callable[[list[Any], Callable[[dict[str, object]], None]], int]
 
@@ -42,29 +43,29 @@ def resolve_entry(entry: str) -> Run:
 
 
 def serve(run: Run, settings: list[Any]) -> NoReturn:
-    """Run brokers until they end, and end the process with their exit code."""
+    """Run brokers until they stop, then end the process with their exit code."""
     status = FAILED
     report = reporter("text")
     try:
         report = reporter(settings[0].get("tidelog.log.format"))
         os.set_blocking(1, False)
-        gc.enable()  # a starter may have left it off
+        gc.enable()  # the parent may have turned it off
         gc.set_threshold(YOUNG_OBJECTS)
-        _start_following()
+        _start_watching_parent()
         status = run(settings, report)
-    except Exception as error:  # noqa: BLE001 - a process's last words
+    except Exception as error:  # noqa: BLE001 - the last report of the process
         import traceback
 
         _write(2, traceback.format_exc().encode())
         report({"event": "crashed", "reason": f"{type(error).__name__}: {error}"})
     finally:
-        # No clean-up of the interpreter: in a fork its objects are the starter's too.
+        # Skip the interpreter's clean-up: in a fork it shares objects with the parent.
         os._exit(status)
 
 
 def reporter(form: str) -> Callable[[dict[str, object]], None]:
-    """What puts reports into the log in that form, and, unless they are only log lines, to the
-    starter."""
+    """A function that writes reports to the log in this format, and all but log lines to the
+    parent."""
     line_of = line_writer(form)
 
     def report(said: Report) -> None:
@@ -82,17 +83,17 @@ def _write(file: int, data: bytes) -> None:
     try:
         os.write(file, data)
     except OSError:
-        return  # nobody reads, or the disk is full: no reason to stop a broker
+        return  # the parent has ended or the disk is full: the broker continues
 
 
-def _start_following() -> None:
-    """In a thread that no signal is given to: one that it took would not wake the brokers."""
+def _start_watching_parent() -> None:
+    """Start the thread with all signals blocked: one that it received would not wake the loop."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    _thread.start_new_thread(_follow_the_starter, ())
+    _thread.start_new_thread(_end_with_parent, ())
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _follow_the_starter() -> None:
+def _end_with_parent() -> None:
     while True:
         try:
             if not os.read(0, 1):
@@ -107,8 +108,8 @@ def _follow_the_starter() -> None:
 
 
 def main() -> NoReturn:
-    """The process of its own: what it is to run comes as JSON in its one argument."""
-    os.setsid()  # a Ctrl-C in the terminal is the starter's to answer
+    """The entry of a spawned process; its argument is JSON with the function and settings."""
+    os.setsid()  # Ctrl-C in the terminal must reach only the parent
     wanted = json.loads(sys.argv[1])
     from tidelog.shell.settings_sources import load_settings
 

@@ -1,4 +1,4 @@
-"""One broker of a cluster that `tidelog up` runs: start it again, kill, pause and resume it.
+"""Restart, kill, pause and resume one broker of a cluster that `tidelog up` runs.
 
 Invariants: only the cluster's supervisor starts a broker, so it has the
 cluster's settings and ends with the cluster; a signal goes only to a process that is proved to
@@ -20,7 +20,7 @@ KILLED_S = 10.0
 
 
 def start(data: str, broker: int, wait_s: float) -> str:
-    """Start a broker that is down and wait until it is up; what was done. Raises Refusal."""
+    """Start a broker that is down, wait until it is up, and return a message. Raises Refusal."""
     up = up_file.read(data)
     where = up_file.option(data)
     if up is None or not up.alive():
@@ -31,7 +31,7 @@ def start(data: str, broker: int, wait_s: float) -> str:
     asked, until = 0.0, time.monotonic() + wait_s
     while time.monotonic() < until:
         if time.monotonic() - asked > ASK_AGAIN_S:
-            # The supervisor passes over a request while it has not noticed the death.
+            # The supervisor ignores a request before it has noticed that the broker ended.
             control_pipe.request_start(data, broker)
             asked = time.monotonic()
         now = up_file.read(data)
@@ -49,7 +49,7 @@ def start(data: str, broker: int, wait_s: float) -> str:
 
 
 def kill(data: str, broker: int) -> str:
-    """kill -9; returns when the process is gone. Raises Refusal."""
+    """Kill a broker (SIGKILL) and wait until its process has ended. Raises Refusal."""
     pid = _signal(data, broker, signal.SIGKILL)
     until = time.monotonic() + KILLED_S
     while process_identity.started(pid) is not None and time.monotonic() < until:
@@ -58,14 +58,14 @@ def kill(data: str, broker: int) -> str:
 
 
 def pause(data: str, broker: int) -> str:
-    """SIGSTOP: its process hangs, and its connections stay open. Raises Refusal."""
+    """Pause a broker (SIGSTOP); its connections stay open. Raises Refusal."""
     pid = _signal(data, broker, signal.SIGSTOP)
     again = f"tidelog broker resume {broker}{up_file.option(data)}"
     return f"paused broker {broker} (pid {pid}); to resume it: {again}"
 
 
 def resume(data: str, broker: int) -> str:
-    """SIGCONT. Raises Refusal."""
+    """Continue a paused broker (SIGCONT). Raises Refusal."""
     return f"resumed broker {broker} (pid {_signal(data, broker, signal.SIGCONT)})"
 
 
@@ -89,7 +89,7 @@ def _signal(data: str, broker: int, number: int) -> int:
 
 
 def _pid(data: str, up: UpFile | None, broker: int) -> int | None:
-    """The process of a broker that lives."""
+    """The pid of a running broker."""
     if (pid := live_brokers(data).get(broker)) is not None:
         return pid
     entries = [] if up is None else up.brokers

@@ -1,8 +1,8 @@
-"""A broker's process as its starter sees it: what it reported, whether it lives, how it ended.
+"""The parent's view of a broker's process: its reports, whether it runs, how it ended.
 
-Two ways to start one: `fork` is fast, for a starter without threads that has imported all;
-`spawn` starts anew, for any starter. Inside both the same runs: `broker_child`.
-Always true: a process that has ended is waited for once, and its pid is never signalled again.
+There are two ways to start one. `fork` is fast, for a parent without threads that has imported
+everything. `spawn` starts a new interpreter, for any parent. Both run `broker_child`.
+Invariant: an ended process is reaped once, and its pid is never signalled afterwards.
 """
 
 import json
@@ -19,11 +19,11 @@ from tidelog.shell.supervisor.broker_child import Run
 _BOOT = "from tidelog.shell.supervisor.broker_child import main; main()"
 LONG_S = 3600.0
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-"""Signals for which the starter may have handlers."""
+"""Signals for which the parent may have handlers."""
 
 
 class Listening(NamedTuple):
-    """Where a broker listens."""
+    """The addresses of a broker."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class Listening(NamedTuple):
 
 
 class BrokerProcess:
-    """One process with one broker, or with all of them."""
+    """A process with one broker or several."""
 
     def __init__(self, pid: int, reports: int, brokers: tuple[int, ...]) -> None:
         self.pid = pid
@@ -42,9 +42,9 @@ class BrokerProcess:
         self.listening: dict[int, Listening] = {}
         self.acting: set[int] = set()
         self.exit_code: int | None = None
-        """As of subprocess: minus the signal's number if one ended it."""
+        """As in `subprocess`: minus the signal's number if a signal ended it."""
         self.reason = ""
-        """What it said when it stopped."""
+        """The reason in its last report."""
         self.since_s = time.monotonic()
         self.reports_fd = reports
         self._unread = b""
@@ -60,13 +60,13 @@ class BrokerProcess:
         *,
         not_for_it: list[int],
     ) -> "BrokerProcess":
-        """Start from this very process. `brokers`: settings by id. `not_for_it`: descriptors
-        that the child must not keep."""
+        """Fork this process. `brokers`: settings by id. `not_for_it`: descriptors that the child
+        must close."""
         reports, out = os.pipe()
         log_fd = _open_log(log)
         sys.stdout.flush()
         sys.stderr.flush()
-        # Else a signal that comes at once would be noted by the starter's handler, in the child.
+        # Otherwise an early signal would run the parent's handler in the child.
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         pid = os.fork()
         if pid:
@@ -75,7 +75,7 @@ class BrokerProcess:
             os.close(log_fd)
             return cls(pid, reports, tuple(brokers))
         try:
-            os.setsid()  # a Ctrl-C in the terminal is the starter's to answer
+            os.setsid()  # Ctrl-C in the terminal must reach only the parent
             signal.set_wakeup_fd(-1)
             for number in HANDLED:
                 signal.signal(number, signal.SIG_DFL)
@@ -116,7 +116,7 @@ class BrokerProcess:
         return cls(pid, reports, tuple(brokers))
 
     def read_reports(self) -> list[dict[str, Any]]:
-        """What it has reported since; sees too whether it has ended."""
+        """Read new reports, and detect whether the process has ended."""
         found = []
         while self.exit_code is None:
             try:
@@ -129,11 +129,11 @@ class BrokerProcess:
             *lines, self._unread = (self._unread + data).split(b"\n")
             found += [json.loads(line) for line in lines]
         for said in found:
-            self._heed(said)
+            self._note_report(said)
         return found
 
     def wait(self, timeout_s: float) -> bool:
-        """Until it has ended; False if it still runs."""
+        """Wait until the process has ended; False if it still runs."""
         if self.has_ended():
             return True
         until = time.monotonic() + timeout_s
@@ -146,37 +146,37 @@ class BrokerProcess:
         return self.exit_code is not None
 
     def send(self, number: int) -> None:
-        """A signal, if it still runs."""
+        """Send a signal, if the process still runs."""
         if self.exit_code is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it now, and wait until it is gone. A stopped process is killed as well."""
+        """Kill the process, even a paused one, and wait until it has ended."""
         if self.exit_code is None:
             os.kill(self.pid, signal.SIGKILL)
             while not self.wait(LONG_S):
                 continue
 
     def has_ended(self) -> bool:
-        """Whether it has, as far as was looked."""
+        """Whether the end of the process was detected."""
         return self.exit_code is not None
 
     def is_acting(self) -> bool:
-        """Whether all its brokers listen and have said that they are part of the cluster."""
+        """Whether all its brokers listen and reported that they are part of the cluster."""
         return len(self.listening) == len(self.acting) == len(self.brokers)
 
     def how_it_ended(self) -> str:
-        """In a few words, such as "killed by SIGKILL"."""
+        """How the process ended, for messages, such as "killed by SIGKILL"."""
         code = self.exit_code
         if code is None:
-            return "it runs"
+            return "still running"
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         if self.reason:
             return self.reason
         return "stopped" if code == 0 else f"exit code {code}"
 
-    def _heed(self, said: dict[str, Any]) -> None:
+    def _note_report(self, said: dict[str, Any]) -> None:
         event, broker = said["event"], said.get("broker")
         if event == "listening":
             where = (said["host"], said["port"], said["internal_port"], said.get("metrics"))

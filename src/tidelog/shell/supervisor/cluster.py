@@ -1,8 +1,8 @@
-"""A cluster on this machine, from Python: for tests, `tidelog verify`, the demo.
+"""Run a cluster on this machine from Python: for tests, `tidelog verify` and the demo.
 
-Each broker is a process of its own, started anew and not forked, so the caller may have
-threads. Nothing is restarted by itself. Always true: brokers keep their ports over restarts
-(held_ports.py); after `close`, or when the caller dies, no broker is left.
+Each broker is a separate process, spawned and not forked, so the caller may have threads. No
+broker is restarted automatically. Invariants: brokers keep their ports over restarts (ports.py);
+after `close`, or when the caller ends, no broker is left.
 """
 
 import os
@@ -26,7 +26,7 @@ LOOK_S = 0.01
 
 
 class ClusterFailed(Exception):
-    """A broker did not do what it was told to; one line."""
+    """A broker did not start, stop or answer. Its text is one line."""
 
 
 class LocalCluster:
@@ -78,10 +78,10 @@ class LocalCluster:
     ) -> None:
         self.close()
 
-    # -- the whole -------------------------------------------------------------------------
+    # -- the cluster -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all brokers and wait until they see each other. Raises ClusterFailed."""
+        """Start all brokers and wait until they list each other. Raises ClusterFailed."""
         if self._temporary and not self.plan.data:
             from tempfile import mkdtemp
 
@@ -98,7 +98,7 @@ class LocalCluster:
             raise
 
     def close(self) -> None:
-        """End all brokers, cleanly if they do so in time, and remove a temporary folder."""
+        """Stop all brokers, kill those that do not stop in time, and remove a temporary folder."""
         running = {p.pid: p for p in self._processes.values() if not p.has_ended()}.values()
         for process in running:
             process.send(signal.SIGCONT)
@@ -128,7 +128,7 @@ class LocalCluster:
         return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.ids)
 
     def wait_ready(self, timeout_s: float = 30.0, started: Sequence[int] = ()) -> None:
-        """Until every broker that runs, and is not paused, answers and lists all of them.
+        """Wait until every broker that runs and is not paused answers and lists all of them.
 
         Raises ClusterFailed, at once if one of `started` ends.
         """
@@ -150,7 +150,7 @@ class LocalCluster:
         for broker in sorted(running):
             if broker not in self._processes[broker].listening:
                 return f"broker {broker} does not listen yet; see {self.log_path(broker)}"
-            # Metadata lists also who was there a moment ago.
+            # Metadata may still list a broker that was alive a moment ago.
             if broker not in self._processes[broker].acting:
                 return f"broker {broker} is not part of the cluster; see {self.log_path(broker)}"
             try:
@@ -158,21 +158,21 @@ class LocalCluster:
             except ProbeFailed as reason:
                 return str(reason)
             if unseen := running - view.brokers.keys():
-                return f"broker {broker} does not see {sorted(unseen)}"
+                return f"broker {broker} does not list brokers {sorted(unseen)}"
         return None
 
     # -- one broker ------------------------------------------------------------------------
 
     def pid(self, broker: int) -> int:
-        """Of its process, which may have ended."""
+        """The pid of the broker's process, which may have ended."""
         return self._processes[broker].pid
 
     def port(self, broker: int) -> int:
-        """Where clients reach it."""
+        """The address for clients."""
         return self._ports[broker]
 
     def internal_port(self, broker: int) -> int:
-        """Where other brokers reach it; another one after each start."""
+        """The address for other brokers; it changes with each start."""
         return self._listening(broker).internal_port
 
     def _listening(self, broker: int) -> Listening:
@@ -183,50 +183,50 @@ class LocalCluster:
         return process.listening[broker]
 
     def metrics_url(self, broker: int) -> str:
-        """Its page for Prometheus; another one after each start."""
+        """The URL of the broker's metrics; it changes with each start."""
         where = self._listening(broker).metrics
         if where is None:
-            raise ClusterFailed(f"broker {broker} has no page for Prometheus")
+            raise ClusterFailed(f"broker {broker} has no metrics listener")
         return f"http://{where}/metrics"
 
     def log_path(self, broker: int) -> str:
-        """The text of what it had to say."""
+        """The path of the broker's log file."""
         return self.plan.log_of(broker)
 
     def log_dir(self, broker: int) -> str:
-        """Its log directory."""
+        """The broker's log directory."""
         return data_folder.log_dir(self.plan.data, broker)
 
     def is_running(self, broker: int) -> bool:
-        """Whether its process lives; a stopped one does."""
+        """Whether the broker's process exists; a paused one does."""
         return self.exit_code(broker) is None
 
     def exit_code(self, broker: int) -> int | None:
-        """How its process ended, minus the signal if one ended it; None: it runs."""
+        """The process's exit code, minus the signal that killed it; None while it runs."""
         process = self._processes[broker]
         process.read_reports()
         return process.exit_code
 
     def how_it_ended(self, broker: int) -> str:
-        """The same in a few words."""
+        """How the process ended, for messages."""
         return self._processes[broker].how_it_ended()
 
     def kill(self, broker: int) -> None:
-        """kill -9; returns when the process is gone."""
+        """Kill the broker (SIGKILL) and wait until its process has ended."""
         self._processes[broker].kill()
 
     def pause(self, broker: int) -> None:
-        """SIGSTOP: it hangs."""
+        """Pause the broker (SIGSTOP)."""
         self._paused.update(self._processes[broker].brokers)
         self._processes[broker].send(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """SIGCONT: it goes on."""
+        """Continue a paused broker (SIGCONT)."""
         self._paused.difference_update(self._processes[broker].brokers)
         self._processes[broker].send(signal.SIGCONT)
 
     def stop(self, broker: int, timeout_s: float = STOP_S) -> int:
-        """A clean stop; its exit code. Raises ClusterFailed if it does not end in time."""
+        """Stop the broker cleanly; return its exit code. Raises ClusterFailed after the timeout."""
         process = self._processes[broker]
         process.send(signal.SIGTERM)
         if not process.wait(timeout_s):
@@ -235,37 +235,37 @@ class LocalCluster:
         return process.exit_code
 
     def start_broker(self, broker: int, *, wait: bool = True, timeout_s: float = 30.0) -> None:
-        """After its process ended. `wait`: until it answers and all see each other."""
+        """Start a broker whose process has ended. `wait`: until all brokers list each other."""
         if self.is_running(broker):
-            raise ClusterFailed(f"broker {broker} runs already (pid {self.pid(broker)})")
+            raise ClusterFailed(f"broker {broker} is already running (pid {self.pid(broker)})")
         brokers = list(self._processes[broker].brokers)
         self._spawn(brokers)
         if wait:
             self.wait_ready(timeout_s, brokers)
 
     def restart(self, broker: int) -> None:
-        """A clean stop and a start; returns when it is back."""
+        """Stop the broker cleanly and start it; returns when it is ready."""
         self.stop(broker)
         self.start_broker(broker)
 
     def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:
-        """The cluster as this broker sees it; all topics with None. Raises ProbeFailed."""
+        """The broker's Metadata response; all topics with None. Raises ProbeFailed."""
         return metadata_probe.ask_metadata(HOST, self._ports[broker], ANSWER_S, topics)
 
     def describe_state(self, broker: int, topic: str) -> dict[str, Any]:
-        """What this broker knows of itself and of its replicas of a topic. Raises ProbeFailed."""
+        """The state of the broker and of its replicas of a topic. Raises ProbeFailed."""
         asked = {"topic": topic}
         return metadata_probe.call_private(
             HOST, self._ports[broker], DESCRIBE_STATE, asked, ANSWER_S
         )
 
     def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
-        """Fault switches, such as {"disk_full": True}; only with `fault_switches`."""
+        """Set fault switches, such as {"disk_full": True}; needs `fault_switches`."""
         port = self.internal_port(broker)
         return metadata_probe.call_private("127.0.0.1", port, SET_FAULTS, faults, ANSWER_S)
 
     def isolate(self, broker: int) -> None:
-        """Cut it off from the other brokers; clients still reach it."""
+        """Drop all messages between this broker and the others; clients still reach it."""
         self.set_faults(broker, {"isolate": True})
 
     def heal(self, broker: int) -> None:

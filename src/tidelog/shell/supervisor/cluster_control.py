@@ -35,7 +35,7 @@ _UNKNOWN_ADDRESS = ("?", 0)
 
 
 class BrokerState(NamedTuple):
-    """One broker, as it is now."""
+    """The current state of one broker."""
 
     id: int
     pid: int
@@ -47,7 +47,7 @@ class BrokerState(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A cluster, as it is now."""
+    """The current state of a cluster."""
 
     up: UpFile | None
     brokers: list[BrokerState]
@@ -61,20 +61,20 @@ class Standing(NamedTuple):
 
 
 def look(data: str) -> Standing:
-    """Ask every broker that `up.json` names, and every other one that lives in the folder."""
+    """Query all brokers in `up.json`, and other live brokers of the folder."""
     up = up_file.read(data)
     entries = _entries(data, up)
     if not entries:
         return Standing(None, [], False, _nothing_up(data))
-    # All at once: several that hang take no longer than one.
+    # All at once, so that several unresponsive brokers take no longer than one.
     with ThreadPoolExecutor(len(entries)) as asking:
         states = list(asking.map(_state, entries))
     well = sum(1 for broker in states if broker.state == up_file.UP)
     summary = f"{well} of {len(states)} brokers up"
     if up is None:
-        summary += "; no tidelog up runs them"
+        summary += "; no tidelog up supervises them"
     elif not up.alive():
-        summary = f"the supervisor (pid {up.pid}) is gone; {summary}"
+        summary = f"the supervisor (pid {up.pid}) has ended; {summary}"
     else:
         summary += f" at {up.bootstrap}"
         dead = [str(broker.id) for broker in states if broker.state == up_file.DEAD]
@@ -94,7 +94,7 @@ def _nothing_up(data: str) -> str:
 
 
 def _entries(data: str, up: UpFile | None) -> list[BrokerEntry]:
-    """The brokers of `up.json`, and those that live without being there."""
+    """The brokers in `up.json`, and other live brokers of the folder."""
     live = live_brokers(data)
     entries = []
     for entry in [] if up is None else up.brokers:
@@ -174,7 +174,7 @@ def _ask_to_stop(up: UpFile | None, brokers: list[BrokerEntry]) -> None:
     for entry in brokers:
         if entry not in supervised:
             _send(entry.pid, signal.SIGTERM)
-        _send(entry.pid, signal.SIGCONT)  # one that is paused would not see the other
+        _send(entry.pid, signal.SIGCONT)  # a paused process would not receive SIGTERM
     if up is not None and up.alive():
         _send(up.pid, signal.SIGTERM)
 

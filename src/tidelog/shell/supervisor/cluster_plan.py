@@ -1,8 +1,8 @@
-"""What a cluster on one machine is to be: its brokers, their ports, settings and folders.
+"""The plan of a cluster on one machine: its brokers, their ports, settings and folders.
 
-Always true: `node.id`, `log.dirs`, `listeners`, `broker.rack`, the store and the internal
-listener are chosen here and nowhere else, so brokers of one folder fit together. All other
-settings are Tidelog's defaults for a cluster, then the environment's, then `--set`.
+Invariant: `node.id`, `log.dirs`, `listeners`, `broker.rack`, the store and the internal listener
+are set only here, so the brokers of one folder fit together. All other settings are Tidelog's
+defaults for a cluster, overridden by the environment, overridden by `--set`.
 """
 
 import os
@@ -26,32 +26,32 @@ CHOSEN_HERE = (
     "tidelog.metadata.store",
     "tidelog.internal.listener",
 )
-"""Different for each broker, so nobody can set them for all."""
+"""Settings that differ by broker and can't be set for all."""
 
 
 class ClusterPlan(NamedTuple):
-    """A cluster before it is started."""
+    """The brokers of a cluster and their settings."""
 
     data: str
     brokers: tuple[int, ...]
     port: int
-    """The first broker's; the others follow. 0: each takes a free one."""
+    """The first broker's port; the others get the following ones. 0: free ports."""
     sets: tuple[str, ...] = ()
     """`key=value` for all brokers."""
     racks: tuple[str, ...] = ()
-    """The brokers' racks in turn; none: no racks."""
+    """Racks, assigned to the brokers in turn; empty: no racks."""
     one_process: bool = False
 
     def port_of(self, broker: int) -> int:
-        """What a broker is to listen on; 0: a free port."""
+        """The port of a broker; 0: a free one."""
         return self.port + self.brokers.index(broker) if self.port else 0
 
     def log_of(self, broker: int) -> str:
-        """The file with what this broker has to say."""
+        """The path of the broker's log file."""
         return data_folder.log_file(self.data, None if self.one_process else broker)
 
     def own_settings(self, broker: int, port: int) -> list[str]:
-        """What only this broker has; they go behind all that was set for all."""
+        """The settings of this broker only; they override those for all."""
         store = os.path.join(self.data, data_folder.STORE)
         own = [
             f"node.id={broker}",
@@ -60,7 +60,7 @@ class ClusterPlan(NamedTuple):
             f"tidelog.metadata.store=sqlite:{store}",
             "tidelog.internal.listener=127.0.0.1:0",
         ]
-        if port:  # a free one is not known yet: then the broker finds out by itself
+        if port:  # the broker itself finds a free port
             own.append(f"advertised.listeners=PLAINTEXT://{HOST}:{port}")
         own += self._metrics_of(broker)
         if self.racks:
@@ -68,7 +68,7 @@ class ClusterPlan(NamedTuple):
         return own
 
     def _metrics_of(self, broker: int) -> list[str]:
-        """A port for metrics that was set for all is the first one's; the others follow."""
+        """The metrics listener; a port set for all is the first broker's, the others follow."""
         asked = [text.partition("=")[2] for text in self.sets if text.startswith(f"{METRICS}=")]
         host, colon, port = asked[-1].rpartition(":") if asked else ("", "", "")
         if not colon or not port.isdecimal() or int(port) == 0:
@@ -77,10 +77,10 @@ class ClusterPlan(NamedTuple):
 
 
 def defaults(brokers: int) -> dict[str, str]:
-    """What makes the promise true: an acknowledged record outlives any one broker.
+    """The defaults of a cluster: an acknowledged record survives the loss of any one broker.
 
-    One partition, as Kafka: a topic that comes into being by its first record then has one
-    order, which is what somebody who just tries it expects.
+    Topics have one partition, as in Kafka: a topic that is created by its first record then has
+    one order, as new users expect.
 
     Groups do not wait for more members, as with Kafka's own server.properties. A first consumer
     then reads within half a second. The price: members that start together rebalance more than
@@ -98,7 +98,7 @@ def defaults(brokers: int) -> dict[str, str]:
 
 
 def check_sets(sets: Iterable[str]) -> None:
-    """Raise WrongSetting for what can't be the same for all brokers."""
+    """Raise WrongSetting for a setting that can't be the same for all brokers."""
     for text in sets:
         name = text.partition("=")[0].strip()
         if name in CHOSEN_HERE:
@@ -109,18 +109,18 @@ def check_sets(sets: Iterable[str]) -> None:
 
 
 def without_own(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The environment without what is chosen here, and a warning for each that was there."""
+    """The environment without settings that are chosen here, and a warning for each of them."""
     kept, warnings = {}, []
     for variable, text in environ.items():
         name = variable_to_name(variable)
         if name in CHOSEN_HERE:
-            warnings.append(f"{variable} is not heeded: tidelog up chooses {name} for each broker")
+            warnings.append(f"{variable} is ignored: tidelog up chooses {name} for each broker")
         else:
             kept[variable] = text
     return kept, warnings
 
 
 def broker_ids(wanted: int | None, there: Sequence[int]) -> tuple[int, ...]:
-    """The brokers to start: as many as asked for, else those that have data, else three."""
+    """The brokers to start: the requested number, else those with data, else three."""
     count = wanted if wanted is not None else max(there, default=REPLICATION_FACTOR)
     return tuple(range(1, count + 1))

@@ -21,11 +21,11 @@ class ControlPipe:
         self._path = os.path.join(data, NAME)
         remove(data)
         os.mkfifo(self._path, 0o600)
-        # For writing too: else the pipe would be at its end, and readable, without a writer.
+        # For writing too: a pipe without a writer would always be readable.
         self.fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def read_starts(self) -> list[int]:
-        """The brokers that are to be started."""
+        """The brokers whose start was requested."""
         try:
             lines = os.read(self.fd, _READ_BYTES).splitlines()
         except BlockingIOError:
@@ -40,7 +40,7 @@ class ControlPipe:
 
 
 def remove(data: str) -> None:
-    """Remove the pipe of a supervisor that is gone."""
+    """Remove the pipe of a supervisor that has ended."""
     try:
         os.unlink(os.path.join(data, NAME))
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def remove(data: str) -> None:
 
 
 def request_start(data: str, broker: int) -> None:
-    """Ask the supervisor to start a broker; returns before it does. Raises Refusal."""
+    """Request the start of a broker; returns before it starts. Raises Refusal."""
     try:
         pipe = os.open(os.path.join(data, NAME), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,13 +1,13 @@
-"""The data folder of a cluster: whose it is, and whether it may be used.
+"""The data folder of a cluster: its files, and checks before a cluster is started in it.
 
     cluster.db      the metadata store
     broker-1/ ..    a log directory each, with `meta.properties` and `.lock`
-    broker-1.log .. what each broker had to say
+    broker-1.log .. the log of each broker
     up.json         the processes, while the cluster is up
     up.control      a pipe for requests to the supervisor, while the cluster is up
 
-Always true: looking changes nothing. A folder that holds anything else than a cluster is
-refused, and so is one that a newer version wrote or that somebody uses.
+Invariants: checks change nothing. A folder with anything else than a cluster is refused, and so is
+one that a newer version wrote or that is in use.
 """
 
 import fcntl
@@ -23,32 +23,32 @@ from tidelog.shell.supervisor import up_file
 
 
 class Refusal(Exception):
-    """Nothing was touched. The text is one line for whoever typed the command."""
+    """A command was refused and changed nothing. Its text is one line that says what to do."""
 
 
 class WrongSetting(Refusal):
-    """It is what was typed that is wrong, not the machine."""
+    """The command's options are wrong, not the state of the machine."""
 
 
 STORE = "cluster.db"
 BROKER = "broker-"
 SPACE_MIN = 8 << 20
-"""Bytes. An empty cluster takes less than one MB; with less than this it would soon stop."""
+"""Free bytes needed. An empty cluster takes less than one MB, but would soon fill the disk."""
 IGNORED = {"lost+found", up_file.NAME, "up.control"}
 
 
 def log_dir(data: str, broker: int) -> str:
-    """Where a broker keeps its log directory."""
+    """The path of a broker's log directory."""
     return os.path.join(data, f"{BROKER}{broker}")
 
 
 def log_file(data: str, broker: int | None) -> str:
-    """Where a broker writes what it has to say; None: all brokers in one process."""
+    """The path of a broker's log file; None: of all brokers in one process."""
     return os.path.join(data, "brokers.log" if broker is None else f"{BROKER}{broker}.log")
 
 
 def examine(data: str) -> list[int]:
-    """The ids of the brokers that have data here. Raises Refusal; touches nothing."""
+    """Check the folder; return the ids of the brokers with data in it. Raises Refusal."""
     if not os.path.lexists(data):
         _check_place(os.path.dirname(data) or ".")
         return []
@@ -73,26 +73,26 @@ def examine(data: str) -> list[int]:
 
 
 def broker_ids(data: str) -> list[int]:
-    """The brokers that have a log directory in a data folder, which may not exist."""
+    """The brokers with a log directory in the data folder, which may be missing."""
     names = os.listdir(data) if os.path.isdir(data) else []
     return sorted(b for b in map(broker_id, names) if b and os.path.isdir(log_dir(data, b)))
 
 
 def broker_id(name: str) -> int | None:
-    """The broker whose log directory has this name; None: it is none."""
+    """The broker whose log directory has this name; None for other names."""
     number = name.removeprefix(BROKER)
     return int(number) if number != name and number.isascii() and number.isdecimal() else None
 
 
 def _check_place(folder: str) -> None:
-    """Whether anything can be written in the nearest folder that is there."""
+    """Check that the nearest existing folder is writable and has free space."""
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder) or "."
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise Refusal(f"no permission to write in {folder}; choose another folder with --data")
     disk = os.statvfs(folder)
     if disk.f_flag & os.ST_RDONLY:
-        raise Refusal(f"{folder} can only be read; choose another folder with --data")
+        raise Refusal(f"{folder} is on a read-only file system; choose another folder with --data")
     if disk.f_blocks and disk.f_bavail * disk.f_frsize < SPACE_MIN:  # /proc has no blocks
         raise Refusal(
             f"the disk of {folder} is full (less than {SPACE_MIN >> 20} MB left);"
@@ -117,7 +117,7 @@ def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
     strange = [name for name in names if name not in IGNORED and not name.endswith(".log")]
     if strange:
         raise Refusal(
-            f"{data} is not a folder of Tidelog's (it holds {min(strange)});"
+            f"{data} is not a Tidelog data folder (it contains {min(strange)});"
             " choose an empty one with --data"
         )
 
@@ -128,7 +128,7 @@ def _check_broker(folder: str) -> None:
         with open(path, "rb") as file:
             parse_properties(path, file.read())
     except (FileNotFoundError, DamagedProperties):
-        pass  # the broker writes one
+        pass  # the broker writes the file
     except CheckpointError as error:
         raise Refusal(
             f"{error}; use the Tidelog that wrote it, or choose another folder with --data"
@@ -146,7 +146,7 @@ def _locker(lock: str) -> str:
 
 
 def lock_holder(lock: str) -> int | None:
-    """The pid that is written in a lock file; None: there is none."""
+    """The pid in a lock file; None if it has none."""
     try:
         with open(lock, encoding="ascii", errors="replace") as file:
             pid = file.read(20).split()[:1]
@@ -156,7 +156,7 @@ def lock_holder(lock: str) -> int | None:
 
 
 def claim(data: str) -> int:
-    """Make the folder if need be and lock it for this supervisor; the lock's descriptor.
+    """Create the folder if it is missing and lock it; return the lock's descriptor.
 
     The lock is on the folder itself, so that it leaves no file and ends with the process.
     Raises Refusal.
@@ -165,17 +165,17 @@ def claim(data: str) -> int:
         os.makedirs(data, mode=0o700, exist_ok=True)
         folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise Refusal(f"can't make {data}: {error.strerror}; choose another --data") from error
+        raise Refusal(f"can't create {data}: {error.strerror}; choose another --data") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(folder)
-        raise Refusal(f"{data} is in use: another tidelog up is just starting there") from None
+        raise Refusal(f"{data} is in use: another tidelog up is starting there") from None
     return folder
 
 
 class StorePreparation:
-    """Makes the store, if there is none, in a thread: it waits for the disk, nobody else need.
+    """Creates the store, if it is missing, in a thread, because that waits for the disk.
 
     The thread must be joined before a fork.
     """
@@ -187,7 +187,7 @@ class StorePreparation:
         self._thread.start()
 
     def join(self) -> None:
-        """Raises Refusal if there is no store now."""
+        """Wait for the thread. Raises Refusal if the store could not be created."""
         self._thread.join()
         if self._problem:
             raise Refusal(self._problem)

@@ -1,8 +1,7 @@
-"""Ask a broker how it sees the cluster, without a client: one Metadata v1 request by hand.
+"""Send a Metadata v1 request without the client library, for readiness checks and `status`.
 
-It is what readiness and the status line are made of, so it imports nothing that costs.
-Always true: every call ends within its time-out and leaves no socket open; whatever goes
-wrong on the way is a ProbeFailed.
+It imports nothing slow. Invariants: every call ends within its time-out and closes its socket;
+every failure is a ProbeFailed.
 """
 
 import socket
@@ -13,15 +12,15 @@ from typing import Any, NamedTuple
 METADATA, METADATA_VERSION = 3, 1
 CLIENT_ID = b"tidelog-up"
 ANSWER_MAX = 1 << 28
-"""Bytes; more is no answer of a broker."""
+"""Bytes; a longer response is not a broker's."""
 
 
 class ProbeFailed(Exception):
-    """No answer, or none that can be read."""
+    """The broker did not answer, or sent an invalid response. Its text is one line."""
 
 
 class PartitionView(NamedTuple):
-    """One partition as a broker sees it; leader -1 is none."""
+    """One partition in a Metadata response; leader -1 means none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -29,7 +28,7 @@ class PartitionView(NamedTuple):
 
 
 class MetadataView(NamedTuple):
-    """The cluster as one broker sees it."""
+    """One broker's Metadata response."""
 
     brokers: dict[int, tuple[str, int]]
     controller_id: int
@@ -39,7 +38,7 @@ class MetadataView(NamedTuple):
 def ask_metadata(
     host: str, port: int, timeout_s: float, topics: list[str] | None = None
 ) -> MetadataView:
-    """Metadata of the topics named: none of them with an empty list, all with None."""
+    """Request Metadata of these topics; None means all. Raises ProbeFailed."""
     if topics is None:
         body = struct.pack(">i", -1)
     else:
@@ -50,13 +49,13 @@ def ask_metadata(
     try:
         return _MetadataReader(answer).view()
     except (struct.error, UnicodeDecodeError) as error:
-        raise ProbeFailed(f"{host}:{port} answered what is no Metadata") from error
+        raise ProbeFailed(f"{host}:{port} sent an invalid Metadata response") from error
 
 
 def call_private(
     host: str, port: int, api_key: int, body: dict[str, Any], timeout_s: float
 ) -> dict[str, Any]:
-    """One of Tidelog's own APIs: a JSON document each way."""
+    """Call one of Tidelog's own APIs, which exchange JSON documents. Raises ProbeFailed."""
     import json
 
     document = json.dumps(body).encode()
@@ -66,16 +65,19 @@ def call_private(
         (length,) = struct.unpack_from(">i", answer)
         found = json.loads(answer[4 : 4 + length])
     except (struct.error, ValueError) as error:
-        raise ProbeFailed(f"{host}:{port} answered what is no JSON") from error
+        raise ProbeFailed(f"{host}:{port} returned invalid JSON") from error
     if not isinstance(found, dict):
-        raise ProbeFailed(f"{host}:{port} answered {found!r}")
+        raise ProbeFailed(f"{host}:{port} returned {found!r}, not a JSON object")
     return found
 
 
 def _exchange(
     host: str, port: int, api_key: int, version: int, body: bytes, timeout_s: float
 ) -> bytes:
-    """The answer's bytes behind its header. Request header v1, response header v0."""
+    """Exchange one request; return the response without its header.
+
+    Request header v1, response header v0.
+    """
     head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
     until = time.monotonic() + timeout_s
     try:
@@ -83,15 +85,15 @@ def _exchange(
             connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
             (size,) = struct.unpack(">i", _receive(connection, 4, until))
             if not 4 <= size <= ANSWER_MAX:
-                raise ProbeFailed(f"{host}:{port} answered what is no answer")
+                raise ProbeFailed(f"{host}:{port} sent an invalid response")
             return _receive(connection, size, until)[4:]
     except OSError as error:
         raise ProbeFailed(f"{host}:{port}: {error.strerror or error}") from error
 
 
 def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
-    """To the first address that takes us. The name goes as bytes: a str would be encoded by a
-    codec whose import costs more than the whole call."""
+    """Connect to the first address that accepts. The host is passed as bytes: for a str, Python
+    imports a codec, which takes longer than the whole call."""
     refused: OSError = ConnectionRefusedError("no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host.encode(), port, type=socket.SOCK_STREAM
@@ -113,11 +115,11 @@ def _receive(connection: socket.socket, size: int, until: float) -> bytes:
     while size:
         left = until - time.monotonic()
         if left <= 0:
-            raise TimeoutError("no answer in time")
+            raise TimeoutError("no response in time")
         connection.settimeout(left)
         part = connection.recv(min(size, 1 << 20))
         if not part:
-            raise ConnectionResetError("closed before the answer was whole")
+            raise ConnectionResetError("connection closed before the response was complete")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

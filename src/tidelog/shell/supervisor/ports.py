@@ -1,7 +1,7 @@
-"""Ports that the brokers want: free or not, and who has them.
+"""Check that the brokers' ports are free, and reserve them over restarts.
 
-Always true: looking leaves nothing behind; a port that is reported free was bound and given
-back within this call.
+`check_free` binds each port and releases it within the call. If a port is in use, the error names
+the process that holds it.
 """
 
 import errno
@@ -19,7 +19,7 @@ LOCAL_ADDRESS, STATE, INODE = 1, 3, 9
 
 
 def check_free(host: str, ports: list[int]) -> None:
-    """Raise Refusal for the first port that can't be had; 0 stands for any."""
+    """Raise Refusal for the first port that can't be used; 0 means any free port."""
     for port in ports:
         if port > PORT_MAX:
             raise Refusal(f"port {port} is above {PORT_MAX}; choose a smaller --port")
@@ -38,14 +38,14 @@ def _refusal(port: int, error: CannotListen) -> Refusal:
         who = f"by pid {pid} ({_program(pid)})" if pid else "by another program"
         if pid and (cluster := _cluster(pid)):
             return Refusal(f"port {port} is in use {who}, {cluster}")
-        return Refusal(f"port {port} is in use {who}; stop it, or take free ones with --port 0")
+        return Refusal(f"port {port} is in use {who}; stop it, or use free ports with --port 0")
     if number == errno.EACCES:
         return Refusal(f"no permission to listen on port {port}; choose a --port above 1023")
     return Refusal(f"can't listen on {error}")
 
 
 def _cluster(pid: int) -> str:
-    """Of which cluster of ours this process is a broker, and what to do; empty: of none."""
+    """If the process is a broker of a Tidelog cluster: which one, and what to do; else empty."""
     from tidelog.shell.supervisor import up_file
     from tidelog.shell.supervisor.live_brokers import places_of
 
@@ -59,7 +59,7 @@ def _cluster(pid: int) -> str:
 
 
 def holder(port: int) -> int | None:
-    """The pid that listens on this port, as far as /proc lets us see."""
+    """The pid that listens on this port, if /proc shows it."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None
@@ -93,7 +93,7 @@ def _socket_inodes(pid: str) -> set[str]:
             if target.startswith("socket:["):
                 found.add(target[len("socket:[") : -1])
     except OSError:
-        return found  # it is not ours to look at, or it has just gone
+        return found  # another user's process, or it has just ended
     return found
 
 
@@ -109,13 +109,19 @@ _TRIES = 20
 
 
 class HeldPorts:
-    """Sockets that only keep their ports."""
+    """Sockets that reserve the ports of a cluster while its brokers are down.
+
+    The system may assign a free port to any process, also the port of a broker that is about to be
+    restarted. A socket that is bound and does not listen prevents that. On Linux a broker can
+    listen on the port all the same, because both set SO_REUSEADDR. On other systems it could not,
+    so nothing is reserved. Connections are refused unless a broker listens.
+    """
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
 
     def hold(self, host: str, port: int) -> int:
-        """Keep this port, or any free one for 0; what could be kept, else what was asked for."""
+        """Reserve this port, or a free one for 0; return the port, reserved or not."""
         if sys.platform != "linux":
             return port
         for _ in range(1 if port else _TRIES):
@@ -132,7 +138,7 @@ class HeldPorts:
 
 
 def _bound(host: str, port: int) -> list[socket.socket]:
-    """On all addresses of the host, the same port; none if it is taken on one of them."""
+    """Bind the same port on all addresses of the host; empty if one of them is in use."""
     found: list[socket.socket] = []
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE

@@ -1,17 +1,17 @@
-"""Which process a pid means: a number comes back, a number with its start time does not.
+"""Identify a process by pid and start time, because a pid is reused.
 
-Always true: `started` differs for two processes that had the same pid, across reboots too.
+Invariant: `started` differs for two processes with the same pid, also across reboots.
 """
 
 import os
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 START_TIME_FIELD = 19
-"""Of /proc/PID/stat, counted behind the program's name, which may itself hold blanks."""
+"""In /proc/PID/stat, counted after the program's name, which may contain spaces."""
 
 
 def started(pid: int) -> str | None:
-    """The boot and the moment at which this process began; None if there is no such process."""
+    """The boot and time at which this process started; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -20,12 +20,12 @@ def started(pid: int) -> str | None:
     except OSError:
         return None
     if fields[0] in (b"Z", b"X"):
-        return None  # it has ended; only its parent has not looked yet
+        return None  # it has ended and is not reaped yet
     return f"{_boot()}:{fields[START_TIME_FIELD].decode()}"
 
 
 def is_running(pid: int, since: str) -> bool:
-    """Whether this very process still runs."""
+    """Whether the process with this pid and start time still runs."""
     return started(pid) == since
 
 
@@ -38,7 +38,7 @@ def _boot() -> str:
 
 
 def _started_by_ps(pid: int) -> str | None:
-    """Where there is no /proc, as on macOS."""
+    """The start time on systems without /proc, such as macOS."""
     import subprocess
 
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]

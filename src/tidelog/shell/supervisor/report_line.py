@@ -1,6 +1,6 @@
-"""What a broker reports, as a line of its log: for people, or as a JSON object.
+"""Format a broker's report as a line of its log: text, or a JSON object.
 
-Always true: one report is one line, whatever is in it.
+Invariant: one report is one line, whatever it contains.
 """
 
 import time
@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Report = Mapping[str, Any]
-"""`event` says what it is; the rest depends on it."""
+"""`event` is the kind; the other fields depend on it."""
 
 
 def line_writer(form: str) -> Callable[[Report], str]:
-    """How to write a report, by `tidelog.log.format`."""
+    """The formatter for a value of `tidelog.log.format`."""
     return json_line if form == "json" else log_line
 
 
@@ -34,7 +34,7 @@ def json_line(report: Report) -> str:
 
 
 def log_line(report: Report) -> str:
-    """One line of a broker's log, without its end."""
+    """A line of text, without the line end."""
     level, text = describe(report)
     now = time.time()
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
@@ -53,13 +53,16 @@ def describe(report: Report) -> tuple[str, str]:
         return "INFO", f"{who}: recovering {place} {stop}"
     if event == "listening":
         where = f"{report['host']}:{report['port']}"
-        text = f"{who}: listening on {where}, to brokers on {report['internal_port']}"
+        text = f"{who}: listening on {where}, for brokers on port {report['internal_port']}"
         metrics = report.get("metrics")
         return "INFO", f"{text}, metrics at http://{metrics}/metrics" if metrics else text
     if event == "acting":
         return "INFO", f"{who}: part of the cluster"
     if event == "not acting":
-        return "WARN", f"{who}: cut off from the cluster; it leads nothing until it is back"
+        return (
+            "WARN",
+            f"{who}: not part of the cluster; leads no partition until it is again",
+        )
     if event == "stopped":
         reason = f": {report['reason']}" if report.get("reason") else ""
         if report.get("clean"):
@@ -68,5 +71,8 @@ def describe(report: Report) -> tuple[str, str]:
     if event == "failed":
         return "ERROR", f"{who}: can't start: {report.get('reason')}"
     if event == "crashed":
-        return "ERROR", f"{who}: ended by a fault in Tidelog (see above): {report.get('reason')}"
+        return (
+            "ERROR",
+            f"{who}: crashed, a bug in Tidelog (see above): {report.get('reason')}",
+        )
     return "INFO", f"{who}: {event}"

@@ -1,8 +1,8 @@
-"""Watches over the brokers' processes of `tidelog up`: starts them, notes who dies, stops them.
+"""The supervisor of `tidelog up`: starts, watches, restarts and stops the brokers' processes.
 
-It has no thread and waits in one place, `step`. Always true: a broker that ends without being
-told to is reported once; it is started again only if that was asked for, later each time it
-dies soon after; `stop` returns only when no process is left.
+It has no thread and waits in one place, `step`. Invariants: a broker that ends unexpectedly is
+reported once. It is restarted only with `supervise` or on request, with a longer delay each time
+it fails soon again. `stop` returns when no process is left.
 """
 
 import gc
@@ -32,7 +32,11 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """How often somebody asked this process to stop."""
+    """SIGINT, SIGTERM and SIGHUP as something that the supervisor can wait for.
+
+    Invariant: between `install` and `restore` none of them ends the process; each one is recorded
+    and makes `fd` readable.
+    """
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -43,11 +47,11 @@ class StopSignals:
 
     @property
     def fds(self) -> list[int]:
-        """Both ends, for a fork to close."""
+        """Both ends of the pipe, for a forked child to close."""
         return [self.fd, self._out]
 
     def install(self) -> None:
-        """From now on they are counted."""
+        """Begin to record the signals."""
         signal.set_wakeup_fd(self._out, warn_on_full_buffer=False)
         for number in NUMBERS:
             if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
@@ -58,7 +62,7 @@ class StopSignals:
         self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
 
     def restore(self) -> None:
-        """As it was before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
@@ -66,7 +70,7 @@ class StopSignals:
             os.close(file)
 
     def drain(self) -> None:
-        """Make `fd` wait for the next one."""
+        """Empty the pipe, so that `fd` is readable only after the next signal."""
         try:
             while os.read(self.fd, 256):
                 pass
@@ -80,22 +84,22 @@ class StopSignals:
 PROBE_TIMEOUT_S = 0.5
 PROBE_PAUSE_S, PROBE_PAUSE_MAX_S = 0.001, 0.05
 STOP_S = 30.0
-"""For a clean stop; then a broker is killed."""
+"""Time limit for a clean stop; then a broker is killed."""
 BACK_OFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Before the first restart, the second in a row, and so on."""
+"""Delays before the first restart in a row, the second, and so on."""
 SETTLED_S = 60.0
-"""A broker that has run for so long has its back-off forgotten."""
+"""After running for this long, a broker's next restart has the first delay again."""
 
 SettingsFor = Callable[[int, int], Any]
-"""Broker and port -> its settings."""
+"""Returns the settings of a broker, from its id and port."""
 
 
 class NotStarted(Exception):
-    """The cluster did not come up; the text says why in one line."""
+    """The cluster did not start. Its text is one line with the reason."""
 
 
 class Supervisor:
-    """The processes of one cluster."""
+    """Starts and watches the processes of one cluster."""
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class Supervisor:
         self._ephemeral = ephemeral
         self._supervise = supervise
         self._private = private
-        """Descriptors that no broker gets."""
+        """Descriptors that brokers must not inherit."""
         self._folder = -1
         self._control: ControlPipe | None = None
         self._life_line = (-1, -1)
@@ -124,15 +128,15 @@ class Supervisor:
         self._ready = False
         self._stopping = False
         self._missed: dict[BrokerProcess, float] = {}
-        """Ended ones that are to be replaced, and when."""
+        """Processes that ended and will be replaced, with the time of the restart."""
         self._failures: dict[tuple[int, ...], int] = {}
-        """How often in a row."""
+        """Failures in a row, by the process's brokers."""
 
     def start(self, entry: str) -> None:
-        """All brokers, each in its process; returns before they are up. Raises Refusal.
+        """Start all brokers, each in its process; returns before they are up. Raises Refusal.
 
-        `entry` names what runs a broker. It is imported here and once for all of them, while
-        the store is made.
+        `entry` names the function that runs a broker. It is imported once, for all of them, while
+        the store is created.
         """
         self._folder = data_folder.claim(self.plan.data)
         store = data_folder.StorePreparation(self.plan.data)
@@ -141,12 +145,12 @@ class Supervisor:
         self.signals.install()
         self._control = self._open_control()
         self._life_line = os.pipe()
-        gc.freeze()  # what is here now stays shared with the children
+        gc.freeze()  # keeps existing objects shared with the children
         together = self.plan.one_process
         groups = [self.plan.brokers] if together else [(b,) for b in self.plan.brokers]
         for group in groups:
             self.processes.append(self._start(group))
-        gc.enable()  # a caller in a hurry may have left it off
+        gc.enable()  # the caller may have turned it off for a faster start
         self._write_up_file()
 
     def _open_control(self) -> ControlPipe | None:
@@ -170,14 +174,14 @@ class Supervisor:
         )
 
     def wait_until_ready(self, wait_s: float) -> None:
-        """Until every broker answers Metadata with all brokers listed. Raises NotStarted."""
+        """Wait until every broker answers Metadata and lists all brokers. Raises NotStarted."""
         until = time.monotonic() + wait_s
         pause_s = PROBE_PAUSE_S
         while not self.is_ready():
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise NotStarted(f"not ready after {wait_s:g} s: {self._what_is_missing()}")
-            if self._all_acting():  # from here on nobody reports, so ask again soon
+            if self._all_acting():  # no more reports will come, so probe again soon
                 self.step(min(pause_s, left_s))
                 pause_s = min(pause_s * 1.5, PROBE_PAUSE_MAX_S)
             else:
@@ -192,7 +196,7 @@ class Supervisor:
         self._write_up_file()
 
     def is_ready(self) -> bool:
-        """Whether all brokers see each other, asked of each."""
+        """Whether every broker lists all brokers in its Metadata."""
         if not self._all_acting():
             return False
         wanted = set(self.plan.brokers)
@@ -209,7 +213,7 @@ class Supervisor:
         return all(process.is_acting() for process in self.processes)
 
     def listening(self) -> dict[int, Listening]:
-        """Where each broker listens that has said so and runs."""
+        """The addresses of the brokers that run and listen."""
         return {
             broker: where
             for process in self.processes
@@ -219,11 +223,11 @@ class Supervisor:
 
     @property
     def bootstrap(self) -> str:
-        """For clients: every broker, those that are down too."""
+        """The addresses of all brokers for clients, including brokers that are down."""
         return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.plan.brokers)
 
     def step(self, timeout_s: float) -> None:
-        """Wait for something to happen, up to so long, and heed it."""
+        """Wait for an event, at most for this long, and handle it."""
         due = min(self._missed.values(), default=float("inf")) - time.monotonic()
         poll = select.poll()
         poll.register(self.signals.fd, select.POLLIN)
@@ -257,7 +261,7 @@ class Supervisor:
                 self.say(what)  # the cluster ends
                 return
             command = f"tidelog broker start {process.brokers[0]}{up_file.option(self.plan.data)}"
-            self.say(f"{what}; to start {it} again: {command}")
+            self.say(f"{what}; to restart {it}: {command}")
             return
         failures = self._failures.get(process.brokers, 0)
         if time.monotonic() - process.since_s > SETTLED_S:
@@ -265,7 +269,7 @@ class Supervisor:
         self._failures[process.brokers] = failures + 1
         pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
         self._missed[process] = time.monotonic() + pause_s
-        self.say(f"{what}; starting {it} again in {pause_s:g} s")
+        self.say(f"{what}; restarting {it} in {pause_s:g} s")
 
     def _heed_requests(self) -> None:
         """Schedule the brokers of requested restarts at once."""
@@ -280,17 +284,17 @@ class Supervisor:
         due = [process for process, when in self._missed.items() if when <= now]
         for ended in due:
             del self._missed[ended]
-            anew = self._start(ended.brokers)
-            self.processes[self.processes.index(ended)] = anew
-            self.say(f"{broker_names(anew.brokers)} started again (pid {anew.pid})")
+            restarted = self._start(ended.brokers)
+            self.processes[self.processes.index(ended)] = restarted
+            self.say(f"{broker_names(restarted.brokers)} restarted (pid {restarted.pid})")
         return bool(due)
 
     def all_dead(self) -> bool:
-        """Whether no broker runs and none will be started again."""
+        """Whether no broker runs and none will be restarted."""
         return not self._missed and all(p.has_ended() for p in self.processes)
 
     def stop(self) -> bool:
-        """Stop all brokers; a second signal, or STOP_S, ends the patience. True: all cleanly."""
+        """Stop all brokers; kill them after a second signal or STOP_S. True: all were clean."""
         if self._stopping:
             return True
         self._stopping = True
@@ -298,7 +302,7 @@ class Supervisor:
         running = [process for process in self.processes if not process.has_ended()]
         for process in running:
             process.send(signal.SIGTERM)
-            process.send(signal.SIGCONT)  # one that is paused would not see the other
+            process.send(signal.SIGCONT)  # a paused process would not receive SIGTERM
         asked, until = len(self.signals.received), time.monotonic() + STOP_S
         while any(not p.has_ended() for p in running):
             if len(self.signals.received) > asked or time.monotonic() > until:
@@ -329,10 +333,10 @@ class Supervisor:
                     return (
                         f"broker {broker} is not yet part of the cluster; {self._see_log(broker)}"
                     )
-        return f"the brokers do not see each other; {self._see_log(self.plan.brokers[0])}"
+        return f"the brokers do not list each other; {self._see_log(self.plan.brokers[0])}"
 
     def _see_log(self, broker: int) -> str:
-        """The last line of its log, and the log's path unless it is about to be deleted."""
+        """The last line of a broker's log, and the log's path unless it will be deleted."""
         path = self.plan.log_of(broker)
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -343,7 +347,7 @@ class Supervisor:
         return last if self._ephemeral else f"see {path}; {last}"
 
     def up(self) -> UpFile:
-        """The cluster as `up.json` tells of it."""
+        """The contents of `up.json`."""
         entries = [
             self._entry(process, broker) for process in self.processes for broker in process.brokers
         ]
@@ -378,11 +382,11 @@ class Supervisor:
     def _write_up_file(self) -> None:
         try:
             up_file.write(self.up())
-        except OSError as error:  # the disk is full: the cluster goes on without
+        except OSError as error:  # the disk is full: the cluster continues without it
             self.say(f"can't write {up_file.path(self.plan.data)}: {error.strerror}")
 
 
 def broker_names(brokers: Sequence[int]) -> str:
-    """Broker 1; brokers 1, 2."""
+    """For messages: "broker 1" or "brokers 1, 2"."""
     word = "broker" if len(brokers) == 1 else "brokers"
     return f"{word} {', '.join(map(str, brokers))}"

@@ -1,7 +1,7 @@
-"""`up.json` in the data folder: which processes make up the cluster, and where they listen.
+"""`up.json` in the data folder: the processes of the cluster and their addresses.
 
-Always true: the file is whole or absent (it is replaced, never rewritten), and it is believed
-only while the process that wrote it lives: pid and start time must both fit.
+Invariants: the file is complete or absent (it is replaced atomically), and it counts only while
+the process that wrote it lives: pid and start time must both match.
 """
 
 import json
@@ -12,15 +12,15 @@ from tidelog.shell.supervisor import process_identity
 
 NAME = "up.json"
 HERE = "tidelog-data"
-"""The folder that commands mean that are told none."""
+"""The default of `--data`."""
 VERSION = 1
 
 STARTING, UP, DEAD, STOPPED = "starting", "up", "dead", "stopped"
-"""The states of a broker in the file. Dead ones were not told to stop."""
+"""The states of a broker. A dead one ended without being stopped."""
 
 
 class BrokerEntry(NamedTuple):
-    """One broker as the file has it. In one process all have the same pid."""
+    """One broker in the file. Brokers of one process have the same pid."""
 
     id: int
     pid: int
@@ -31,10 +31,10 @@ class BrokerEntry(NamedTuple):
     log: str
     state: str
     metrics: str | None = None
-    """Its page for Prometheus, as a URL."""
+    """The URL of the broker's metrics."""
 
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether the broker's process runs."""
         return process_identity.is_running(self.pid, self.started)
 
 
@@ -55,13 +55,13 @@ class UpFile(NamedTuple):
         return process_identity.is_running(self.pid, self.started)
 
     def as_data(self) -> dict[str, Any]:
-        """What is written, and what `--format json` shows."""
+        """The contents of the file, and of `--format json`."""
         brokers = [entry._asdict() for entry in self.brokers]
         return {"version": VERSION, **self._asdict(), "brokers": brokers}
 
 
 def option(data: str) -> str:
-    """What to type behind `tidelog down` and the like so that they mean this folder."""
+    """The `--data` option for this folder in a suggested command; empty for the default."""
     if data == os.path.abspath(HERE):
         return ""
     from shlex import quote
@@ -70,12 +70,12 @@ def option(data: str) -> str:
 
 
 def path(data: str) -> str:
-    """Where the file of this data folder is."""
+    """The path of the file in this data folder."""
     return os.path.join(data, NAME)
 
 
 def read(data: str) -> UpFile | None:
-    """The file of this data folder; None if there is none that can be read."""
+    """Read the file of this data folder; None if it is missing or unreadable."""
     try:
         with open(path(data), encoding="utf-8") as file:
             found = json.load(file)
@@ -97,7 +97,7 @@ def write(up: UpFile) -> None:
 
 
 def remove(data: str) -> None:
-    """The cluster of this folder is down."""
+    """Remove the file: the cluster has stopped."""
     try:
         os.unlink(path(data))
     except FileNotFoundError:
