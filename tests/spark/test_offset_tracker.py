@@ -23,7 +23,7 @@ from tidelog.apps.spark.source.data_loss import (
     Place,
     read_report,
     refuse_loss,
-    tell_loss,
+    report_loss,
 )
 from tidelog.apps.spark.source.offset_tracker import OffsetTracker, Target, next_offset, up_to
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup, SubscribedPartitions
@@ -298,7 +298,7 @@ def test_but_not_for_ever(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4))
     topics.unanswered = {T0}
     topics.client = topics.client._replace(patience_s=-1.0)
-    with pytest.raises(ClientError, match=r"t-0 did not answer for .*LEADER_NOT_AVAILABLE"):
+    with pytest.raises(ClientError, match=r"t-0 did not respond for .*LEADER_NOT_AVAILABLE"):
         advance(tracker, at(t_0=(50, 4)))
 
 
@@ -395,8 +395,8 @@ def test_a_report_has_each_loss_once(tmp_path: object) -> None:
     with pytest.raises(DataLost, match=r"t-0: offsets 80 to 99 of leader epoch 3 or before were"):
         refuse_loss([lost], OnDataLoss.FAIL)
     for _ in range(2):
-        tell_loss([lost], f"{tmp_path}/lost", "batch 7")
-    tell_loss([lost._replace(partition=1)], f"{tmp_path}/lost", "batch 8")
+        report_loss([lost], f"{tmp_path}/lost", "batch 7")
+    report_loss([lost._replace(partition=1)], f"{tmp_path}/lost", "batch 8")
     found = read_report(f"{tmp_path}/lost")
     assert sorted((line["partition"], line["start"], line["end"]) for line in found) == [
         (0, 80, 100),

@@ -175,7 +175,9 @@ def test_a_topic_made_anew_is_told_in_one_line(
     with pytest.raises(StreamingQueryException) as failed:
         land(spark, plan)
     line = one_line(failed.value)
-    assert f"{name}-0: offsets from 10 on went with their topic, which was made anew" in line
+    assert (
+        f"{name}-0: offsets from 10 on were deleted with their topic, which was recreated" in line
+    )
     assert "\n" not in line
     going_on = replace(plan, origin=Origin((name,), options={"onDataLoss": "skip"}))
     with pytest.raises(LakeRefuses, match=r"-0: offset 0 comes again, the lake has all up to 9"):

@@ -133,7 +133,7 @@ def test_without_ids_epochs_tell_a_topic_made_anew_where_they_can() -> None:
 
 
 def test_with_an_id_a_leader_of_the_past_is_asked_again() -> None:
-    with pytest.raises(EpochsRunBackwards, match="t-0: a leader of epoch 2 answers"):
+    with pytest.raises(EpochsRunBackwards, match="t-0: a leader of epoch 2 responds"):
         judge(KEY, Place(100, 3), Facts(Place(90, 2), 0))
 
 

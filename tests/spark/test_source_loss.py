@@ -146,7 +146,10 @@ def test_a_topic_made_anew(spark: Any, cluster: LocalCluster, name: str, tmp_pat
     make_topic(cluster.bootstrap, name, partitions=1)
     append(cluster.bootstrap, name, numbered(1000, 1300))  # more than there was
     told = failed_with(stream.run)
-    assert f"{name}-0: offsets from 100 on went with their topic, which was made anew (id " in told
+    assert (
+        f"{name}-0: offsets from 100 on were deleted with their topic, which was recreated (id "
+        in told
+    )
     assert summary(stream.report()) == [
         ("recreated", 0, 100, None, 0),
         ("recreated", 1, 50, None, None),
@@ -154,7 +157,7 @@ def test_a_topic_made_anew(spark: Any, cluster: LocalCluster, name: str, tmp_pat
     assert stream.values() == [*range(150), *range(1000, 1300)]
     with Cluster(cluster.bootstrap) as client:
         admin.delete_topic(client, name)
-    assert f"{name}-0: offsets from 300 on went with their topic, which was deleted" in (
+    assert f"{name}-0: offsets from 300 on were deleted with their topic" in (
         failed_with(stream.run)
     )
 
@@ -182,7 +185,7 @@ def test_an_unclean_election_and_what_it_cut_off(
     told = failed_with(stream.run)
     assert (
         f"data loss: {name}-0: offsets 80 to 99 of leader epoch {known.leader_epoch} or before"
-        " were cut off the log (unclean leader election); the log goes on at offset 80"
+        " were truncated (unclean leader election); reading continues at offset 80"
     ) in told
     offset = stream.skip_elsewhere()
     assert (offset["lostOffsets"], offset["topics"][name]["partitions"]["0"]["from"]) == (20, 80)

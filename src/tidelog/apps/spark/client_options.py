@@ -1,4 +1,13 @@
-"""Options that source and sink share: which exist, how to read them, and the client's settings."""
+"""Options that source and sink share: which exist, how to read them, and the client's settings.
+
+Spark passes option names in lower case; messages spell them as the documentation does. Invariant:
+an unknown name is refused, so that a typing error is never ignored.
+
+Options with the prefix `kafka.` have the names of Kafka's client settings. Those that Spark's
+connector refuses are refused here too. Security settings are refused, because this client has no
+security. Others have no effect here and are logged once. Invariant: `ClientSettings` can be
+pickled, so that driver and tasks use the same settings.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -35,7 +44,7 @@ SOURCE_OPTIONS = (
     "dataLossPath",
     "commitToGroup",
 )
-"""What the source understands, beside `kafka.` settings of the client."""
+"""The options of the source, besides the `kafka.` settings of the client."""
 
 WITHOUT_MEANING = (
     "fetchOffset.numRetries",
@@ -44,11 +53,11 @@ WITHOUT_MEANING = (
     "kafkaConsumer.pollTimeoutMs",
     "useDeprecatedOffsetFetching",
 )
-"""Options of Spark's connector that are taken and change nothing here."""
+"""Options of Spark's connector that are accepted and have no effect."""
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown, or wrong; one line."""
+    """An option is missing, unknown or invalid. The text is one line."""
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -63,19 +72,19 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> Non
         hint = (
             f"did you mean {' or '.join(spelled[each] for each in near)}?"
             if near
-            else "docs/reference/spark-options.md lists those there are"
+            else "docs/reference/spark-options.md lists all options"
         )
         raise OptionError(f"{what} has no option {name!r}; {hint}")
 
 
 def text_of(options: Mapping[str, str], name: str) -> str | None:
-    """An option's text without blanks around it, by its spelled name; None: not given."""
+    """Return an option's text without surrounding blanks; None: not given."""
     found = options.get(name.lower())
     return None if found is None else found.strip()
 
 
 def positive(options: Mapping[str, str], name: str) -> int | None:
-    """A whole number above 0. Raises OptionError."""
+    """Read a whole number above 0. Raises OptionError."""
     text = text_of(options, name)
     if text is None:
         return None
@@ -85,7 +94,7 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
 
 
 def truth(options: Mapping[str, str], name: str) -> bool | None:
-    """true or false. Raises OptionError."""
+    """Read true or false. Raises OptionError."""
     text = text_of(options, name)
     if text is None:
         return None
@@ -95,7 +104,7 @@ def truth(options: Mapping[str, str], name: str) -> bool | None:
 
 
 def one_of(options: Mapping[str, str], name: str, choices: Iterable[str]) -> str | None:
-    """One of a few words, in any case. Raises OptionError."""
+    """Read one of the choices, in any case. Raises OptionError."""
     text = text_of(options, name)
     if text is None:
         return None
@@ -113,13 +122,13 @@ FETCH_BYTES = 4 * 1024 * 1024
 SET_BY_OPTIONS = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "use commitToGroup for progress in a group",
-    "interceptor.classes": "there are none here",
+    "interceptor.classes": "interceptors are not supported",
     "key.deserializer": "keys are binary; use functions of DataFrames",
     "value.deserializer": "values are binary; use functions of DataFrames",
     "key.serializer": "keys are written as they are; use functions of DataFrames",
     "value.serializer": "values are written as they are; use functions of DataFrames",
 }
-"""Refused, as Spark's connector does, and what to do instead."""
+"""Settings that are refused, as in Spark's connector, and what to do instead."""
 
 
 READ_HERE = frozenset(
@@ -149,28 +158,28 @@ READ_BY_SOURCE = frozenset({"isolation.level"})
 
 
 class ClientSettings(NamedTuple):
-    """What a client has to know before it talks to a cluster."""
+    """The settings of a client."""
 
     bootstrap: str
     client_id: str = CLIENT_ID
     timeout_s: float = 10.0
-    """For one request."""
+    """The time limit of one request."""
     patience_s: float = 60.0
-    """For what is tried again and again: no leader, no broker."""
+    """How long a request is retried while there is no leader or no broker."""
     metadata_age_s: float = METADATA_AGE_MS / 1000
-    """How old the driver's word on topics and partitions may be."""
+    """How old the driver's metadata may be."""
     fetch_bytes: int = FETCH_BYTES
 
     def cluster(self) -> Cluster:
-        """A client; whoever asks for it closes it."""
+        """Create a client; the caller closes it."""
         return Cluster(self.bootstrap, self.client_id, self.timeout_s)
 
 
 def client_settings(
     options: Mapping[str, str], also: frozenset[str] = READ_BY_SINK
 ) -> ClientSettings:
-    """From options with keys in lower case; `also` is what the caller looks at itself. Raises
-    OptionError."""
+    """Read the settings from options with keys in lower case; the caller reads those in `also`
+    itself. Raises OptionError."""
     given = {
         name.removeprefix(CLIENT_PREFIX): text.strip()
         for name, text in options.items()
@@ -188,7 +197,7 @@ def client_settings(
     unused = sorted(given.keys() - READ_HERE - also)
     if unused:
         names = ", ".join(CLIENT_PREFIX + name for name in unused)
-        LOG.warning("settings without a meaning for tidelog's client, not used: %s", names)
+        LOG.warning("settings that have no effect on tidelog's client: %s", names)
     return found
 
 
@@ -200,7 +209,7 @@ def _refuse(given: Mapping[str, str]) -> None:
             name == "security.protocol" and text.upper() != "PLAINTEXT"
         ):
             raise OptionError(
-                f"{CLIENT_PREFIX}{name}: tidelog's client speaks plaintext only;"
+                f"{CLIENT_PREFIX}{name}: tidelog's client supports plaintext only;"
                 " give the address of a PLAINTEXT listener"
             )
 
@@ -226,5 +235,7 @@ def _number(given: Mapping[str, str], name: str, default: int, least: int = 1) -
     if text is None:
         return default
     if not text.isdecimal() or not least <= int(text) < 2**31:
-        raise OptionError(f"{CLIENT_PREFIX}{name} is {text!r}; give a whole number from {least} on")
+        raise OptionError(
+            f"{CLIENT_PREFIX}{name} is {text!r}; give a whole number of at least {least}"
+        )
     return int(text)

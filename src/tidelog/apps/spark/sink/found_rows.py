@@ -1,12 +1,12 @@
-"""What an earlier attempt of a task has written already, so that it is not written again.
+"""Find the rows that an earlier attempt of a task has written, so that they are not written again.
 
-The log is read from where the topic ended before this micro-batch; batches that bear this
-task's producer id and epoch are opened. Rows are compared by content, not by position, so a
-replay may bring them in another order (Spark does after a shuffle), or cut batches elsewhere.
+The log is read from where the topic ended before this micro-batch; batches with this task's
+producer id and epoch are decoded. Rows are compared by content, not by position, so a replay may
+bring them in another order (as Spark does after a shuffle), or in other batches.
 
-Always true: each row found is taken for one row of the replay at most. Rows that the replay does
-not have are `left`: then the rows of the task were not the same. Numbers begin at 0, so where
-fewer rows are found than numbers were given, that is known, and looked into.
+Invariant: each row found matches at most one row of the replay. Rows that the replay does not have
+are `left`: then the task's rows were not the same. Sequence numbers begin at 0, so it shows when
+fewer rows are found than were written.
 """
 
 from collections import Counter
@@ -32,48 +32,48 @@ from tidelog.shell.client.retry import Retry
 
 FETCH_BYTES = 4 * 1024 * 1024
 REPLICATION_S = 30.0
-"""How long rows that only a leader has may take until they can be read."""
+"""How long to wait until rows that only the leader has are replicated."""
 _DIGEST_BYTES = 16
 
 EXPIRATION = "producer.id.expiration.ms"
 REMEMBERED_SURELY = 0.5
-"""Of that time: clocks may differ, and a broker may look before."""
+"""The part of that time after which a producer may be forgotten: clocks differ."""
 
 RowHeaders = Sequence[tuple[str, bytes | None]]
 
 Ends = dict[str, dict[int, Offset]]
-"""By topic and partition: rows of later batches lie from here on."""
+"""End offsets by topic and partition."""
 
 
 class Starts(NamedTuple):
-    """Where rows of a micro-batch can be: the ends of topics before it, and how long ago that
-    was. A partition that is not in there is read from its beginning."""
+    """Where rows of a micro-batch can be: the ends of topics before it, and their age. A partition
+    that is missing is read from its beginning."""
 
     offsets: Ends
     age_ms: int
     planned: Ends | None = None
-    """Where topics ended when a first try was planned: what dead ones wrote lies before that."""
+    """The ends when the first attempt was planned: rows of earlier runs lie before them."""
 
 
 @slotted
 class FoundRows:
-    """Of one task in one topic."""
+    """The rows of one task found in one topic."""
 
     rows: Counter[bytes] = field(default_factory=Counter)
     next_sequence: dict[int, int] = field(default_factory=dict)
-    """By partition: the number that the next row gets."""
+    """By partition: the sequence number of the next row."""
     ends: dict[int, Offset] = field(default_factory=dict)
     """By partition: how far this task has written."""
     tasks: set[int] = field(default_factory=set)
     """All tasks of the micro-batch that have written, this one included."""
     total: int = 0
     compacted: dict[int, int] = field(default_factory=dict)
-    """By partition: how many rows a cleaner has taken. The others there count as not found."""
+    """By partition: how many rows compaction has removed. The rest count as not found."""
     added: set[Offset] = field(default_factory=set)
-    """Where the batches began, if only one partition was read: none counts twice."""
+    """The base offsets of the batches of one partition, so that none counts twice."""
 
     def take(self, row: bytes) -> bool:
-        """Whether the row is among those found; it is not from then on."""
+        """Remove a row from those found; return whether it was there."""
         count = self.rows.get(row, 0)
         if not count:
             return False
@@ -85,15 +85,15 @@ class FoundRows:
 
     @property
     def left(self) -> int:
-        """Rows that nobody has asked for."""
+        """The number of rows that were found and not taken."""
         return self.rows.total()
 
     def missing(self, partition: int) -> int:
-        """How many rows have got a number and were not found, if only that partition was read."""
+        """The number of rows written and not found, if only that partition was read."""
         return max(self.next_sequence.get(partition, 0) - self.total, 0)
 
     def merge(self, other: "FoundRows") -> None:
-        """What was found in another partition."""
+        """Add what was found in another partition."""
         self.rows.update(other.rows)
         self.next_sequence.update(other.next_sequence)
         self.ends.update(other.ends)
@@ -102,7 +102,7 @@ class FoundRows:
         self.total += other.total
 
     def add(self, batch: RecordBatch, partition: int) -> None:
-        """A batch of this task. Raises CorruptRecord."""
+        """Add a batch of this task. Raises CorruptRecord."""
         if batch.base_offset in self.added:
             return
         self.added.add(batch.base_offset)
@@ -118,7 +118,7 @@ class FoundRows:
 
 
 def row_digest(key: bytes | None, value: bytes | None, headers: RowHeaders) -> bytes:
-    """What makes a row this row. The timestamp does not: a topic may put its own."""
+    """A digest of a row without its timestamp, because a topic may set its own."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for part in (key, value):
         digest.update(_framed(part))
@@ -141,17 +141,20 @@ def find_rows(
     *,
     own_times: bool,
 ) -> FoundRows:
-    """What this task has written of this micro-batch. `own_times`: rows bring timestamps, and
-    from these a broker reckons how long a producer is silent; old ones are forgotten at once."""
+    """Find what this task has written in this micro-batch.
+
+    `own_times`: the rows have timestamps. Brokers expire producers by these, so a producer of old
+    timestamps is forgotten at once.
+    """
     found = FoundRows()
     forgotten = own_times or starts.age_ms > _remembered_ms(cluster) * REMEMBERED_SURELY
     for partition in partitions:
         key = TopicPartition(topic, partition)
-        word = _producer_state(cluster, key, identity)
-        found.tasks |= word.tasks
-        # A leader that knows this producer, from the batch before, knows that there is no more;
-        # so does one that can't have forgotten it.
-        if word.asked and word.next_sequence is None and (word.known or not forgotten):
+        state = _producer_state(cluster, key, identity)
+        found.tasks |= state.tasks
+        # A leader that remembers this producer from the previous batch, or can't have forgotten
+        # it yet, reports reliably that it wrote nothing in this one.
+        if state.asked and state.next_sequence is None and (state.known or not forgotten):
             continue
         found.merge(_read_through(cluster, key, identity, starts))
     return found
@@ -171,20 +174,22 @@ def _read_through(
         written = _producer_state(cluster, key, identity).next_sequence
         log_end = -1 if written is None else _log_end(cluster, key)
         end = list_offset(cluster, *key).offset
-        if start > end:  # the topic was made anew
+        if start > end:  # the topic was recreated
             start, position = 0, low
-        if written is None and planned is not None:  # others of this run write there by now
+        if (
+            written is None and planned is not None
+        ):  # other tasks of this run may write there by now
             end = min(end, planned)
         position = _look_through(cluster, key, position, end, identity, found)
         if written is None or written <= found.next_sequence.get(key.partition, 0):
             break
-        if 0 <= log_end <= end:  # all was read: the others lie before, or are gone
+        if 0 <= log_end <= end:  # all was read: the rest lies before, or is deleted
             found.next_sequence[key.partition] = written
             break
         retry.wait(NotReadable(key, written))
-    if found.missing(key.partition) and low < start:  # made anew, and longer than it was
+    if found.missing(key.partition) and low < start:  # recreated, and longer than before
         _look_through(cluster, key, low, start, identity, found)
-    if found.missing(key.partition) and low <= start:  # retention has taken none
+    if found.missing(key.partition) and low <= start:  # retention has deleted nothing
         found.compacted[key.partition] = found.missing(key.partition)
         found.rows.clear()
         found.total = 0
@@ -192,21 +197,20 @@ def _read_through(
 
 
 def _log_end(cluster: Cluster, key: TopicPartition) -> Offset:
-    """Where the leader's log ends, replicated or not; -1: it can't say."""
+    """The end of the leader's log, replicated or not; -1: unknown."""
     epoch = cluster.leader(*key).leader_epoch
     return epoch_end(cluster, *key, epoch)[1]
 
 
 class ProducerState(NamedTuple):
-    """What the leader of a partition remembers of this task, also where followers do not have
-    it yet."""
+    """What a partition's leader reports about this task, including unreplicated batches."""
 
     asked: bool = False
-    """False: it is too old to be asked."""
+    """False: the leader is too old for DescribeProducers."""
     known: bool = False
-    """Whether it remembers this producer at all."""
+    """Whether the leader remembers this producer."""
     next_sequence: int | None = None
-    """After the last number in this micro-batch; None: there is none."""
+    """The sequence number after the last one in this micro-batch; None: it wrote nothing."""
     tasks: frozenset[int] = frozenset()
     """All tasks that have written in this micro-batch."""
 
@@ -241,7 +245,7 @@ def _producer_state(cluster: Cluster, key: TopicPartition, identity: Identity) -
 
 
 def _remembered_ms(cluster: Cluster) -> int:
-    """How long brokers remember a producer that is silent; 0: they do not say."""
+    """How long brokers remember an idle producer; 0: unknown."""
     try:
         broker = min(cluster.metadata.brokers)
         found = broker_configs(cluster, broker, [EXPIRATION])[EXPIRATION]
@@ -258,8 +262,7 @@ def _look_through(
     identity: Identity,
     found: FoundRows,
 ) -> Offset:
-    """Batches from one offset to another; where to go on."""
-
+    """Search the batches from one offset to another; return where to continue."""
     while position < end:
         for batch in batches(fetch_partition(cluster, key, position, FETCH_BYTES).records):
             if position >= end:

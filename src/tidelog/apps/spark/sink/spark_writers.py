@@ -1,8 +1,13 @@
-"""The streaming sink as Spark calls it: tasks on executors, then `commit` on the driver.
+"""The writers that Spark calls: tasks on executors, then `commit` on the driver.
 
-Each method runs in another process with an instance of its own. Query, micro-batch and run
-come from the task's local properties, and go to the driver with the messages. Always true:
-nothing is kept in the writer that was not there when the query was planned.
+Each method runs in another process with an instance of its own. Invariant: a writer holds nothing
+that was not there when the query was planned.
+
+Streaming: query, micro-batch and run come from the task's local properties, and reach the driver
+with the messages. Batch: a job gets an id when it is planned, so a retried task finds what it
+wrote. A job with `txnAppId` and `txnVersion` is identified by these in the ledger: the same job
+again, also from another program, writes nothing twice. `overwrite` is refused, because a topic
+can't be overwritten.
 """
 
 from collections.abc import Iterator, Mapping
@@ -85,7 +90,7 @@ class TidelogWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool = False) -> None:
         if overwrite:
-            raise OptionError('a topic can\'t be written over; use mode("append")')
+            raise OptionError('a topic can\'t be overwritten; use mode("append")')
         self.options = write_options(options)
         self.columns = sink_columns(schema, self.options.topic)
         self.job = str(uuid4())

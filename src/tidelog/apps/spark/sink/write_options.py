@@ -1,7 +1,11 @@
-"""What a write is told by its options, checked once on the driver.
+"""The options of a write and the columns of its rows, checked once on the driver.
 
-Names are those of Spark's Kafka sink; `txnAppId` and `txnVersion` are those of Delta. Always
-true: an option that is unknown or can't be kept (weaker acks, security) is refused.
+Option names are those of Spark's Kafka sink; `txnAppId` and `txnVersion` are those of Delta.
+Invariant: an option that is unknown or can't be honoured (weaker acks, security) is refused.
+
+Columns are those of Spark's Kafka sink, and `timestamp`. Other columns are ignored, as in Spark's
+connector, so that rows read from a topic can be written unchanged. Invariant: every column in
+`SinkColumns` has a type that the encoder supports.
 """
 
 from collections.abc import Mapping
@@ -67,7 +71,7 @@ class WriteOptions(NamedTuple):
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """From Spark's options, in any case. Raises OptionError."""
+    """Read the options, with names in any case. Raises OptionError."""
     given = {name.lower(): text for name, text in options.items()}
     refuse_unknown(given, (*SINK_OPTIONS, *TAKEN), "the tidelog sink")
     _refuse_weaker(given)
@@ -107,7 +111,7 @@ def _named(given: Mapping[str, str]) -> NamedWrite | None:
     if not app or not version:
         raise OptionError("txnAppId and txnVersion belong together; give both or none")
     if not version.isdecimal() or int(version) >= 2**63:
-        raise OptionError(f"txnVersion is {version!r}; give a whole number from 0 on")
+        raise OptionError(f"txnVersion is {version!r}; give a whole number of at least 0")
     return NamedWrite(app, int(version))
 
 
@@ -124,7 +128,7 @@ _TYPES = {
 
 
 class SinkColumns(NamedTuple):
-    """Places of the columns in a row; None: it has no such column."""
+    """The indexes of the columns in a row; None: there is no such column."""
 
     value: int
     key: int | None = None
@@ -135,7 +139,7 @@ class SinkColumns(NamedTuple):
 
 
 def sink_columns(schema: Any, topic: str | None) -> SinkColumns:
-    """From a StructType; `topic` is the option. Raises WrongColumns."""
+    """Find the columns in a StructType; `topic` is the option. Raises WrongColumns."""
     places: dict[str, int] = {}
     for place, column in enumerate(schema.fields):
         wanted = _TYPES.get(column.name)
@@ -158,7 +162,7 @@ def sink_columns(schema: Any, topic: str | None) -> SinkColumns:
 
 
 def _kind(found: str) -> str:
-    """A type's name without what Arrow does not see: the length or the collation of text."""
+    """A type's name without the length and collation of text, which Arrow does not have."""
     plain = found.split(" collate")[0]
     return "string" if plain.startswith(("varchar(", "char(")) else plain
 

@@ -1,8 +1,16 @@
-"""What a Python process keeps between tasks: the connections, and what it read of the ledger.
+"""Write one micro-batch: what its tasks do, and what the driver does after them.
 
-Spark's workers live on from task to task, so a micro-batch does not begin with greetings.
-Always true: after an error the process begins anew, so no answer of a request that was given up
-is ever taken for another one's.
+A task reads the ledger. If the batch is there, it writes nothing. If not, its rows go to their
+topics. If the last line is of another run of the query, or the task was tried before, the rows that
+are already there are found first. When all tasks are done, the driver writes the batch into the
+ledger, and only then Spark writes it into its checkpoint.
+
+Invariant: after a failure at any point, the next run finds the batch in the ledger, or its rows in
+the topics after the offsets in the ledger's last line.
+
+Spark's Python workers serve many tasks, so they keep their connections and what they read of the
+ledger. After an error they start over, so that no response to an abandoned request is taken for
+that of another one.
 """
 
 import gc
@@ -27,13 +35,13 @@ METADATA_AGE_S = 60.0
 
 
 class ProcessClient:
-    """A client of one cluster."""
+    """The connections and the ledger of one cluster, kept between tasks."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.cluster: Cluster = options.client.cluster()
         self.ledger = Ledger(self.cluster, options.ledger_topic)
         self.connections: dict[str, KafkaConnection] = {}
-        """Those on which batches go to leaders, by address."""
+        """The connections on which batches are sent, by address."""
         self._fresh_until = 0.0
         self._settled = False
 
@@ -43,15 +51,15 @@ class ProcessClient:
         self.cluster.close()
 
     def settle(self) -> None:
-        """After a task. What the first one has imported is never garbage: the collector that
-        Spark calls after each need not look at it."""
+        """Exclude imported modules from garbage collection, once: Spark runs a collection after
+        each task."""
         if not self._settled:
             self._settled = True
             gc.collect()
             gc.freeze()
 
     def refresh(self, topic: str | None, *, now: bool = False) -> None:
-        """Learn of new partitions now and then, as any producer does; `now`: in any case."""
+        """Refresh the metadata if it is too old, to find new partitions; `now`: always."""
         if not now and time.monotonic() < self._fresh_until:
             return
         wanted = set(self.cluster.metadata.topics) if self._fresh_until else {self.ledger.topic}
@@ -63,7 +71,7 @@ _clients: dict[tuple[ClientSettings, str], ProcessClient] = {}
 
 
 def process_client(options: WriteOptions) -> ProcessClient:
-    """The client of this process for such options."""
+    """Return this process's client for these options."""
     key = options.client, options.ledger_topic
     found = _clients.get(key)
     if found is None:
@@ -72,7 +80,7 @@ def process_client(options: WriteOptions) -> ProcessClient:
 
 
 def forget_clients() -> None:
-    """Close all; the next task begins anew."""
+    """Close all clients; the next task opens new ones."""
     for client in _clients.values():
         client.close()
     _clients.clear()
@@ -82,18 +90,18 @@ PARTITIONS_LISTED_MAX = 1000
 
 
 class Written(NamedTuple):
-    """What a task tells the driver."""
+    """A task's result for the driver."""
 
     origin: Origin
     run: str
     line: Line | None
-    """The ledger's word when the task began; None: it was not asked."""
+    """The query's line in the ledger when the task began; None: the ledger is not used."""
     delivered: Delivered | None
-    """None: the batch was in the ledger."""
+    """None: the batch was already in the ledger."""
 
 
 class Attempt(NamedTuple):
-    """Who runs a task: the run of the query, and the number of the try in it."""
+    """The run of the query, and the number of the task's attempt in it."""
 
     run: str
     number: int
@@ -107,14 +115,16 @@ def write_in_ledger(
     batches: Iterable[Any],
     planned: Ends | None = None,
 ) -> Written:
-    """The rows of a task of a batch that the ledger knows or will know. `planned`: where topics
-    ended before any task of this run began."""
+    """Write the rows of a task whose batch is recorded in the ledger. `planned`: the ends of the
+    topics before any task of this run began."""
     try:
         client = process_client(options)
         client.refresh(options.topic)
         line = _line(client, options, origin, attempt.run)
         if line.batch >= origin.batch:
-            for _ in batches:  # what comes before the sink keeps its state only if all is read
+            for _ in (
+                batches
+            ):  # stateful operators before the sink store their state only if all rows are read
                 pass
             return Written(origin, attempt.run, line, None)
         look = line.run != attempt.run or attempt.number > 0
@@ -135,7 +145,7 @@ def write_alone(
     starts: Starts,
     batches: Iterable[Any],
 ) -> Written:
-    """The rows of a task of a job that is never run again under its name."""
+    """Write the rows of a task of a job that is not recorded in the ledger."""
     try:
         client = process_client(options)
         client.refresh(options.topic)
@@ -148,7 +158,8 @@ def write_alone(
 
 
 def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
-    """On the driver, when all tasks of a batch are done. Raises SinkError, ClientError."""
+    """Record a batch in the ledger, on the driver, after all its tasks. Raises SinkError,
+    ClientError."""
     _check_tasks(options, written)
     done = [(each.delivered, each.line) for each in written if each.delivered is not None]
     some = any(delivered.rows or delivered.found for delivered, _ in done)
@@ -166,8 +177,8 @@ def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
             found = ledger.find(origin.query)
             if found is None or found.batch < origin.batch:
                 raise SinkError(
-                    f"query {origin.query} is run by somebody else as well: the ledger's line"
-                    f" {line.number} is not ours; stop one of the two"
+                    f"query {origin.query} is also running elsewhere: another run wrote line"
+                    f" {line.number} of the ledger; stop one of the two"
                 )
     except BaseException:
         forget_clients()
@@ -175,19 +186,22 @@ def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
 
 
 def _ends_after(before: Ends, delivered: Sequence[Delivered]) -> Ends:
-    """Where the topics end now, as far as tasks tell; else where they ended before."""
-    told: Ends = {}
+    """Return the ends of the topics after the batch, from the tasks or from before."""
+    reported: Ends = {}
     for each in delivered:
         for topic, partitions in each.ends.items():
-            known = told.setdefault(topic, {})
+            known = reported.setdefault(topic, {})
             for partition, end in partitions.items():
                 known[partition] = max(known.get(partition, 0), end)
-    return {topic: {**before.get(topic, {}), **told.get(topic, {})} for topic in {**before, **told}}
+    return {
+        topic: {**before.get(topic, {}), **reported.get(topic, {})}
+        for topic in {**before, **reported}
+    }
 
 
 def ends_now(cluster: Cluster, topic: str | None) -> Ends:
-    """Where the topics end that rows may go to. Those left out are looked through from their
-    beginning, should it ever come to that."""
+    """Return the ends of the topics that rows may go to. A topic that is left out is searched from
+    its beginning if a task is retried."""
     if topic is not None:
         try:
             names = [cluster.topic(topic).name]
@@ -211,7 +225,7 @@ def ends_now(cluster: Cluster, topic: str | None) -> Ends:
 
 
 def _line(client: ProcessClient, options: WriteOptions, origin: Origin, run: str) -> Line:
-    """The ledger's word on the query; its first if it has none."""
+    """Return the query's line in the ledger; write the first one if there is none."""
     found = client.ledger.find(origin.query)
     if found is None:
         found = Line(NOTHING_DONE, run, ends_now(client.cluster, options.topic), 0, now_ms())
@@ -231,7 +245,7 @@ def _deliver(
     starts: Starts,
     batches: Iterable[Any],
 ) -> Delivered:
-    if look:  # a dead attempt may have known partitions that are new to this process
+    if look:  # an earlier attempt may have used partitions that this process does not know yet
         client.refresh(options.topic, now=True)
     delivery = Delivery(
         client.cluster, client.connections, options, columns, origin, look=look, starts=starts
@@ -245,7 +259,7 @@ def _deliver(
 
 
 def _check_tasks(options: WriteOptions, written: Sequence[Written]) -> None:
-    """Tasks that wrote in an earlier run and are not there in this one."""
+    """Refuse a batch of which tasks wrote in an earlier run that this run does not have."""
     seen = {task for each in written if each.delivered for task in each.delivered.tasks}
     gone = sorted(task for task in seen if task >= len(written))
     if gone and not options.accept_mismatch:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader
 
 from tidelog.apps.spark.columns import check_schema
-from tidelog.apps.spark.source.data_loss import LostRange, Place, refuse_loss, tell_loss
+from tidelog.apps.spark.source.data_loss import LostRange, Place, refuse_loss, report_loss
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup
 from tidelog.apps.spark.source.planning import find_bounds, resolve, split_ranges
 from tidelog.apps.spark.source.range_errors import RangeToRead
@@ -44,7 +44,7 @@ class TidelogBatchReader(DataSourceReader):
             lookup.close()
         lost = _wanted(starts.lost, ends.lost)
         refuse_loss(lost, options.on_data_loss)
-        tell_loss(lost, options.data_loss_path, f"batch {starts}")
+        report_loss(lost, options.data_loss_path, f"batch {starts}")
         ranges = [
             RangeToRead(
                 key.topic,

@@ -1,13 +1,12 @@
-"""A stream's offset: per topic its id, per partition offset and leader epoch, as plain JSON.
+"""A stream's offset as JSON: the topics' ids, and offset and leader epoch of each partition.
 
-This is what Spark keeps in checkpoints and shows as progress. A batch is planned from two of
-them and nothing else, so that a batch that is played again after a crash is the same batch:
-where it does not begin where the former one ended (a new partition, after a loss), its end
-says so, and what was lost. Checkpoints of Spark's own Kafka connector are read too: offsets
-without epochs or ids.
+Spark stores it in checkpoints and shows it as progress. A batch is planned from two of them and
+nothing else, so that a batch replayed after a crash is the same batch. Where a batch does not
+begin at the end of the previous one (a new partition, a loss), its end says so, and what was
+lost. Checkpoints of Spark's Kafka connector can be read too: offsets without epochs and ids.
 
-Always true: `to_json` of what `from_json` made has the same meaning; keys are sorted, so that
-equal offsets are equal text, which is how Spark tells whether there is something new.
+Invariant: `to_json` of what `from_json` read has the same meaning. Keys are sorted, so that equal
+offsets are equal text: Spark compares texts to find out whether there is new data.
 """
 
 import base64
@@ -29,23 +28,22 @@ VERSION = 1
 
 
 class WrongCheckpoint(Exception):
-    """A stream's offset that can't be understood; one line."""
+    """A stream's offset is invalid. The text is one line."""
 
 
 class StreamOffset(NamedTuple):
-    """Where a stream is."""
+    """The position of a stream."""
 
     places: Mapping[TopicPartition, Place] = {}
-    """Where each partition was read to, or will be by the end of the batch."""
+    """The end of the batch in each partition."""
     ids: Mapping[str, TopicId] = {}
-    """Of topics; NO_TOPIC_ID where brokers have none."""
+    """Topic ids; NO_TOPIC_ID where brokers have none."""
     starts: Mapping[TopicPartition, Offset] = {}
-    """Where the batch that ends here begins, of partitions in which that is not the end of
-    the one before."""
+    """The start of the batch, in partitions where it is not the end of the previous batch."""
     lost: tuple[LostRange, ...] = ()
-    """What was found lost when the batch that ends here was planned."""
+    """Losses found when the batch was planned."""
     lost_offsets: int = 0
-    """All that were ever counted in this stream."""
+    """The number of lost offsets since the stream began."""
 
     def to_json(self) -> dict[str, Any]:
         """For Spark."""
@@ -70,7 +68,7 @@ class StreamOffset(NamedTuple):
 
 
 def from_json(found: Mapping[str, Any]) -> StreamOffset:
-    """Ours, or that of Spark's Kafka connector. Raises WrongCheckpoint."""
+    """Read our offsets, or those of Spark's Kafka connector. Raises WrongCheckpoint."""
     try:
         version = found.get("version")
         if not isinstance(version, int):
@@ -114,23 +112,26 @@ def _of_connector(found: Mapping[str, Any]) -> StreamOffset:
 
 
 def id_text(topic_id: TopicId) -> str:
-    """As Kafka prints it; nothing for none."""
+    """The id as Kafka prints it; empty for NO_TOPIC_ID."""
     if topic_id == NO_TOPIC_ID:
         return ""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def id_bytes(text: str) -> TopicId:
-    """From what `id_text` made. Raises ValueError."""
+    """Read what `id_text` wrote. Raises ValueError."""
     found = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(found) != len(NO_TOPIC_ID):
-        raise ValueError(f"{text!r} is no topic id")
+        raise ValueError(f"{text!r} is not a topic id")
     return found
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Offsets that a stream is behind, by `topic-partition`, from one of the `sources` of a
-    query's progress: the newest offsets that its source saw, less what the batch ended at."""
+    """Return by how many offsets a stream lags, by `topic-partition`.
+
+    `progress` is one of the `sources` of a query's progress. The lag is the difference between the
+    newest offsets that the source saw and the end of the batch.
+    """
     import json
 
     def read(name: str) -> StreamOffset:

@@ -1,8 +1,15 @@
-"""What a source does when records are gone: detect the loss, then fail, report or continue.
+"""Records that are gone: how a loss is detected, and what is done about it.
 
-Records are lost by retention, by truncation after a leader change, or with a topic that was
-deleted or recreated. The first part is the policy (`onDataLoss`) and the report; the second part
-compares a stream's position with what the brokers say.
+Policy: `fail` stops the query before missing rows go unnoticed; `report` continues and writes the
+ranges to a folder; `skip` continues and counts. Invariant: a report file is complete or missing,
+and the same loss found again (a retried task, a replayed batch) is written to the same file.
+
+Detection: a position in a checkpoint is an offset and a leader epoch; every record before the
+offset was written in that epoch or an older one. The end of that epoch in the leader's log
+(OffsetForLeaderEpoch) is at or after the offset if the log still has all of it. If it is before the
+offset, the log was truncated, and the difference is exactly what was lost. Gaps left by compaction,
+transaction markers and aborted records do not matter: only the ends of the log count. The
+detection sends no requests. Invariant: `Verdict.resume` lies within the log.
 """
 
 import hashlib
@@ -21,7 +28,7 @@ SUFFIX = ".jsonl"
 
 
 class OnDataLoss(StrEnum):
-    """What to do when records are gone that were not read."""
+    """What to do when unread records are gone."""
 
     FAIL = "fail"
     REPORT = "report"
@@ -29,37 +36,37 @@ class OnDataLoss(StrEnum):
 
 
 class LossKind(StrEnum):
-    """What became of the records."""
+    """Why the records are gone."""
 
     RETENTION = "retention"
-    """Deleted at the front: by retention, or because somebody asked for it."""
+    """Deleted at the front, by retention or by a DeleteRecords request."""
     TRUNCATED = "truncated"
-    """Cut off at the end, by an unclean election; others may stand at these offsets now."""
+    """Truncated at the end after an unclean election; the offsets may hold other records now."""
     RECREATED = "recreated"
-    """The topic was deleted and made anew under its name."""
+    """The topic was deleted and recreated under the same name."""
     DELETED = "deleted"
-    """The topic is gone."""
+    """The topic was deleted."""
 
 
 class LostRange(NamedTuple):
-    """Offsets of one partition that can't be read, or not as they were."""
+    """Offsets of one partition whose records are gone or were replaced."""
 
     topic: str
     partition: int
     kind: LossKind
     start: Offset
     end: Offset | None
-    """Exclusive; None: nobody can tell any more."""
+    """Exclusive; None: unknown."""
     resume: Offset | None = None
-    """Where reading goes on; None: it does not."""
+    """Where reading continues; None: it does not."""
     epoch: LeaderEpoch = UNKNOWN_EPOCH
-    """Records of this leader epoch, or older."""
+    """The records are of this leader epoch or older ones."""
     old_id: str = ""
     new_id: str = ""
 
     @property
     def offsets(self) -> int:
-        """Offsets, as far as it is known."""
+        """The number of lost offsets, as far as known."""
         return 0 if self.end is None else self.end - self.start
 
     def __str__(self) -> str:
@@ -72,11 +79,11 @@ class LostRange(NamedTuple):
         ids = f" (id {self.old_id}, now {self.new_id})" if self.old_id and self.new_id else ""
         why = {
             LossKind.RETENTION: f"{what} were deleted (retention) before they were read",
-            LossKind.TRUNCATED: f"{what}{epoch} were cut off the log (unclean leader election)",
-            LossKind.RECREATED: f"{what} went with their topic, which was made anew{ids}",
-            LossKind.DELETED: f"{what} went with their topic, which was deleted",
+            LossKind.TRUNCATED: f"{what}{epoch} were truncated (unclean leader election)",
+            LossKind.RECREATED: f"{what} were deleted with their topic, which was recreated{ids}",
+            LossKind.DELETED: f"{what} were deleted with their topic",
         }[self.kind]
-        return why if self.resume is None else f"{why}; the log goes on at offset {self.resume}"
+        return why if self.resume is None else f"{why}; reading continues at offset {self.resume}"
 
     def to_json(self) -> dict[str, Any]:
         """For checkpoints and reports."""
@@ -95,7 +102,7 @@ class LostRange(NamedTuple):
 
 
 def lost_from_json(found: Mapping[str, Any]) -> LostRange:
-    """What `to_json` made."""
+    """Read what `LostRange.to_json` wrote."""
     return LostRange(
         found["topic"],
         found["partition"],
@@ -110,12 +117,13 @@ def lost_from_json(found: Mapping[str, Any]) -> LostRange:
 
 
 class DataLost(Exception):
-    """Records are gone, and the query was to fail then; one line."""
+    """Records are gone and the policy is `fail`. The text is one line."""
 
     def __init__(self, lost: Sequence[LostRange]) -> None:
         more = f" (and {len(lost) - 1} more ranges)" if len(lost) > 1 else ""
         super().__init__(
-            f"data loss: {lost[0]}{more}; to go on without them set onDataLoss to report or skip"
+            f"data loss: {lost[0]}{more};"
+            " to continue without them, set onDataLoss to report or skip"
         )
         self.lost = tuple(lost)
 
@@ -124,34 +132,36 @@ class DataLost(Exception):
 
 
 def refuse_loss(lost: Sequence[LostRange], policy: OnDataLoss) -> None:
-    """Raises DataLost if that is the policy."""
+    """Raise DataLost if the policy is `fail`."""
     if lost and policy == OnDataLoss.FAIL:
         raise DataLost(lost)
 
 
-def tell_loss(lost: Sequence[LostRange], path: str | None, finder: str) -> None:
-    """Into the log and, if there is a `path`, into the report there."""
+def report_loss(lost: Sequence[LostRange], path: str | None, finder: str) -> None:
+    """Log the loss and, if `path` is given, write a report there."""
     log_loss(lost)
     if lost and path is not None:
         write_report(lost, path, finder)
 
 
 def log_loss(lost: Sequence[LostRange]) -> None:
-    """Into the log of this process."""
+    """Log the loss in this process."""
     for each in lost:
         LOG.warning("data loss: %s", each)
 
 
 def write_report(lost: Sequence[LostRange], path: str, finder: str, **about: Any) -> None:
-    """All that one `finder` found, into one file in the folder `path`. The finder is a text
-    that says who found it and when, and is the same when it is found again."""
+    """Write all that one `finder` found to one file in the folder `path`.
+
+    `finder` identifies who found the loss; it is the same when the loss is found again.
+    """
     lines = [json.dumps({**each.to_json(), "text": str(each), **about}) + "\n" for each in lost]
     name = hashlib.sha256(finder.encode()).hexdigest()[:24]
     write_whole(path, f"lost-{name}{SUFFIX}", "".join(lines))
 
 
 def write_whole(folder: str, name: str, text: str) -> None:
-    """A file that is there with all of its text, or not at all."""
+    """Write a file so that it appears complete or not at all."""
     os.makedirs(folder, exist_ok=True)
     rough = os.path.join(folder, f".{name}.{os.getpid()}")
     with open(rough, "w", encoding="utf-8") as file:
@@ -162,7 +172,7 @@ def write_whole(folder: str, name: str, text: str) -> None:
 
 
 def read_report(path: str) -> list[dict[str, Any]]:
-    """All lines of a report, in no particular order."""
+    """Return all lines of a report, in no particular order."""
     found = []
     for name in sorted(os.listdir(path)):
         if name.endswith(SUFFIX) and not name.startswith("."):
@@ -175,63 +185,66 @@ UNKNOWN_OFFSET = -1
 
 
 class Place(NamedTuple):
-    """An offset, and an epoch that is none older than that of any record before it."""
+    """An offset, and a leader epoch that no record before it exceeds."""
 
     offset: Offset
     epoch: LeaderEpoch = UNKNOWN_EPOCH
     since: Offset = UNKNOWN_OFFSET
-    """Where that epoch began in the log that was read: no record from there on is older."""
+    """Where that epoch began in the log that was read; -1: unknown."""
 
     def kept(self, epoch: LeaderEpoch, end: Offset) -> Offset:
-        """Up to where a log is the one that was read, of which is known that `epoch` is its
-        largest up to the place's own, and where that ends. An older epoch may go on there for
-        longer than it did here: its leader's last records were not committed when another one
-        took over, and came back with it."""
+        """Return the offset up to which a log still matches what was read.
+
+        `epoch` is the log's largest epoch up to this position's, and `end` its end. An older epoch
+        may be longer there than in the log that was read: its last records were not committed when
+        the next leader took over, and came back with their leader.
+        """
         return end if epoch >= self.epoch or self.since < 0 else min(end, self.since)
 
 
 class Facts(NamedTuple):
-    """What brokers say of a partition now."""
+    """The state of a partition, as the brokers report it now."""
 
     end: Place
-    """Where readers' data ends, and the leader's epoch."""
+    """The end of the readable records, and the leader's epoch."""
     log_start: Offset | None = None
-    """None: not asked, because nothing is to be read or it was asked a moment ago."""
+    """None: not requested, because there is nothing to read or it was just requested."""
     epoch_end: Offset | None = None
-    """Up to where the log is the one that was read, as the end of the place's epoch tells; None:
-    not asked, or the broker can't tell."""
+    """The offset up to which the log still matches what was read; None: not requested, or the
+    broker does not report it."""
 
 
 class Verdict(NamedTuple):
-    """Where to go on, and what is lost."""
+    """Where to continue, and what is lost."""
 
     resume: Offset
     lost: tuple[LostRange, ...] = ()
 
 
 class EpochsRunBackwards(Exception):
-    """A leader of an older epoch than the checkpoint's answered, for the same topic: what it
-    says is out of date. Ask again."""
+    """A leader with an older epoch than the checkpoint's responded: it is out of date. Retry."""
 
 
 def needs_epoch_end(place: Place, end: Place) -> bool:
-    """Whether the end of the place's epoch has to be asked for: a leader of a newer epoch may
-    have cut what an older one wrote; one of the same epoch cuts nothing. If readers' data ends
-    early all the same, the log may be longer: an open transaction hides its end from readers of
-    committed data, whatever was read before."""
+    """Whether the end of the position's epoch must be requested.
+
+    A leader with a newer epoch may have truncated records of an older one; a leader with the same
+    epoch truncates nothing. If the readable records end before the position in the same epoch, the
+    log may be longer: an open transaction hides its end from readers of committed data.
+    """
     known = place.epoch != UNKNOWN_EPOCH and end.epoch != UNKNOWN_EPOCH
     early = end.epoch == place.epoch and end.offset < place.offset
     return known and (early or end.epoch > place.epoch)
 
 
 def judge(key: TopicPartition, place: Place, facts: Facts, *, has_id: bool = True) -> Verdict:
-    """For a topic that is the one that was read (`has_id`: its id says so, not only its name).
+    """Judge a partition of the topic that was read (`has_id`: its id proves that).
     Raises EpochsRunBackwards."""
     backwards = UNKNOWN_EPOCH != facts.end.epoch < place.epoch
     if backwards and has_id:
         raise EpochsRunBackwards(
-            f"{key}: a leader of epoch {facts.end.epoch} answers,"
-            f" the checkpoint knows epoch {place.epoch}"
+            f"{key}: a leader of epoch {facts.end.epoch} responds,"
+            f" the checkpoint has epoch {place.epoch}"
         )
     kept = _kept(place, facts)
     cut_in_one_epoch = facts.end.epoch == place.epoch and kept < place.offset
@@ -248,11 +261,11 @@ def judge(key: TopicPartition, place: Place, facts: Facts, *, has_id: bool = Tru
 
 
 def _kept(place: Place, facts: Facts) -> Offset:
-    """Up to where the log is the one that was read."""
+    """Return the offset up to which the log still matches what was read."""
     if facts.epoch_end is not None:
         return min(place.offset, facts.epoch_end)
-    # A new leader's high watermark may be behind for a moment: only without epochs does an
-    # early end prove anything.
+    # A new leader's high watermark may lag for a moment: an early end proves a loss only if
+    # there are no epochs.
     if needs_epoch_end(place, facts.end):
         return place.offset
     return min(place.offset, facts.end.offset)
@@ -261,7 +274,7 @@ def _kept(place: Place, facts: Facts) -> Offset:
 def judge_recreated(
     key: TopicPartition, offset: Offset, log_start: Offset, old_id: str = "", new_id: str = ""
 ) -> Verdict:
-    """For a topic of the same name that is another one: it is read from its start."""
+    """Judge a partition of a recreated topic: it is read from its start."""
     lost = LostRange(
         *key, LossKind.RECREATED, offset, None, log_start, old_id=old_id, new_id=new_id
     )
@@ -269,8 +282,8 @@ def judge_recreated(
 
 
 def judge_new(key: TopicPartition, log_start: Offset, *, known_topic: bool) -> Verdict:
-    """For a partition that was not there before: it is read from its start. In a topic that is
-    being read, what is gone of it was never read."""
+    """Judge a new partition: it is read from its start. In a topic that is being read, its deleted
+    records count as lost, because they were never read."""
     if not known_topic or log_start == 0:
         return Verdict(log_start)
     lost = _lost(key, LossKind.RETENTION, 0, log_start)._replace(resume=log_start)

@@ -1,14 +1,11 @@
-"""Keeps an eye on what a stream reads: where partitions end now, and whether the checkpoint
-still fits the logs.
+"""Track what a stream can read: the ends of its partitions, and whether its checkpoint still fits.
 
-A glance is one ListOffsets request for each leader and happens at every trigger. Metadata and
-the logs' starts are asked for when there is something to read, after errors, and when what is
-known is a second old; the ends of epochs when a leader's epoch has changed. What happens after
-that is found by the tasks.
+At every trigger there is one ListOffsets request for each leader. Metadata and the starts of logs
+are requested when there is something to read, after errors, and when they are a second old; the
+ends of epochs when a leader's epoch has changed. Later changes are found by the tasks.
 
-Always true: an available speaks for every partition of which somebody answered; of the others
-nothing is new. One that nobody answers for is waited for as long as the client's patience
-lasts, then the query fails.
+Invariant: the result covers every partition whose leader responded; the other partitions keep
+their position. If a partition does not respond for the client's patience, the query fails.
 """
 
 import time
@@ -45,43 +42,43 @@ NEVER = float("-inf")
 
 
 class AvailableOffsets(NamedTuple):
-    """What lies before a stream."""
+    """The offsets that a stream can read now."""
 
     starts: Mapping[TopicPartition, Offset]
-    """Where each partition goes on."""
+    """Where each partition continues."""
     ends: Mapping[TopicPartition, Place]
-    """Where its data ends now."""
+    """Where its readable records end now."""
     ids: Mapping[str, TopicId]
     lost: tuple[LostRange, ...] = ()
     silent: frozenset[TopicPartition] = frozenset()
-    """Partitions of the stream of which nobody could say anything: they stay where they are."""
+    """Partitions of the stream without a response: they keep their position."""
 
 
 class Target(NamedTuple):
-    """What was there when a run with Trigger.AvailableNow began."""
+    """What a run with Trigger.AvailableNow reads: the ends when it began."""
 
     ends: Mapping[TopicPartition, Place]
     ids: Mapping[str, TopicId]
 
 
 class OffsetTracker:
-    """The driver's view of a stream's partitions."""
+    """Finds the offsets that a stream can read, and detects losses."""
 
     def __init__(self, lookup: PartitionLookup) -> None:
         self.lookup = lookup
         self.latest: Mapping[TopicPartition, Place] = {}
-        """As of the last glance."""
+        """The ends at the last look."""
         self.ids: Mapping[str, TopicId] = {}
         self._subscribed = SubscribedPartitions(frozenset(), {})
         self._looked_at = NEVER
         self._silent_since: dict[TopicPartition, float] = {}
         self._epochs_checked: dict[TopicPartition, tuple[Place, int]] = {}
         self._began: dict[TopicPartition, tuple[TopicId, LeaderEpoch, Offset]] = {}
-        """Where the epochs of leaders began."""
+        """Where the leaders' epochs began, by partition: (topic id, epoch, offset)."""
 
     def look(self, start: StreamOffset, *, of_all: bool = False) -> AvailableOffsets:
-        """What is new since `start`, and what is gone. `of_all`: wait until each partition has
-        an answer. Raises ClientError."""
+        """Return what is new since `start`, and what is lost. `of_all`: wait until each partition
+        has responded. Raises ClientError."""
         retry = Retry(self.lookup.client.patience_s, retriable=is_retriable_or_no_topic)
         while True:
             try:
@@ -96,8 +93,8 @@ class OffsetTracker:
         fresh = self._refresh(start)
         ends = self._ends(of_all)
         if not fresh and self._is_news(start, ends):
-            # Ends are asked for by name. Only an id that is still the same afterwards proves
-            # that they are of the topic that is being read.
+            # Ends are requested by topic name. Only an id that is unchanged afterwards proves that
+            # they are of the topic that is being read.
             before = self._subscribed
             self._looked_at = NEVER
             fresh = self._refresh(start)
@@ -138,9 +135,11 @@ class OffsetTracker:
         ends: Mapping[TopicPartition, Place],
         log_starts: Mapping[TopicPartition, Offset],
     ) -> set[TopicPartition]:
-        """Partitions that can't be judged now, also those that metadata leaves out of a topic
-        that has them. A topic that was made anew is judged as a whole: its old offsets and its
-        new id never stand in one checkpoint."""
+        """Return the partitions that can't be judged now.
+
+        These include partitions that the metadata leaves out of an existing topic. A recreated
+        topic is judged as a whole: one checkpoint never has its old offsets and its new id.
+        """
         unanswered = {
             key
             for key in start.places.keys() - subscribed.partitions
@@ -157,7 +156,7 @@ class OffsetTracker:
         return unanswered | {key for key in subscribed.partitions if key.topic in waiting}
 
     def _refresh(self, start: StreamOffset) -> bool:
-        """Ask for metadata if it is time to; whether that was done."""
+        """Refresh the metadata if it is too old; return whether that was done."""
         age_s = time.monotonic() - self._looked_at
         if age_s < self.lookup.client.metadata_age_s:
             return False
@@ -177,7 +176,6 @@ class OffsetTracker:
             found = self.lookup.ask_all(wanted)
             return {key: Place(each.offset, each.leader_epoch) for key, each in found.items()}
         now = time.monotonic()
-        # Who is not asked is not silent.
         self._silent_since = {k: at for k, at in self._silent_since.items() if k in wanted}
         ends = {}
         for key, answer in self.lookup.ask(wanted).items():
@@ -191,13 +189,13 @@ class OffsetTracker:
             if not is_retriable_or_no_topic(answer):
                 raise answer
             if now - since > patience_s:
-                raise ClientError(f"{key} did not answer for {patience_s:g} s: {answer}")
+                raise ClientError(f"{key} did not respond for {patience_s:g} s: {answer}")
         return ends
 
     # -- judging ----------------------------------------------------------------------------
 
     def _is_other(self, start: StreamOffset, key: TopicPartition) -> bool:
-        """Whether it is not the partition that was read: a new one, or of another topic."""
+        """Whether the partition is new, or of a recreated topic."""
         return key not in start.places or self._is_recreated(start, key.topic)
 
     def _is_recreated(self, start: StreamOffset, topic: str) -> bool:
@@ -219,7 +217,7 @@ class OffsetTracker:
         return judge(key, place, facts, has_id=has_id)
 
     def _epoch_end(self, key: TopicPartition, place: Place, end: Place) -> Offset | None:
-        """Asked once for each place and epoch of a leader."""
+        """Request the epoch's end, once for each position and leader epoch."""
         if not needs_epoch_end(place, end):
             return None
         checked = (place, end.epoch)
@@ -234,8 +232,8 @@ class OffsetTracker:
         return kept
 
     def _since(self, start: StreamOffset, key: TopicPartition, end: Place) -> Place:
-        """The end, and where its epoch began: asked once for each epoch of a leader, when there
-        is something of it to be read."""
+        """Add to an end where its epoch began; requested once for each leader epoch, when there
+        is something to read."""
         old = start.places.get(key)
         is_same = old is not None and not self._is_recreated(start, key.topic)
         if old is not None and is_same and old.offset == end.offset:
@@ -250,8 +248,8 @@ class OffsetTracker:
         return end._replace(since=known[2])
 
     def _gone(self, start: StreamOffset, subscribed: SubscribedPartitions) -> list[LostRange]:
-        """Partitions of topics that are not there any more, or have fewer since they were made
-        anew. What is no longer asked for is not lost."""
+        """Return the losses by deleted topics, and by recreated topics with fewer partitions. What
+        the query no longer reads is not lost."""
         lost = []
         for key, place in sorted(start.places.items()):
             if key in subscribed.partitions or not self.lookup.reads(key):
@@ -279,9 +277,11 @@ def next_offset(
     *,
     is_first: bool = False,
 ) -> StreamOffset:
-    """Where a batch from `start` ends: as far as its data goes, or by the shares of a limit.
-    `start` itself if there is nothing new. The first batch says where it begins, everywhere:
-    Spark writes down only where batches end."""
+    """Return the end of a batch from `start`: all available records, or the shares of a limit.
+
+    Returns `start` itself if there is nothing new. The first batch records its start in every
+    partition, because Spark stores only the ends of batches.
+    """
     places: dict[TopicPartition, Place] = {key: start.places[key] for key in available.silent}
     starts: dict[TopicPartition, Offset] = {}
     anew = {
@@ -295,9 +295,9 @@ def next_offset(
         until = end.offset if shares is None else min(end.offset, begin + shares.get(key, 0))
         until = max(until, begin)
         moved = old is None or begin != old.offset
-        # A newer epoch without records is no news, and Spark would make a batch of it; an
-        # epoch where none was known (a checkpoint of Spark's connector) is, and so is that of a
-        # topic made anew: the old one's would be in the future of the new one's leaders.
+        # A newer epoch without records does not count as new: Spark would make a batch of it.
+        # An epoch where none was known (a checkpoint of Spark's connector) does, and so does that
+        # of a recreated topic: the old topic's epoch may exceed those of the new leaders.
         unknown = old is not None and old.epoch == UNKNOWN_EPOCH
         is_news = moved or unknown or until > begin or key in anew
         places[key] = end._replace(offset=until) if is_news else start.places[key]
@@ -317,8 +317,8 @@ def next_offset(
 
 
 def up_to(target: Target, start: StreamOffset, available: AvailableOffsets) -> AvailableOffsets:
-    """No further than the target; topics that came, or were made anew, since then are left to
-    the next run, and so is what they lost."""
+    """Limit the offsets to the target. Topics that were created or recreated since then are left
+    to the next run, with their losses."""
     mine = {
         key
         for key in available.ends

@@ -1,8 +1,8 @@
-"""Asks the brokers: which partitions are read, where they begin and end, where epochs end.
+"""Look up which partitions are read, where they begin and end, and where leader epochs end.
 
-Runs on the driver; one client is kept. Always true: that a topic is gone, or is another one, is
-believed only when it stays so for a while and no broker that answers says otherwise, because
-one that has just started knows little.
+It runs on the driver. One client is kept. Invariant: a topic counts as deleted or recreated only
+if that stays so for a while and no broker that responds says otherwise, because a broker that has
+just started may not know all topics yet.
 """
 
 import re
@@ -37,25 +37,27 @@ def is_retriable_or_no_topic(error: ClientError) -> bool:
 
 
 def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
-    """By their ids; None: there is none of that name. Where brokers have no ids a topic of the
-    same name is taken for the same."""
+    """Compare topic ids; None: there is no topic of that name. Without ids, topics of the same name
+    count as the same."""
     return found is not None and (known == found or NO_TOPIC_ID in (known, found))
 
 
 def known_by_a_broker(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | None:
-    """One of these topics, if a broker knows it as it was. All of them are asked; who does not
-    answer is left out."""
+    """Return one of these topics that a broker still has with its id; None if no broker does.
+
+    All brokers are asked; those that do not respond are skipped.
+    """
     request = {
         "topics": [{"name": topic} for topic in doubted],
         "allow_auto_topic_creation": False,
     }
     for broker in cluster.metadata.brokers:
         try:
-            told = read_metadata(cluster.broker(broker).call(METADATA, request)).topics
+            reported = read_metadata(cluster.broker(broker).call(METADATA, request)).topics
         except (BrokerError, CannotConnect, Unresolved):
             continue
         for topic, known_id in doubted.items():
-            each = told.get(topic)
+            each = reported.get(topic)
             if each and not each.error and is_same_topic(known_id, each.id):
                 return topic
     return None
@@ -69,7 +71,7 @@ class SubscribedPartitions(NamedTuple):
 
 
 class PartitionLookup:
-    """A client for the questions of a plan."""
+    """The driver's client."""
 
     def __init__(self, client: ClientSettings, subscription: Subscription, isolation: int) -> None:
         self.client = client
@@ -89,22 +91,22 @@ class PartitionLookup:
             self._cluster = None
 
     def covers(self, topic: str) -> bool:
-        """Whether the topic is among those asked for, there or not."""
+        """Whether the subscription includes the topic, existing or not."""
         wanted = self.subscription
         if wanted.pattern is not None:
             return re.fullmatch(wanted.pattern, topic) is not None
         return topic in wanted.topics or any(key.topic == topic for key in wanted.partitions)
 
     def reads(self, key: TopicPartition) -> bool:
-        """Whether the partition is among those asked for, there or not."""
+        """Whether the subscription includes the partition, existing or not."""
         wanted = self.subscription
         return key in wanted.partitions if wanted.partitions else self.covers(key.topic)
 
     # -- which partitions -------------------------------------------------------------------
 
     def look(self, known: Mapping[str, TopicId] | None = None) -> SubscribedPartitions:
-        """Ask for metadata. That a topic of `known` is gone, or has another id, is believed
-        after some doubt, and if no broker knows better. Raises ClientError."""
+        """Request the subscribed partitions. A topic of `known` counts as deleted or recreated only
+        after a while, and if no broker disagrees. Raises ClientError."""
         retry = Retry(BELIEVE_GONE_S)
         while True:
             found = self._find_once()
@@ -127,19 +129,19 @@ class PartitionLookup:
         }
 
     def _ask_all_brokers(self, doubted: Mapping[str, TopicId]) -> None:
-        """Raises BrokerError if a broker knows one of these topics as it was: another one is
-        behind the times, or this one is."""
+        """Raise BrokerError if a broker still has one of these topics: one of them is out of
+        date."""
         topic = known_by_a_broker(self.cluster, doubted)
         if topic is not None:
             what = f"brokers do not agree on topic {topic!r}"
             raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_named(self) -> SubscribedPartitions:
-        """As `look`; that a topic is not there which was named is doubted."""
+        """As `look`, where the topics that the subscription names are expected to exist."""
         return self.look(dict.fromkeys(self._named(), NO_TOPIC_ID))
 
     def find_all(self) -> SubscribedPartitions:
-        """As `find_named`, but what was named must be there. Raises NoSuchTopic."""
+        """As `find_named`, but missing topics and partitions are an error. Raises NoSuchTopic."""
         found = self.find_named()
         missing = sorted(self._named() - found.ids.keys())
         if missing:
@@ -173,11 +175,12 @@ class PartitionLookup:
     # -- where they begin and end -----------------------------------------------------------
 
     def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
-        """By partition an offset, or what stood in the way."""
+        """Return an offset or an error for each partition."""
         return list_offsets(self.cluster, wanted, self.isolation)
 
     def ask_all(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-        """An offset of each; asked again until the patience is at its end. Raises ClientError."""
+        """Return an offset for each partition; retry until the patience is over. Raises
+        ClientError."""
         retry = Retry(self.client.patience_s, retriable=is_retriable_or_no_topic)
         found: dict[TopicPartition, FoundOffset] = {}
         while True:
@@ -195,13 +198,13 @@ class PartitionLookup:
     def epoch_end(
         self, key: TopicPartition, epoch: LeaderEpoch
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """The largest epoch of the leader's log up to that one, and where it ends; None: it knows
-        none that old."""
+        """Return the largest epoch of the leader's log up to `epoch`, and its end; None: it has no
+        epoch that old."""
         found = epoch_end(self.cluster, *key, epoch)
         return None if found[1] < 0 else found
 
     def epoch_start(self, key: TopicPartition, epoch: LeaderEpoch) -> Offset:
-        """Where the leader's own epoch began: where those before it end; -1: nobody can say."""
+        """Return where the leader's epoch began, which is where older ones end; -1: unknown."""
         if epoch <= 0:
-            return epoch  # the first of all begins with the log; or none is known
+            return epoch  # epoch 0 begins with the log; -1 is unknown
         return epoch_end(self.cluster, *key, epoch - 1)[1]

@@ -1,7 +1,12 @@
-"""Ranges of offsets, cut into tasks; a limit, shared out over partitions.
+"""Plan a read: from options to offsets, from ranges of offsets to tasks.
 
-Pure. Always true: the pieces of a range are the range, in order, none empty; shares are no
-more than what is there, and while anything is there some share is above zero.
+`resolve` turns the positions in the options into offsets, for a batch or for a stream's first
+start. Invariant: the result lies within the logs as the brokers just reported them; positions
+outside are refused, or reported as lost if the policy allows it.
+
+`split_ranges` and `share_limit` send no requests. Invariants: the pieces of a range are the
+range, in order, none empty; shares do not exceed what is available, and while anything is
+available some share is above zero.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,17 +22,17 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 TASK_OFFSETS_MAX = 500_000
-"""A task has no more offsets than this, unless the user says otherwise: half a second of work."""
+"""The most offsets of a task, unless the options say otherwise: half a second of work."""
 TASK_OFFSETS_MIN = 100_000
-"""Less is not cut for the sake of idle cores: a task costs some milliseconds to start."""
+"""Smaller ranges are not split to use idle cores: a task takes some milliseconds to start."""
 
 GATHERED_OFFSETS_MAX = 5_000
-"""A micro-batch of no more than this is one task: to start another takes longer than to read it."""
+"""A micro-batch up to this size is one task: starting another takes longer than reading it."""
 
 
 def gather(ranges: list[RangeToRead], splitting: Splitting) -> list[tuple[RangeToRead, ...]]:
-    """Ranges to tasks: one each, but all to one where they are small and the user does not say
-    how many there shall be."""
+    """Assign ranges to tasks: one each, or all to one if they are small and the options do not
+    say how many tasks to make."""
     asked = splitting.max_records is not None or splitting.min_partitions is not None
     if asked or not ranges or _total([ranges]) > GATHERED_OFFSETS_MAX:
         return [(each,) for each in ranges]
@@ -37,9 +42,11 @@ def gather(ranges: list[RangeToRead], splitting: Splitting) -> list[tuple[RangeT
 def split_ranges(
     ranges: Iterable[RangeToRead], splitting: Splitting, cores: int
 ) -> list[RangeToRead]:
-    """As the options say (`maxRecordsPerPartition` first, then `minPartitions`, both as Spark's
-    connector has them); without any, so that tasks are neither huge nor too few for `cores`.
-    Partitions take turns, so that tasks that run at once ask different leaders."""
+    """Split ranges as the options say: `maxRecordsPerPartition` first, then `minPartitions`, both
+    as in Spark's connector. Without them, tasks are neither huge nor too few for `cores`.
+
+    Partitions alternate, so that tasks that run at the same time read from different leaders.
+    """
     found = [[each] for each in ranges if each.end > each.start]
     if splitting.max_records is not None:
         found = _cut_above(found, splitting.max_records)
@@ -58,7 +65,7 @@ def _cut_above(found: list[list[RangeToRead]], most: int) -> list[list[RangeToRe
 
 
 def _cut_to_number(found: list[list[RangeToRead]], number: int) -> list[list[RangeToRead]]:
-    """Into about `number` pieces, larger ranges into more."""
+    """Split into about `number` pieces, larger ranges into more."""
     if not found or number <= sum(map(len, found)):
         return found
     share = number / _total(found)
@@ -84,8 +91,8 @@ def _total(found: list[list[RangeToRead]]) -> int:
 
 
 def share_limit(lags: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """How many offsets each partition may go on, in proportion to what it has, as Spark's
-    connector does: a small share is rounded up, so that no partition starves."""
+    """Divide a limit among partitions in proportion to their lags, as Spark's connector does: a
+    small share is rounded up, so that no partition starves."""
     total = sum(lags.values())
     if total <= limit:
         return dict(lags)
@@ -97,21 +104,21 @@ def share_limit(lags: Mapping[TopicPartition, int], limit: int) -> dict[TopicPar
 
 
 class Bounds(NamedTuple):
-    """Where logs begin and where readers' data ends in them."""
+    """The starts of logs, and the ends of the readable records."""
 
     starts: Mapping[TopicPartition, Offset]
     ends: Mapping[TopicPartition, Place]
 
 
 class Resolved(NamedTuple):
-    """Offsets, and what was asked for and is deleted."""
+    """The resolved offsets, and the requested records that are already deleted."""
 
     places: dict[TopicPartition, Place]
     lost: tuple[LostRange, ...] = ()
 
 
 def find_bounds(lookup: PartitionLookup, keys: Iterable[TopicPartition]) -> Bounds:
-    """Two requests for each leader. Raises ClientError."""
+    """Look up starts and ends, with two requests to each leader. Raises ClientError."""
     keys = list(keys)
     ends = lookup.ask_all(dict.fromkeys(keys, LATEST))
     starts = lookup.ask_all(dict.fromkeys(keys, EARLIEST))
@@ -122,8 +129,8 @@ def find_bounds(lookup: PartitionLookup, keys: Iterable[TopicPartition]) -> Boun
 
 
 def resolve(lookup: PartitionLookup, wanted: Positions, bounds: Bounds) -> Resolved:
-    """Each partition's place. Its epoch is the leader's now, or that of the end: no record
-    before it can have a newer one. Raises OptionError, ClientError."""
+    """Turn positions into offsets. The epoch is that of the leader now: no record before the end
+    has a newer one. Raises OptionError, ClientError."""
     wanted.check_partitions(bounds.ends)
     named = _named(lookup, wanted, bounds)
     places, lost = {}, []
@@ -135,8 +142,8 @@ def resolve(lookup: PartitionLookup, wanted: Positions, bounds: Bounds) -> Resol
             offset = end.offset
         if offset > end.offset:
             raise OptionError(
-                f"{wanted.option} of {key} is {offset}, and its log ends at {end.offset};"
-                " give an offset that is there"
+                f"{wanted.option} of {key} is {offset}, but its log ends at {end.offset};"
+                " give an offset in the log"
             )
         if offset < start:
             lost.append(LostRange(*key, LossKind.RETENTION, offset, start, start))
@@ -148,7 +155,7 @@ def resolve(lookup: PartitionLookup, wanted: Positions, bounds: Bounds) -> Resol
 def _named(
     lookup: PartitionLookup, wanted: Positions, bounds: Bounds
 ) -> Mapping[TopicPartition, Offset]:
-    """Offsets as they are named; EARLIEST and LATEST may be among them."""
+    """The offsets that the positions name; EARLIEST and LATEST may be among them."""
     if wanted.offsets is not None:
         return wanted.offsets
     if wanted.everywhere is not None:
@@ -165,7 +172,7 @@ def _named(
                 f"{wanted.option}: {key} has no record as new as {times[key]};"
                 " set startingOffsetsByTimestampStrategy to latest to begin at its end"
             )
-    # The record of that time may be beyond what readers may see by now.
+    # The record of that time may not be readable yet.
     ends = bounds.ends
     return {
         key: LATEST if offset < 0 else min(offset, ends[key].offset)

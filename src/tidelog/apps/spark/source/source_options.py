@@ -1,8 +1,9 @@
-"""Where a read begins and ends, as the options say it: a word, offsets, or times.
+"""The options of a read, checked as far as possible without a broker.
 
-Spelling and precedence are those of Spark's connector: one time for all before times by
-partition before offsets. Always true: what is here was understood; whether the partitions
-named are those of the topics is only known when brokers were asked.
+Names, meaning and precedence are those of Spark's Kafka connector, so that a query moves over by
+changing its format; docs/reference/spark-options.md says which options are ours. Of the starting
+and ending positions, one time for all partitions takes precedence over times by partition, and
+those over offsets.
 """
 
 import json
@@ -36,22 +37,22 @@ SPELLED = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class Positions(NamedTuple):
-    """One of these is set."""
+    """Where a read begins or ends; one of these fields is set."""
 
     everywhere: int | None = None
     """EARLIEST or LATEST, in every partition."""
     offsets: Mapping[TopicPartition, Offset] | None = None
-    """Offsets; EARLIEST and LATEST may be among them."""
+    """Offsets by partition; EARLIEST and LATEST may be among them."""
     timestamps: Mapping[TopicPartition, int] | None = None
     timestamp: int | None = None
     """Milliseconds since 1970: the first offset that is not older."""
     option: str = ""
-    """Who said so, for messages."""
+    """The option's name, for messages."""
     else_latest: bool = False
-    """Where nothing is as new as the time: begin at the end, rather than refuse."""
+    """If no record is as new as the time: use the end of the log instead of an error."""
 
     def check_partitions(self, found: Iterable[TopicPartition]) -> None:
-        """Each partition must be named, and no other. Raises OptionError."""
+        """Check that exactly the partitions that exist are named. Raises OptionError."""
         named = self.offsets if self.offsets is not None else self.timestamps
         if named is None:
             return
@@ -67,7 +68,7 @@ class Positions(NamedTuple):
 
 
 def starting_positions(options: Mapping[str, str], default: int, *, batch: bool) -> Positions:
-    """Where to begin. Raises OptionError."""
+    """Read where to begin. Raises OptionError."""
     found = _positions(options, "starting", default)
     strategy = one_of(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     if batch and (found.everywhere == LATEST or LATEST in (found.offsets or {}).values()):
@@ -79,7 +80,7 @@ def starting_positions(options: Mapping[str, str], default: int, *, batch: bool)
 
 
 def ending_positions(options: Mapping[str, str]) -> Positions:
-    """Where a batch ends. Raises OptionError."""
+    """Read where a batch ends. Raises OptionError."""
     found = _positions(options, "ending", LATEST)
     if found.everywhere == EARLIEST or EARLIEST in (found.offsets or {}).values():
         raise OptionError(f"{found.option} is earliest; give latest, offsets or a time")
@@ -87,7 +88,7 @@ def ending_positions(options: Mapping[str, str]) -> Positions:
 
 
 def refuse_endings(options: Mapping[str, str]) -> None:
-    """A stream has no end. Raises OptionError."""
+    """Refuse ending positions for a stream. Raises OptionError."""
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if text_of(options, name) is not None:
             raise OptionError(f"{name} is for batch reads; a stream has no end")
@@ -114,7 +115,7 @@ def _positions(options: Mapping[str, str], side: str, default: int) -> Positions
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
-    """`{"topic": [0, 1]}`. Raises OptionError."""
+    """Read `{"topic": [0, 1]}`. Raises OptionError."""
     shape = 'give JSON such as {"topic": [0, 1]}'
     found = _object("assign", text, shape)
     named = []
@@ -167,7 +168,7 @@ _DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)?")
 
 
 class Subscription(NamedTuple):
-    """Which partitions are read; one of these is set."""
+    """Which partitions are read; one of these fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -175,7 +176,7 @@ class Subscription(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """How much of what is there goes into one micro-batch."""
+    """How many of the available offsets go into one micro-batch."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -183,14 +184,14 @@ class Admission(NamedTuple):
 
 
 class Splitting(NamedTuple):
-    """How ranges are cut into tasks."""
+    """How ranges are split into tasks."""
 
     min_partitions: int | None = None
     max_records: int | None = None
 
 
 class SourceOptions(NamedTuple):
-    """A reader's wishes; can be pickled."""
+    """All options of a read. Can be pickled."""
 
     client: ClientSettings
     subscription: Subscription
@@ -207,18 +208,18 @@ class SourceOptions(NamedTuple):
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """For `spark.read`; keys in lower case. Raises OptionError."""
+    """Read the options of `spark.read`, with keys in lower case. Raises OptionError."""
     return _options(options, batch=True)
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """For `spark.readStream`; keys in lower case. Raises OptionError."""
+    """Read the options of `spark.readStream`, with keys in lower case. Raises OptionError."""
     refuse_endings(options)
     return _options(options, batch=False)
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Whether rows have headers unless a schema says otherwise."""
+    """Whether rows have a column of headers, unless a schema says otherwise."""
     return truth(options, "includeHeaders") or False
 
 
@@ -262,7 +263,9 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     try:
         re.compile(text)
     except re.error as error:
-        raise OptionError(f"subscribePattern {text!r} is no pattern: {error}") from None
+        raise OptionError(
+            f"subscribePattern {text!r} is not a regular expression: {error}"
+        ) from None
     if not text:
         raise OptionError("subscribePattern is empty; give a regular expression")
     return Subscription(pattern=text)
@@ -319,7 +322,7 @@ def _data_loss_path(options: Mapping[str, str], policy: OnDataLoss) -> str | Non
         "/"
     ):
         raise OptionError(
-            f"dataLossPath {text!r} is no folder from the root; give one that driver and"
+            f"dataLossPath {text!r} is not an absolute path; give a folder that driver and"
             " executors share, such as /mnt/lake/lost"
         )
     return unquote(parts.path) if parts.scheme else text

@@ -1,8 +1,8 @@
-"""`spark.readStream.format("tidelog")`: topics as they grow, from a checkpoint that knows epochs.
+"""`spark.readStream.format("tidelog")`: the streaming reader.
 
-Spark keeps one of these on the driver for as long as a query runs, and asks it at each trigger
-how far there is data; tasks get copies. Always true: a batch is planned from its start and end
-alone; no broker is asked for that, so the same batch comes out after a restart.
+Spark keeps one reader on the driver while a query runs, and calls it at each trigger to find out
+which data is available; tasks get copies. Invariant: a batch is planned from its start and end
+alone, without a request to a broker, so a restarted query plans the same batch.
 """
 
 import logging
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.apps.spark.client_options import ClientSettings
 from tidelog.apps.spark.columns import check_schema
 from tidelog.apps.spark.source.checkpoint import StreamOffset, from_json
-from tidelog.apps.spark.source.data_loss import refuse_loss, tell_loss
+from tidelog.apps.spark.source.data_loss import refuse_loss, report_loss
 from tidelog.apps.spark.source.offset_tracker import OffsetTracker, Target, next_offset, up_to
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup
 from tidelog.apps.spark.source.planning import (
@@ -47,7 +47,7 @@ from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Made on the driver, and again wherever a task runs."""
+    """Created on the driver, and copied to each task."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self.options: SourceOptions = stream_options(options)
@@ -89,9 +89,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PlannedRanges]:
         if start == end:
-            return []  # What led to that end was read by the batch before.
+            return []  # the previous batch has read it all
         begin, until = from_json(start), from_json(end)
-        tell_loss(until.lost, self.options.data_loss_path, f"stream {start} {end}")
+        report_loss(until.lost, self.options.data_loss_path, f"stream {start} {end}")
         ranges = split_ranges(plan(begin, until), self.options.splitting, os.cpu_count() or 1)
         return [PlannedRanges(each) for each in gather(ranges, self.options.splitting)]
 
@@ -108,7 +108,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def plan(start: StreamOffset, end: StreamOffset) -> list[RangeToRead]:
-    """The ranges of a batch."""
+    """Return the ranges of a batch."""
     ranges = []
     for key, place in sorted(end.places.items()):
         begin = end.starts.get(key)
@@ -121,7 +121,7 @@ def plan(start: StreamOffset, end: StreamOffset) -> list[RangeToRead]:
 
 
 class _Driver:
-    """What lives on the driver only: the client, and what it was told last."""
+    """The state that exists only on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -137,7 +137,7 @@ class _Driver:
         self.progress.close()
 
     def initial(self) -> StreamOffset:
-        """Spark asks twice; it must be told the same."""
+        """Return the first offset. Spark calls this twice and must get the same result."""
         if self._first is None:
             subscribed = self.lookup.find_all()
             found = resolve(
@@ -146,19 +146,19 @@ class _Driver:
                 find_bounds(self.lookup, subscribed.partitions),
             )
             refuse_loss(found.lost, self.options.on_data_loss)
-            tell_loss(found.lost, self.options.data_loss_path, f"start {found.places}")
+            report_loss(found.lost, self.options.data_loss_path, f"start {found.places}")
             count = sum(each.offsets for each in found.lost)
             self._first = StreamOffset(found.places, subscribed.ids, lost_offsets=count)
         return self._first
 
     def aim(self) -> None:
-        """Trigger.AvailableNow: what is there now, and no more."""
+        """Set the target of Trigger.AvailableNow: the records that exist now."""
         subscribed = self.lookup.find_named()
         bounds = find_bounds(self.lookup, subscribed.partitions)
         self._target = Target(bounds.ends, subscribed.ids)
 
     def latest(self) -> dict[str, Any] | None:
-        """For the query's progress."""
+        """Return the newest offsets, for the query's progress."""
         if not self.tracker.latest:
             return None
         return StreamOffset(self.tracker.latest, self.tracker.ids).to_json()
@@ -166,8 +166,8 @@ class _Driver:
     def advance(
         self, start: StreamOffset, most: int | None = None, *, may_wait: bool = False
     ) -> StreamOffset:
-        """The end of the next batch, of about `most` offsets; `start` itself if there is none
-        to be. `may_wait`: until enough is there, if the options say so."""
+        """Return the end of the next batch of about `most` offsets; `start` itself if there is no
+        batch. `may_wait`: apply minOffsetsPerTrigger."""
         available = self.tracker.look(start, of_all=self._target is not None)
         if self._target is not None:
             available = up_to(self._target, start, available)
@@ -193,13 +193,19 @@ class _Driver:
 
 
 LOG = logging.getLogger("tidelog.spark")
-APART_S = 1.0
-AFTER_FAILURE_S = 30.0
+COMMIT_EVERY_S = 1.0
+RETRY_AFTER_S = 30.0
 TIMEOUT_S = 2.0
 
 
 class GroupProgress:
-    """Commits to `group`, if there is one."""
+    """Commits a stream's progress to a consumer group, so that tools that show lag show it.
+
+    The stream itself uses only its checkpoint. Progress is committed when Spark requests the next
+    batch, which means that the previous one is done: at once if the stream is idle, else at most
+    once a second. Invariant: a commit that fails is logged once, delays a trigger by two seconds
+    at most, and is retried only after a while.
+    """
 
     def __init__(self, client: ClientSettings, group: str | None) -> None:
         self._client = client._replace(timeout_s=min(client.timeout_s, TIMEOUT_S))
@@ -215,12 +221,12 @@ class GroupProgress:
             self._cluster = None
 
     def done(self, start: StreamOffset, *, busy: bool) -> None:
-        """Everything before `start` is processed; `busy`: there is a batch to be read now."""
+        """Note that everything before `start` is processed; `busy`: a batch follows now."""
         if self._group is None or not start.places:
             return
         if self._committed is not None and self._committed.places == start.places:
             return
-        pause_s = AFTER_FAILURE_S if self._told else APART_S if busy else 0.0
+        pause_s = RETRY_AFTER_S if self._told else COMMIT_EVERY_S if busy else 0.0
         if time.monotonic() - self._tried_at >= pause_s:
             self._commit(self._group, start)
 
