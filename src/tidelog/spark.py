@@ -1,4 +1,4 @@
-"""The door to Spark: `format("tidelog")` to read and write topics, and what goes with it.
+"""The public API for Spark: `format("tidelog")` to read and write topics.
 
     from tidelog.spark import register, spark_session
     spark = spark_session()
@@ -6,7 +6,7 @@
     brokers = "localhost:9092,localhost:9093,localhost:9094"
     spark.read.format("tidelog").option("kafka.bootstrap.servers", brokers)...
 
-Always true: importing this needs pyspark only when it is used.
+Invariant: importing this module does not import pyspark.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["NoJava", "lag", "read_report", "register", "spark_session"]
 
 
 def register(spark: Any) -> None:
-    """Make `format("tidelog")` known to a session."""
+    """Register `format("tidelog")` in a session."""
     from tidelog.apps.spark import data_source
 
     data_source.register(spark)

@@ -44,10 +44,10 @@ def test_arrow_is_told_what_spark_will_compare_it_with() -> None:
     ("ddl", "why"),
     [
         ("keys binary", "has no column 'keys'; it has key, value, topic"),
-        ("value string", "column 'value' is binary, not string; read it as it is and cast"),
+        ("value string", "column 'value' is binary, not string; read it with that type and cast"),
         ("offset int", "column 'offset' is bigint, not int"),
         ("headers array<binary>", "column 'headers' is array<struct<key:string,value:binary>>"),
-        ("key binary not null", "column 'key' may be null; leave NOT NULL away"),
+        ("key binary not null", "column 'key' may be null; remove NOT NULL"),
         ("key binary, key binary", "named twice"),
     ],
 )

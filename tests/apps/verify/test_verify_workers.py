@@ -66,20 +66,20 @@ def test_every_role_writes_or_reads_and_the_history_is_clean(
         crew.readers.append(Worker(task(tmp_path, role, mock_cluster, name)))
     assert {worker.task.role for worker in crew.workers} == set(ROLES)
     until = time.monotonic() + 30
-    while min(worker.told.get("tally", {}).get("acked", 0) for worker in crew.producers) < 500:
+    while min(worker.reported.get("tally", {}).get("acked", 0) for worker in crew.producers) < 500:
         crew.check()
         assert time.monotonic() < until
         time.sleep(0.05)
     for worker in crew.producers:
-        worker.tell_to_end()
+        worker.stop()
         worker.await_end()
     found = Findings()
-    sent = {int(n): counts for w in crew.producers for n, counts in w.told["sent"].items()}
+    sent = {int(n): counts for w in crew.producers for n, counts in w.reported["sent"].items()}
     history = History(str(tmp_path), sent, ["consumer3"], ["reader4"])
     with Cluster(mock_cluster) as cluster:
         ends = [list_offset(cluster, "verified", p).offset for p in range(PARTITIONS)]
         for worker in crew.readers:
-            worker.tell_to_end(ends)
+            worker.stop(ends)
             worker.await_end()
         for partition in range(PARTITIONS):
             log = read_log(cluster, "verified", partition, TAG, found)

@@ -1,11 +1,11 @@
-"""The columns of a topic's row: their names, their types in Spark and in Arrow.
+"""The columns of a topic's row: their names, and their types in Spark and in Arrow.
 
-They are those of Spark's own Kafka source, and `leader_epoch`. A schema that names fewer of
-them, in any order, is the way to prune: what is not asked for is not decoded.
+They are those of Spark's Kafka source, and `leader_epoch`. A schema that names fewer of them, in
+any order, prunes columns: the others are not decoded.
 
-Always true: the Arrow schema says of each column what Spark said of it, nullability as well;
-Spark refuses anything else. A time that Spark's type cannot hold (further than 290,000 years
-from 1970) reads as the last one that it can.
+Invariant: the Arrow schema has the type and nullability that Spark's schema has; Spark refuses
+anything else. A time that Spark's type can't hold (further than 290,000 years from 1970) reads as
+the last one that it can.
 """
 
 from typing import Any
@@ -34,16 +34,16 @@ ARROW_TYPES: dict[str, Any] = {
     LEADER_EPOCH: pa.int32(),
     HEADERS: pa.list_(pa.field("element", pa.struct(HEADER_FIELDS))),
 }
-"""In the order in which they stand in a row."""
+"""In the order of a row."""
 MAY_BE_NULL = (KEY, VALUE, HEADERS)
 
 
 class WrongSchema(ValueError):
-    """A schema that a topic cannot be read with. The text is one line for people."""
+    """A topic can't be read with this schema. The text is one line for people."""
 
 
 def topic_schema(include_headers: bool) -> Any:
-    """Spark's StructType of a row; everything nullable, as Spark's own Kafka source has it."""
+    """Return Spark's StructType of a row; all columns are nullable, as in Spark's Kafka source."""
     from pyspark.sql.types import StructField, StructType
 
     types = _spark_types()
@@ -52,7 +52,7 @@ def topic_schema(include_headers: bool) -> Any:
 
 
 def check_schema(schema: Any, include_headers: bool = False) -> Any:
-    """The Arrow schema for the StructType that a reader was given. Raises WrongSchema."""
+    """Return the Arrow schema for the StructType of a reader. Raises WrongSchema."""
     types = _spark_types()
     known = ", ".join(name for name in types if include_headers or name != HEADERS)
     if not schema.fields:
@@ -65,10 +65,10 @@ def check_schema(schema: Any, include_headers: bool = False) -> Any:
         if asked.dataType != expected:
             raise WrongSchema(
                 f"column {asked.name!r} is {expected.simpleString()}, not"
-                f" {asked.dataType.simpleString()}; read it as it is and cast it then"
+                f" {asked.dataType.simpleString()}; read it with that type and cast it afterwards"
             )
         if not asked.nullable and asked.name in MAY_BE_NULL:
-            raise WrongSchema(f"column {asked.name!r} may be null; leave NOT NULL away")
+            raise WrongSchema(f"column {asked.name!r} may be null; remove NOT NULL")
         fields.append(pa.field(asked.name, ARROW_TYPES[asked.name], nullable=asked.nullable))
     if len({field.name for field in fields}) < len(fields):
         raise WrongSchema(f"a column is named twice in {', '.join(schema.fieldNames())}")

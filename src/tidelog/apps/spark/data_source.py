@@ -1,6 +1,6 @@
-"""`format("tidelog")`: the class that Spark meets, and the way from it to source and sink.
+"""The class that Spark registers for `format("tidelog")`.
 
-Spark imports this to look for formats, whether it will use it or not. Always true: nothing
+Spark imports this module to look for formats, whether it will use it or not. Invariant: nothing
 heavy is imported before a topic is read or written.
 """
 
@@ -12,14 +12,14 @@ NAME = "tidelog"
 
 
 class TidelogDataSource(DataSource):
-    """Topics of a Tidelog or Kafka cluster, to read and to write."""
+    """Reads and writes topics of a Tidelog or Kafka cluster."""
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> Any:
-        """Of a read, unless a narrower one is asked for."""
+        """The schema of a read without a schema of its own."""
         from tidelog.apps.spark.columns import topic_schema
         from tidelog.apps.spark.source.source_options import include_headers
 
@@ -51,6 +51,6 @@ class TidelogDataSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Make `format("tidelog")` known to a session; needed only where Spark does not find
+    """Register `format("tidelog")` in a session; needed only where Spark does not find
     `pyspark_tidelog` by itself."""
     spark.dataSource.register(TidelogDataSource)

@@ -1,7 +1,7 @@
-"""A SparkSession with the settings that we recommend, and Java found before Spark asks for it.
+"""A SparkSession with recommended settings, and a check for Java before Spark starts.
 
-Spark's own message without Java is a stack trace; ours is one line that says what to install.
-Always true: what the caller sets wins over what is recommended here.
+Without Java, Spark's own message is a stack trace; ours is one line that says what to install.
+Invariant: settings of the caller take precedence over the recommended ones.
 """
 
 import os
@@ -17,9 +17,9 @@ JAVA_WAIT_S = 30
 _VERSION = re.compile(r'version "(\d+)')
 
 RECOMMENDED: Mapping[str, str] = {
-    # Workers and the JVM talk through a Unix socket: 40 ms less for each task than loopback.
+    # Workers and the JVM use a Unix socket: 40 ms less for each task than loopback.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Writes a checkpoint file beside its place and renames it, without a shell for each.
+    # Writes a checkpoint file and renames it, without a shell process for each.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -32,9 +32,9 @@ ON_THIS_MACHINE: Mapping[str, str] = {
     "spark.driver.host": HERE,
     "spark.driver.bindAddress": HERE,
 }
-"""Not for a master elsewhere: its executors have to find their way to the driver."""
+"""Only for a master on this machine: remote executors must be able to reach the driver."""
 _MASTERS_HERE = re.compile(r"local\b.*|spark://(127\.0\.0\.1|localhost):\d+")
-# Arrow checks each access to a buffer for its bounds; our workers' batches are built within them.
+# Turns off Arrow's bound checks for each access: our workers' batches are within bounds.
 JVM_OPTIONS = (
     "-XX:+UseParallelGC"
     " -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -42,11 +42,11 @@ JVM_OPTIONS = (
 
 
 class NoJava(Exception):
-    """Spark cannot start here; one line that says what to install."""
+    """Spark can't start without Java; the text says what to install."""
 
 
 def find_java() -> str:
-    """The `java` that Spark will start. Raises NoJava."""
+    """Return the `java` that Spark will start. Raises NoJava."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     wanted = (
@@ -56,29 +56,31 @@ def find_java() -> str:
     if java is None or not os.access(java, os.X_OK):
         raise NoJava(f"{wanted}; {'JAVA_HOME has no bin/java' if home else 'no java in PATH'}")
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=JAVA_WAIT_S, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoJava(f"{wanted}; {java} does not start: {error}") from None
-    found = _VERSION.search(told)
+    found = _VERSION.search(output)
     if found is None or int(found[1]) < JAVA_MIN:
-        raise NoJava(f"{wanted}; {java} is {told.splitlines()[0] if told else 'silent'}")
+        raise NoJava(
+            f"{wanted}; {java} is {output.splitlines()[0] if output else 'of unknown version'}"
+        )
     return java
 
 
 def recommended(master: str) -> dict[str, str]:
-    """The settings for a master."""
+    """Return the recommended settings for a master."""
     return {**RECOMMENDED, **(ON_THIS_MACHINE if is_here(master) else {})}
 
 
 def is_here(master: str) -> bool:
-    """Whether a master and its workers are on this machine alone."""
+    """Whether a master and its workers run on this machine only."""
     return _MASTERS_HERE.fullmatch(master) is not None
 
 
 def settle_environment(master: str) -> None:
-    """What Spark takes from the environment, before its JVM starts; what is set there wins."""
+    """Set the environment variables that Spark reads, unless they are set."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_here(master):
         os.environ.setdefault("SPARK_LOCAL_IP", HERE)
@@ -89,7 +91,7 @@ def spark_session(
     master: str = "local[*]",
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """A session (or the one that runs already). Raises NoJava, ImportError without pyspark."""
+    """Return a session, or the running one. Raises NoJava, or ImportError without pyspark."""
     find_java()
     from pyspark.sql import SparkSession
 

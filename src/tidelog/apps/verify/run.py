@@ -207,7 +207,7 @@ class Run:
                     self._nemesis.inject(fault)
         self._hold(began + self._options.seconds - time.monotonic(), "calm")
         for worker in self._crew.producers:
-            worker.tell_to_end()
+            worker.stop()
         for worker in self._crew.producers:
             worker.await_end()
         return time.monotonic() - began
@@ -254,17 +254,17 @@ class Run:
         partitions = range(self._options.partitions)
         ends = [list_offset(cluster, self._topic, p).offset for p in partitions]
         for worker in self._crew.readers:
-            worker.tell_to_end(ends)
+            worker.stop(ends)
         for worker in self._crew.readers:
             worker.await_end()
 
     def _history(self) -> History:
         sent: dict[int, list[int]] = {}
         for worker in self._crew.workers:
-            sent |= {int(name): counts for name, counts in worker.told.get("sent", {}).items()}
-            for text in worker.told.get("fatal", []):
+            sent |= {int(name): counts for name, counts in worker.reported.get("sent", {}).items()}
+            for text in worker.reported.get("fatal", []):
                 self._judgement.findings.add("fatal error", text)
-            self._troubles += worker.told.get("troubles", [])
+            self._troubles += worker.reported.get("troubles", [])
         names = [(worker.task.role, worker.task.names[0]) for worker in self._crew.readers]
         return History(
             self._folder,

@@ -1,6 +1,6 @@
-"""The run's side of its worker processes: start them, hear them, end them.
+"""Start, watch and stop the worker processes of a run.
 
-Always true: after `close` no worker is left, whatever happened before.
+Invariant: after `close` no worker is left, whatever happened before.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 from tidelog.apps.verify.workload.orders import Task
 
 END_S = 130.0
-"""A worker that was told to end and drains what is open."""
+"""How long a worker may take to finish its open sends after it was told to stop."""
 
 
 class WorkerFailed(Exception):
@@ -27,8 +27,8 @@ class Worker:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.told: dict[str, Any] = {}
-        """The newest of everything that it said."""
+        self.reported: dict[str, Any] = {}
+        """The latest value of everything that the worker reported."""
         self._errors = open(  # noqa: SIM115 - closed in close
             os.path.join(task.folder, f"worker-{task.role.replace(' ', '-')}.err"), "wb"
         )
@@ -41,49 +41,49 @@ class Worker:
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
-        self._say(task._asdict())
+        self._send(task._asdict())
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.told.update(json.loads(line))
+            self.reported.update(json.loads(line))
 
-    def _say(self, told: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(told) + "\n")
+            self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
         except OSError:
-            raise WorkerFailed(self._last_words()) from None
+            raise WorkerFailed(self._failure()) from None
 
     def check(self) -> None:
-        """Raise WorkerFailed if it is gone without being told to."""
-        if self._process.poll() is not None and not self.told.get("done"):
-            raise WorkerFailed(self._last_words())
+        """Raise WorkerFailed if the worker ended too early."""
+        if self._process.poll() is not None and not self.reported.get("done"):
+            raise WorkerFailed(self._failure())
 
-    def _last_words(self) -> str:
+    def _failure(self) -> str:
         code = self._process.wait(5)
         with open(self._errors.name, errors="replace") as file:
             lines = file.read().strip().splitlines()
-        return f"{self.task.role} ended with {code}: {lines[-1] if lines else 'no word why'}"
+        return f"{self.task.role} ended with {code}: {lines[-1] if lines else 'no error output'}"
 
-    def tell_to_end(self, ends: list[int] | None = None) -> None:
-        """Producers drain; readers go on up to `ends`."""
-        self._say({"ends": ends or []})
+    def stop(self, ends: list[int] | None = None) -> None:
+        """Tell the worker to stop: producers finish open sends; readers read up to `ends`."""
+        self._send({"ends": ends or []})
 
     def await_end(self) -> None:
-        """Until it is done. Raises WorkerFailed."""
+        """Wait until the worker is done. Raises WorkerFailed."""
         self._listener.join(END_S)
-        if not self.told.get("done"):
+        if not self.reported.get("done"):
             raise WorkerFailed(
                 f"{self.task.role} did not end within {END_S:g} s"
                 if self._listener.is_alive()
-                else self._last_words()
+                else self._failure()
             )
 
     def close(self) -> None:
-        """End it if it still runs, and let go of its pipes."""
-        if self._process.poll() is None and not self.told.get("done"):
+        """Kill the worker if it still runs, and close its pipes."""
+        if self._process.poll() is None and not self.reported.get("done"):
             self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -107,18 +107,18 @@ class Crew:
         return self.producers + self.readers
 
     def tally(self) -> Counter[str]:
-        """What all of them have counted so far."""
+        """Add up what all workers have counted so far."""
         total: Counter[str] = Counter()
         for worker in self.workers:
-            total.update(worker.told.get("tally", {}))
+            total.update(worker.reported.get("tally", {}))
         return total
 
     def check(self) -> None:
-        """Raise WorkerFailed if one is gone."""
+        """Raise WorkerFailed if a worker ended too early."""
         for worker in self.workers:
             worker.check()
 
     def close(self) -> None:
-        """No worker is left."""
+        """Close all workers."""
         for worker in self.workers:
             worker.close()

@@ -19,14 +19,14 @@ class Ledger:
         self.sent = [0] * task.partitions
         self.tally: Counter[str] = Counter()
         self.open = 0
-        """Sends that have not ended."""
+        """The number of sends without an outcome."""
         self._task = task
         self._tag = bytes.fromhex(task.tag)
         self._send_number = 0
         self._journal = Journal(task.folder, Kind.ACKS, str(producer), task.partitions)
 
     def next_value(self, partition: int) -> bytes:
-        """The value to send next. It counts as sent from now on."""
+        """Return the next value to send; it counts as sent from now on."""
         value = pack(self._tag, self.producer, partition, self.sent[partition], self._send_number)
         self.sent[partition] += 1
         self._send_number += 1
@@ -34,13 +34,13 @@ class Ledger:
         return value
 
     def take_back(self, partition: int) -> None:
-        """The client library did not take the newest value; it will be made again."""
+        """Undo `next_value`, because the client library refused the value."""
         self.sent[partition] -= 1
         self._send_number -= 1
         self.open -= 1
 
     def settle(self, partition: int, sequence: int, offset: int, waited_s: float) -> None:
-        """A send has ended: at an offset, or as one of Outcome."""
+        """Record the outcome of a send: an offset, or one of Outcome."""
         ticks = self._task.ticks()
         self._journal.add(
             partition, sequence, offset, ticks, min(ticks, max(0, int(waited_s * 10_000)))
@@ -49,7 +49,7 @@ class Ledger:
         self.tally[_WORDS.get(offset, "acked")] += 1
 
     def close(self) -> None:
-        """Every row on disk."""
+        """Write all rows to disk."""
         self._journal.close()
 
 
@@ -60,7 +60,7 @@ _CATCH_UP_S = 0.25
 
 
 class Pace:
-    """Says how many records are due."""
+    """Tells how many records are due at a rate; time that was lost is made up for in part only."""
 
     def __init__(self, rate: float, now_s: float) -> None:
         self._rate = rate
@@ -68,11 +68,11 @@ class Pace:
         self._at = now_s
 
     def due(self, now_s: float) -> int:
-        """How many to send now."""
+        """Return how many records to send now."""
         self._due = min(self._due + (now_s - self._at) * self._rate, _CATCH_UP_S * self._rate + 1)
         self._at = now_s
         return int(self._due)
 
     def done(self, count: int) -> None:
-        """So many were sent."""
+        """Note that `count` records were sent."""
         self._due -= count

@@ -17,7 +17,7 @@ from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, sa
 
 FLUSH_S = 60.0
 QUEUE_MAX = 20_000
-"""Records that may wait in a producer: what is lost with a worker is bounded."""
+"""The most records that wait in a producer: bounds what is lost with a worker."""
 
 
 def _shared(task: Task, name: str) -> dict[str, Any]:
@@ -60,11 +60,11 @@ def consumer_settings(task: Task, name: str) -> dict[str, Any]:
 
 
 BURST = 20
-"""Records for one partition before the next one's turn."""
+"""Records for one partition before the next partition follows."""
 
 
 class LibrdkafkaProducer:
-    """One producer and its books."""
+    """One producer and its ledger."""
 
     def __init__(self, task: Task, name: int) -> None:
         self.ledger = Ledger(task, name)
@@ -75,7 +75,7 @@ class LibrdkafkaProducer:
         self._client = Producer(producer_settings(task, f"verify-{name}"))
 
     def send(self, count: int) -> int:
-        """Up to `count` records, a burst to each partition in turn; how many were taken."""
+        """Send up to `count` records in bursts, to each partition in turn; return the number."""
         taken = 0
         while taken < count and not self.fatal:
             partition = self._turn % self._partitions
@@ -109,7 +109,7 @@ class LibrdkafkaProducer:
         _, _, partition, sequence, _ = FIELDS.unpack_from(value)
         offset = message.offset()
         if error is not None:
-            # An error may follow a try whose answer was lost, so it settles nothing.
+            # An error may follow an attempt whose response was lost: the outcome is unknown.
             self._note(error)
             offset = Outcome.UNKNOWN
         elif offset is None or offset < 0:
@@ -117,11 +117,11 @@ class LibrdkafkaProducer:
         self.ledger.settle(partition, sequence, offset, message.latency() or 0.0)
 
     def poll(self, seconds: float) -> None:
-        """Hear of sends that have ended."""
+        """Process the results of sends."""
         self._client.poll(seconds)
 
     def close(self, deadline_s: float) -> None:
-        """Wait for what is open; what remains is unknown."""
+        """Wait for open sends; the outcome of the rest is unknown."""
         self._client.flush(max(0.1, deadline_s - time.monotonic()))
         self._client.purge()
         self._client.flush(1.0)
@@ -129,7 +129,7 @@ class LibrdkafkaProducer:
 
 
 def run_producers(orders: Orders) -> None:
-    """Send at the pace asked for until told to stop."""
+    """Send at the rate of the task until the run stops."""
     task = orders.task
     producers = [LibrdkafkaProducer(task, name) for name in task.names]
     pace = Pace(task.rate, time.monotonic())
@@ -184,7 +184,7 @@ class LibrdkafkaConsumer:
         self._client.assign([TopicPartition(task.topic, p, 0) for p in range(task.partitions)])
 
     def poll(self) -> None:
-        """Take what is there, or wait a little for it."""
+        """Read the next messages, or wait a little for them."""
         for message in self._client.consume(2000, 0.1):
             error = message.error()
             if error is None:
@@ -207,14 +207,14 @@ class LibrdkafkaConsumer:
         self.count += 1
 
     def close(self) -> None:
-        """Every row on disk."""
+        """Write all rows to disk."""
         self._client.close()
         self._reads.close()
         self._marks.close()
 
 
 def run_consumer(orders: Orders) -> None:
-    """Read until told to stop, then up to the ends that the order names."""
+    """Read until the run stops, then up to the ends that it names."""
     consumer = LibrdkafkaConsumer(orders)
     reported = 0.0
     deadline = float("inf")

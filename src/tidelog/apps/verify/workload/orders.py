@@ -1,7 +1,7 @@
-"""How a worker process talks with the run that started it: JSON lines each way.
+"""The messages between a worker process and the run that started it: JSON lines each way.
 
-The first line that a worker reads is what to do, a later one tells it to end. A worker
-whose input closes has lost its run and leaves at once, so no worker outlives `verify`.
+The first line that a worker reads is its task; a later one tells it to stop. A worker whose input
+closes has lost its run and exits at once, so no worker outlives `verify`.
 """
 
 import json
@@ -19,33 +19,33 @@ REPORT_EVERY_S = 0.2
 
 
 class Task(NamedTuple):
-    """What one worker process is to do."""
+    """The task of one worker process."""
 
     role: str
     bootstrap: str
     topic: str
     partitions: int
     tag: str
-    """Of the run, in hex."""
+    """The tag of the run, in hex."""
     folder: str
-    """For the journals."""
+    """Where the journals are written."""
     began_ns: int
     """When the run began, on the clock that all processes of a machine share."""
     names: Sequence[int]
-    """The producers to be, or the number of the reader."""
+    """The numbers of the producers, or that of the reader."""
     rate: float = 0.0
-    """Records a second, all producers of the worker together."""
+    """Records a second, for all producers of the worker together."""
     acks: str = "all"
     idempotence: bool = True
     seed: int = 0
 
     def ticks(self) -> int:
-        """Since the run began."""
+        """The time since the run began."""
         return (time.monotonic_ns() - self.began_ns) // (1_000_000_000 // TICKS_A_SECOND)
 
 
 class Orders:
-    """What the run said."""
+    """The task and the later messages from the run."""
 
     def __init__(self) -> None:
         self.task = Task(**json.loads(sys.stdin.readline()))
@@ -65,7 +65,7 @@ class Orders:
         os._exit(ORPHANED)
 
 
-def say(**told: Any) -> None:
-    """One line to the run."""
-    sys.stdout.write(json.dumps(told) + "\n")
+def say(**report: Any) -> None:
+    """Send one line to the run."""
+    sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()

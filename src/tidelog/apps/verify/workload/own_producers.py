@@ -1,8 +1,8 @@
-"""Producers on our own client: batches appended one at a time, and their fate known.
+"""Producers on our own client: they append one batch at a time and know its outcome.
 
-Each producer has a few lanes, a thread each with connections of its own: partitions that
-share a leader share a lane, so a leader that is gone stops one lane, not all. A lane that
-meets an error goes on as a new producer, under a new id.
+Each producer has a few threads with connections of their own. Partitions are divided among the
+threads, so that a leader that is gone stops one thread, not all. After an error a thread continues
+with a new producer id.
 """
 
 import threading
@@ -16,26 +16,26 @@ from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import ALL, Producer
 
-LANES = 3
+THREADS = 3
 BURST_MAX = 50
 ANSWER_S = 2.0
 APPEND_S = 60.0
 IDLE_S = 0.005
 
 
-class Lane(threading.Thread):
+class AppendThread(threading.Thread):
     """Appends to some of the partitions, in turn."""
 
-    def __init__(self, orders: Orders, ledger: Ledger, guard: threading.Lock, lane: int) -> None:
-        super().__init__(name=f"producer {ledger.producer} lane {lane}")
+    def __init__(self, orders: Orders, ledger: Ledger, guard: threading.Lock, number: int) -> None:
+        super().__init__(name=f"producer {ledger.producer} thread {number}")
         self._orders = orders
         self._task: Task = orders.task
         self._ledger = ledger
         self._guard = guard
-        """Of the ledger, which the lanes of a producer share."""
-        lanes = min(LANES, self._task.partitions)
-        self._partitions = range(lane, self._task.partitions, lanes)
-        self._rate = self._task.rate / len(self._task.names) / lanes
+        """The lock of the ledger, which the threads of a producer share."""
+        threads = min(THREADS, self._task.partitions)
+        self._partitions = range(number, self._task.partitions, threads)
+        self._rate = self._task.rate / len(self._task.names) / threads
         self._cluster = Cluster(self._task.bootstrap, f"verify-{ledger.producer}", ANSWER_S)
         self._producer = self._new_producer()
         self.failure = ""
@@ -46,7 +46,7 @@ class Lane(threading.Thread):
         return Producer(self._cluster, acks, idempotent=idempotent, timeout_s=APPEND_S)
 
     def run(self) -> None:
-        """Until the run ends."""
+        """Append until the run stops."""
         pace = Pace(self._rate, time.monotonic())
         turn = self._ledger.producer
         with self._cluster:
@@ -84,21 +84,21 @@ class Lane(threading.Thread):
 
 
 def run(orders: Orders) -> None:
-    """Send at the pace asked for until told to stop."""
+    """Send at the rate of the task until the run stops."""
     ledgers = [Ledger(orders.task, name) for name in orders.task.names]
-    lanes = []
+    threads = []
     for ledger in ledgers:
         guard = threading.Lock()
-        count = min(LANES, orders.task.partitions)
-        lanes += [Lane(orders, ledger, guard, lane) for lane in range(count)]
-    for lane in lanes:
-        lane.start()
-    while any(lane.is_alive() for lane in lanes):
+        count = min(THREADS, orders.task.partitions)
+        threads += [AppendThread(orders, ledger, guard, number) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
         time.sleep(REPORT_EVERY_S)
         say(tally=_tally(ledgers))
     for ledger in ledgers:
         ledger.close()
-    troubles = sorted({lane.failure for lane in lanes if lane.failure})
+    troubles = sorted({thread.failure for thread in threads if thread.failure})
     sent = {str(ledger.producer): ledger.sent for ledger in ledgers}
     say(tally=_tally(ledgers), sent=sent, troubles=troubles, done=True)
 

@@ -1,10 +1,10 @@
-"""A consumer on our own client that looks at answers as they come: closed batches, their
-leader epochs and checksums, and the offsets that each answer names.
+"""A consumer on our own client that records responses as they come: batches are not decoded.
 
-It reads every partition from the start and never stops; now and then it goes back and reads
-something again, and asks where logs end. Each question carries the leader epoch that the
-reader knows, so an answer without an error is from the leader of that epoch. A reader
-follows leaders forward only: metadata that names an older epoch is not believed.
+It records their leader epochs, checksums and the offsets that each response names. It reads every
+partition from the start; now and then it goes back and reads something again, and looks up the ends
+of logs. Each request carries the leader epoch that the reader knows, so a response without an error
+is from the leader of that epoch. The reader follows leaders forward only: it ignores metadata with
+an older epoch.
 """
 
 import time
@@ -30,8 +30,8 @@ from tidelog.shell.client.offsets import LATEST
 
 CATCH_UP_S = 60.0
 ANSWER_S = 2.0
-SHUN_S = 1.0
-"""A broker that did not answer is left alone for so long, or the others would wait for it."""
+SKIP_S = 1.0
+"""How long a broker that did not respond is skipped, so that the others need not wait."""
 WAIT_MS = 50
 PARTITION_BYTES = 1 << 20
 BACK_BYTES = 1 << 16
@@ -54,14 +54,14 @@ class RawReader:
         self._random = Random(f"reader {task.seed}")
         self._cluster = Cluster(task.bootstrap, f"verify-{name}", ANSWER_S)
         self._leaders: dict[int, int] = {}
-        """By partition; missing where it has to be looked for."""
+        """Leaders by partition; missing where unknown."""
         self._epochs = [-1] * task.partitions
         """The newest leader epoch known."""
-        self._shunned: dict[int, float] = {}
+        self._skipped: dict[int, float] = {}
         self._refreshed = self._listed = self._went_back = float("-inf")
 
     def turn(self) -> None:
-        """Ask every leader for what is new; now and then for more."""
+        """Fetch from every leader; now and then go back, or look up the ends of logs."""
         now = time.monotonic()
         list_ends = now - self._listed >= LIST_EVERY_S
         go_back = now - self._went_back >= BACK_EVERY_S
@@ -80,7 +80,7 @@ class RawReader:
             time.sleep(IDLE_S)
 
     def close(self) -> None:
-        """Every row on disk."""
+        """Write all rows to disk."""
         self._cluster.close()
         self._batches.close()
         self._marks.close()
@@ -93,7 +93,7 @@ class RawReader:
             self._refresh()
         found = defaultdict(list)
         for partition, leader in self._leaders.items():
-            if self._shunned.get(leader, 0.0) <= now:
+            if self._skipped.get(leader, 0.0) <= now:
                 found[leader].append(partition)
         return found
 
@@ -120,7 +120,7 @@ class RawReader:
             topics = self._cluster.metadata.topics
             answer = fetch(broker, topics, wanted, READ_COMMITTED, WAIT_MS)
         except ClientError:
-            self._shun(leader)
+            self._skip(leader)
             return
         for (_, partition), found in answer.items():
             if not found.error:
@@ -132,7 +132,7 @@ class RawReader:
                 self._leaders.pop(partition, None)
 
     def _take(self, partition: int, epoch: int, found: FetchedPartition) -> None:
-        """One partition's part of an answer to a fetch."""
+        """Record the response for one partition."""
         last = -1
         for batch in batches(found.records):
             last = batch.last_offset
@@ -154,22 +154,22 @@ class RawReader:
         try:
             answer = self._cluster.broker(leader).call(LIST_OFFSETS, request)
         except ClientError:
-            self._shun(leader)
+            self._skip(leader)
             return
         for found in answer["topics"][0]["partitions"]:
             if not found["error_code"]:
                 row = (found["leader_epoch"], self._task.ticks(), found["offset"], -1, -1)
                 self._marks.add(found["partition_index"], MarkKind.LIST_LATEST, *row)
 
-    def _shun(self, leader: int) -> None:
-        """It does not answer: leave it alone for a while, and look for others."""
-        self._shunned[leader] = time.monotonic() + SHUN_S
+    def _skip(self, leader: int) -> None:
+        """Skip a broker for a while and look for other leaders."""
+        self._skipped[leader] = time.monotonic() + SKIP_S
         for partition in [p for p, held in self._leaders.items() if held == leader]:
             del self._leaders[partition]
 
 
 def run(orders: Orders) -> None:
-    """Read until told to stop, then up to the ends that the order names."""
+    """Read until the run stops, then up to the ends that it names."""
     reader = RawReader(orders.task)
     reported, deadline = 0.0, float("inf")
     while time.monotonic() < deadline:

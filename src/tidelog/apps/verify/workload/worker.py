@@ -1,7 +1,7 @@
-"""A worker process: `python -m tidelog.apps.verify.workload.worker`, told what to do on stdin.
+"""A worker process (`python -m tidelog.apps.verify.workload.worker`); stdin gives its task.
 
-A process of its own, started anew and not forked: librdkafka has threads, and a fork would
-copy their locks.
+It is started as a new process and not forked: librdkafka has threads, and a fork would copy their
+locks.
 """
 
 import signal
@@ -15,11 +15,11 @@ ROLES = {
     "librdkafka consumer": "tidelog.apps.verify.workload.librdkafka_clients:run_consumer",
     "own reader": "tidelog.apps.verify.workload.raw_reader:run",
 }
-"""Each role and what plays it. Only that is imported: a machine may have no librdkafka."""
+"""The function of each role. Only that module is imported: librdkafka may be missing."""
 
 
 def main() -> None:
-    """Do the task that stdin names. Ctrl-C is for the run, which then tells its workers."""
+    """Do the task that stdin names. Ignores Ctrl-C: the run handles it and stops its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders = Orders()
     module, _, name = ROLES[orders.task.role].partition(":")
