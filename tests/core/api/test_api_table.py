@@ -156,3 +156,9 @@ def test_no_handler_is_imported_at_startup() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_limits_of_bytes_are_those_that_dispatch_knows() -> None:
+    """Dispatch compares with the common limit first, so no other limit may be smaller."""
+    limits = {api.bytes_max for api in ROWS}
+    assert limits == {api_table.REQUEST_BYTES_MAX, api_table.UNLIMITED}

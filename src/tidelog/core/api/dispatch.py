@@ -149,10 +149,9 @@ class Dispatch:
             self._produce(connection, version, header, frame)
             return
         api = CLIENT_APIS.get(key)
-        bytes_max = REQUEST_BYTES_MAX if api is None else api.bytes_max
-        if size > bytes_max:
-            raise Refused(f"request of {size} bytes, {bytes_max} at most")
-        if api is not None and api.serves(version):
+        if size > REQUEST_BYTES_MAX and (api is None or size > api.bytes_max):
+            raise Refused(f"request of {size} bytes, {REQUEST_BYTES_MAX} at most")
+        if api is not None and api.first <= version <= api.last:  # faster than `api.serves`
             if key == FETCH:
                 self.fetch(
                     connection.reserve(),
