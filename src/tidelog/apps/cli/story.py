@@ -78,10 +78,10 @@ def play_command(name: str, policy: str | None, form: str) -> int:
             click.get_current_context(),
         )
     try:
-        told = load(find(name))
+        chosen = load(find(name))
     except StoryError as error:
         raise _usage(error) from error
-    performances = perform_all(_under(told, policy) if policy else told)
+    performances = perform_all(_under(chosen, policy) if policy else chosen)
     production = rendering.Production(performances)
     if form == "mermaid":
         click.echo("\n".join(sequence_diagram.merged(performances)))
@@ -89,14 +89,14 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     return output.conclude(form, production.passed, production.as_data(), production.show)
 
 
-def _under(told: "Story", policy: str) -> "Story":
+def _under(chosen: "Story", policy: str) -> "Story":
     """Return the story under one policy; without expected output if it was not written for it."""
     from dataclasses import replace
 
-    if policy in told.policies:
-        return replace(told, policies=(policy,))
-    steps = tuple(replace(step, expected=None) for step in told.steps)
-    return replace(told, policies=(policy,), steps=steps)
+    if policy in chosen.policies:
+        return replace(chosen, policies=(policy,))
+    steps = tuple(replace(step, expected=None) for step in chosen.steps)
+    return replace(chosen, policies=(policy,), steps=steps)
 
 
 @story.command(

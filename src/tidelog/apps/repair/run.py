@@ -1,4 +1,4 @@
-"""One run of `tidelog repair`: lock the folder, check it, mend it if asked to.
+"""One run of `tidelog repair`: lock the folder, check it, and repair it with `--from`.
 
 Invariant: nothing is written without a source, or with `plan`.
 """

@@ -187,7 +187,7 @@ def consume(**given: Any) -> int:
 
 def _understand(options: Options) -> "tuple[Wanted, Render]":
     """Parse the options. Raises UsageError."""
-    from tidelog.apps.cli.records.asked_offsets import (
+    from tidelog.apps.cli.records.offset_range import (
         BEGINNING,
         END,
         STORED,
@@ -198,7 +198,7 @@ def _understand(options: Options) -> "tuple[Wanted, Render]":
     from tidelog.apps.cli.records.reading import Wanted
 
     try:
-        asked = parse_offsets(options.offsets, int(time.time() * 1000))
+        offsets = parse_offsets(options.offsets, int(time.time() * 1000))
         render = _render(options)
         for text in options.topics if options.regex else ():
             re.compile(text)
@@ -206,25 +206,25 @@ def _understand(options: Options) -> "tuple[Wanted, Render]":
         raise click.UsageError(str(error), click.get_current_context()) from error
     if options.follow and options.to_end:
         raise click.UsageError("--follow and -e can't be combined")
-    if options.group is None and asked is not None and asked.start.kind == STORED:
+    if options.group is None and offsets is not None and offsets.start.kind == STORED:
         raise click.UsageError("-o stored requires --group")
     if options.group is not None:
         if options.partitions:
             raise click.UsageError(
                 "-p can't be combined with --group: the group assigns partitions"
             )
-        if asked is not None and (asked.start.kind > STORED or asked.end is not None):
+        if offsets is not None and (offsets.start.kind > STORED or offsets.end is not None):
             raise click.UsageError(
                 "with --group, -o must be beginning, end or stored: reading starts at committed"
                 " offsets"
             )
-        if asked is not None and asked.start.kind not in (BEGINNING, END):
-            asked = None
+        if offsets is not None and offsets.start.kind not in (BEGINNING, END):
+            offsets = None
     wanted = Wanted(
         options.topics,
         options.regex,
         options.partitions,
-        asked or OffsetRange(Point(BEGINNING)),
+        offsets or OffsetRange(Point(BEGINNING)),
         options.to_end,
         ISOLATION.index(options.isolation),
     )

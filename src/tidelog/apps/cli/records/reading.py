@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NamedTuple, Protocol
 
-from tidelog.apps.cli.records.asked_offsets import BEGINNING, OffsetRange, Point, resolve
+from tidelog.apps.cli.records.offset_range import BEGINNING, OffsetRange, Point, resolve
 from tidelog.apps.cli.records.printing import Closed, Printer
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
@@ -33,13 +33,13 @@ class Wanted(NamedTuple):
     regex: bool
     partitions: tuple[int, ...]
     """Empty means all."""
-    asked: OffsetRange
+    offsets: OffsetRange
     to_the_end: bool
     isolation: int
 
     @property
     def endless(self) -> bool:
-        return not self.to_the_end and self.asked.end is None
+        return not self.to_the_end and self.offsets.end is None
 
 
 class Source(Protocol):
@@ -88,7 +88,7 @@ def spans_of(
     cluster: Cluster, keys: Collection[TopicPartition], wanted: Wanted
 ) -> dict[TopicPartition, Span]:
     """Return the range of offsets to read in each partition."""
-    return resolve(cluster, keys, wanted.asked, wanted.isolation, to_the_end=wanted.to_the_end)
+    return resolve(cluster, keys, wanted.offsets, wanted.isolation, to_the_end=wanted.to_the_end)
 
 
 class Assigned:
@@ -123,7 +123,7 @@ class Assigned:
             if not self._wanted.regex:
                 self._cluster.refresh(self._wanted.topics)
             new = set(chosen_partitions(self._cluster, self._wanted)) - self._known
-            first = self._wanted._replace(asked=OffsetRange(Point(BEGINNING)))
+            first = self._wanted._replace(offsets=OffsetRange(Point(BEGINNING)))
             self._consumer.add(spans_of(self._cluster, new, first))
         except ClientError:
             return  # the consumer reports lasting errors

@@ -63,13 +63,13 @@ class AuditView:
     def _verdict(self) -> Text:
         report = self._report
         replicas = sum(len(row.replicas) for row in report.partitions)
-        told = (
+        summary = (
             f"{len(report.partitions)} partitions, {replicas} replicas,"
             f" {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s:"
             f" {len(report.damage)} damage, {len(report.notices)}"
             f" notice{'' if len(report.notices) == 1 else 's'}"
         )
-        return output.verdict_line(report.holds, told)
+        return output.verdict_line(report.holds, summary)
 
 
 def _cells(row: PartitionState) -> list[str]:

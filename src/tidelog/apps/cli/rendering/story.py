@@ -68,10 +68,10 @@ def show_list(screen: Console, stories: Sequence[Story]) -> None:
 
 def _list_wide(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
     table = output.table(("story", "", "what it shows", "covers"))
-    for folder, told in folders.items():
+    for folder, included in folders.items():
         table.add_section()
         table.add_row(output.heading(folder + "/"))
-        for story in told:
+        for story in included:
             name = Text("  " + Path(story.path).stem, output.NAME)
             parts = Text("◆" if len(story.policies) > 1 else "", output.WARN)
             table.add_row(name, parts, story.title, output.faint(" ".join(story.covers)))
@@ -79,9 +79,9 @@ def _list_wide(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
 
 
 def _list_narrow(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
-    for folder, told in folders.items():
+    for folder, included in folders.items():
         screen.print(output.heading(folder + "/"))
-        for story in told:
+        for story in included:
             name = Text("  " + Path(story.path).stem, output.NAME)
             parts = Text(" ◆" if len(story.policies) > 1 else "", output.WARN)
             screen.print(name + parts, soft_wrap=True)
@@ -352,12 +352,12 @@ def _verdict(performance: Performance) -> Text:
     if not performance.passed:
         return Text(f"✗ {policy}: {len(performance.problems)} not as expected", output.BAD)
     if broken:
-        told = "; ".join(
+        violations = "; ".join(
             filter(None, (f"{name}: {what}" if what else name for name, what in broken))
         )
         if policy == SHIPPED:
-            return Text("! broken: ", output.WARN).append(told)
-        return Text(f"✗ {policy} breaks ", output.BAD).append(told)
+            return Text("! broken: ", output.WARN).append(violations)
+        return Text(f"✗ {policy} breaks ", output.BAD).append(violations)
     checks = [f for f in performance.frames if f.step.word == "check"]
     kept = ", ".join(dict.fromkeys(" ".join(frame.step.arguments) for frame in checks))
     return Text(f"✓ {performance.policy}", output.GOOD).append(

@@ -48,10 +48,10 @@ def parse_offsets(texts: Sequence[str], now_ms: int) -> OffsetRange | None:
     start: Point | None = None
     end: Point | None = None
     for text in texts:
-        asked = _parse(text, now_ms)
-        if (start and asked[0]) or (end and asked[1]):
+        offsets = _parse(text, now_ms)
+        if (start and offsets[0]) or (end and offsets[1]):
             raise ValueError(f"-o {text}: start or end offset given twice")
-        start, end = start or asked[0], end or asked[1]
+        start, end = start or offsets[0], end or offsets[1]
     if not texts:
         return None
     return OffsetRange(start or Point(BEGINNING), end)
@@ -93,7 +93,7 @@ def _parse_times(text: str, now_ms: int) -> tuple[Point, Point | None]:
 def resolve(
     cluster: Cluster,
     keys: Collection[TopicPartition],
-    asked: OffsetRange,
+    offsets: OffsetRange,
     isolation: int,
     *,
     to_the_end: bool,
@@ -102,9 +102,9 @@ def resolve(
 
     `to_the_end`: end at the current end of the log, or at the range's own end before it.
     """
-    times = {point.number for point in asked if point is not None and point.kind == TIME}
+    times = {point.number for point in offsets if point is not None and point.kind == TIME}
     by_time = {time: _offsets(cluster, keys, time, isolation) for time in times}
-    points = [asked.start, asked.end or Point(BEGINNING)]
+    points = [offsets.start, offsets.end or Point(BEGINNING)]
     needs_first = any(point.kind in (BEGINNING, STORED, BEFORE_END) for point in points)
     first = _offsets(cluster, keys, EARLIEST, isolation) if needs_first else {}
     needs_last = to_the_end or times or any(point.kind in (END, BEFORE_END) for point in points)
@@ -124,10 +124,10 @@ def resolve(
 
     spans = {}
     for key in keys:
-        end = None if asked.end is None else offset(asked.end, key)
+        end = None if offsets.end is None else offset(offsets.end, key)
         if to_the_end:
             end = last[key] if end is None else min(end, last[key])
-        spans[key] = Span(offset(asked.start, key), end)
+        spans[key] = Span(offset(offsets.start, key), end)
     return spans
 
 
