@@ -222,7 +222,19 @@ def test_an_expected_member_does_not_count_for_min_isr_but_does_for_the_answer()
     assert partition.commit_error() is NONE
 
 
-def test_what_refuses_every_batch() -> None:
+def test_an_admitted_batch_is_not_checked_again() -> None:
+    partition = leader(isr=(A,), replicas=(A, B), config=PartitionConfig(min_insync_replicas=2))
+    checked, admitted = produce(acks=ACKS_ALL), produce(acks=ACKS_ALL)
+    admitted.admitted = True
+    error = do.AnswerProduce(PRODUCER, ErrorCode.NOT_ENOUGH_REPLICAS, None)
+    assert partition.step(checked) == [error]
+    assert partition.step(admitted) == [
+        do.AppendRecords((admitted.batch,)),
+        do.AwaitCommit(PRODUCER, offset=1, base_offset=0),
+    ]
+
+
+def test_reasons_that_reject_every_batch() -> None:
     config = PartitionConfig(min_insync_replicas=2)
     partition = leader(isr=(A,), replicas=(A, B), config=config)
     assert partition.produce_error(ACKS_ALL) is ErrorCode.NOT_ENOUGH_REPLICAS
