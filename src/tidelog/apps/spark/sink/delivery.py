@@ -1,12 +1,12 @@
-"""One attempt of one task: its rows into topics, each of them once.
+"""One attempt of one task: write its rows to topics, each of them once.
 
-begin: nothing is looked up if this is the first attempt of the batch: the numbers that batches
-bear are enough, a broker refuses what it has. If there may have been an attempt before, what it
-wrote is found first. append: rows that are there already are left out, the others are encoded
-and sent. settle: all is acknowledged, and every row found was one of ours.
+begin: in the first attempt of a batch nothing is looked up, because the sequence numbers of the
+batches suffice: a broker refuses duplicates. If there may have been an earlier attempt, its rows
+are found first. append: rows that are already there are left out; the others are encoded and sent.
+settle: all batches are acknowledged, and every row found was one of this task's.
 
-Always true: after `settle` every row of the task is in its topic once. Transactions can take
-this place with the same three steps; then `begin` has nothing to find.
+Invariant: after `settle` every row of the task is in its topic once. Transactions can replace this
+with the same three steps; `begin` then has nothing to find.
 """
 
 import time

@@ -1,19 +1,19 @@
-"""Who a task is to the brokers: a producer id and an epoch that are the same in every attempt.
+"""The producer id and epoch of a task, the same in every attempt.
 
-The id is made from query and task, the epoch is the number of the micro-batch, and sequences
-begin at 0 in each of them. So a retry and a replay bear the same numbers as the first attempt
-without having to look anything up, and the broker compares: what it has already is not written
-twice, and who comes too late (a lower epoch) is refused.
+The id is computed from query and task, the epoch is the number of the micro-batch, and sequence
+numbers begin at 0 in each of them. So a retry and a replay use the same numbers as the first
+attempt without a lookup, and the broker compares: it does not write duplicates, and refuses a
+producer with a lower epoch.
 
-Always true: ids lie above 2^62, where no broker hands ids out. The tasks of a query differ in
-the lowest 16 bits only.
+Invariants: ids are above 2^62, where brokers assign none. The ids of a query's tasks differ in the
+lowest 16 bits only.
 """
 
 from hashlib import blake2b
 from typing import NamedTuple
 
 EPOCHS = 2**15
-"""An epoch is an int16: after so many micro-batches another id begins."""
+"""An epoch is an int16: after this many micro-batches the next id is used."""
 _MADE = 1 << 62
 _TASK_BITS = 16
 _TASK_MASK = (1 << _TASK_BITS) - 1
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What batches of a task bear."""
+    """The producer id and epoch in the batches of a task."""
 
     producer_id: int
     epoch: int
@@ -40,7 +40,7 @@ class Identity(NamedTuple):
 
 
 def identity_of(origin: Origin) -> Identity:
-    """The producer of these rows, whoever asks and how often."""
+    """Return the producer of these rows; the result is always the same."""
     series, epoch = divmod(origin.batch, EPOCHS)
     high = origin.task >> _TASK_BITS
     return Identity(
@@ -54,7 +54,7 @@ def ledger_producer(query: str) -> int:
 
 
 def task_of(producer_id: int) -> int:
-    """Which task of its family a producer is, modulo 2^16."""
+    """Return the task number of a producer, modulo 2^16."""
     return producer_id & _TASK_MASK
 
 

@@ -1,13 +1,13 @@
-"""Which micro-batches of which query are in the topics, in a compacted topic.
+"""The ledger: which micro-batches of which query are done, in a compacted topic.
 
-A query has one line that counts, its last: the number of the last micro-batch that is done, the
-run of the query that wrote it, and how far the topics reached then. Before the first row of a
-query a line says that it has begun. Lines are numbered and bear a producer id made from the
-query's, so of two that write the same line only the first is kept.
+Only the last line of a query counts: the number of the last completed micro-batch, the run of the
+query that wrote it, and the ends of the topics at that time. A first line is written before the
+first row of a query. Lines are numbered and have a producer id computed from the query, so of two
+writers of the same line only the first succeeds.
 
-Always true: a line is in the log of all in-sync replicas before anybody acts on it, and a batch
-is in the ledger only when all of its rows are in their topics. Reading costs as much as was
-written since this process last read; a new process looks backwards from the end.
+Invariants: a line is replicated to all in-sync replicas before it is used; a batch is in the ledger
+only when all its rows are in their topics. A read costs as much as was written since the process
+last read; a new process searches backwards from the end.
 """
 
 import json
@@ -43,10 +43,10 @@ _FURTHER = 16
 
 
 class Line(NamedTuple):
-    """What the ledger says of a query."""
+    """A query's line in the ledger."""
 
     batch: int
-    """The last one that is done; -1: the query has begun."""
+    """The last completed batch; -1: none yet."""
     run: str
     ends: Ends
     number: int
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
 
 def read_line(value: bytes) -> Line:
-    """From the value of a record. Raises SinkError."""
+    """Read a line from the value of a record. Raises SinkError."""
     try:
         found: dict[str, Any] = json.loads(value)
         if found["version"] != VERSION:
@@ -73,7 +73,7 @@ def read_line(value: bytes) -> Line:
 
 
 class Ledger:
-    """The lines of all queries. Keeps what it has read."""
+    """Reads and writes the lines of queries, and caches what it has read."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.cluster = cluster
@@ -81,7 +81,7 @@ class Ledger:
         self._read: dict[str, tuple[Offset, Line | None]] = {}
 
     def find(self, query: str) -> Line | None:
-        """The line that counts now; None: the query never wrote."""
+        """Return the last line of a query; None: the query never wrote."""
         try:
             partition = self._partition(query)
         except NoSuchTopic:
@@ -96,7 +96,7 @@ class Ledger:
         return found or line
 
     def write(self, query: str, line: Line) -> bool:
-        """Append a line. False: another one has its number, or a later one."""
+        """Append a line. False: another line has its number or a later one."""
         partition = self._partition(query)
         record = Record(query.encode(), line.value(), line.time_ms)
         stamp = Producer(ledger_producer(query), 0, line.number & MAX_SEQUENCE)
@@ -135,7 +135,7 @@ class Ledger:
         create_topic(self.cluster, self.topic, PARTITIONS, replicas, configs, exist_ok=True)
 
     def _last_line(self, query: str, partition: int, start: Offset, end: Offset) -> Line | None:
-        """Backwards from the end in steps that grow."""
+        """Search backwards from the end, in growing steps."""
         reader = Reader(self.cluster)
         key = query.encode()
         step = _FIRST_LOOK

@@ -1,9 +1,9 @@
-"""Which partition each row goes to, for a whole Arrow batch at once.
+"""Choose the partition of each row, for a whole Arrow batch at once.
 
-The topic is the option's or the row's. The partition is the row's, else the key's hash (as
-Kafka's Java client has it), else one partition for some thousand keyless rows, then the next. That
-depends on nothing but their number, so a task that is run again puts as many into each partition.
-Always true: a target is the place of its partition in `targets`, and stays it.
+The topic is that of the option or of the row. The partition is that of the row, else by the key's
+hash (as in Kafka's Java client), else one partition for some thousand rows without a key, then the
+next one. That depends only on the number of rows, so a retried task puts as many into each
+partition. Invariant: a target is the index of its partition in `targets` and never changes.
 """
 
 from collections.abc import Callable

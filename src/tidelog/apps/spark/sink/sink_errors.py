@@ -1,4 +1,4 @@
-"""Why rows could not be written, each in one line that says what to do."""
+"""Why rows could not be written; each text is one line that says what to do."""
 
 from tidelog.core.types import TopicPartition
 

@@ -1,8 +1,8 @@
-"""`spark.read.format("tidelog")`: topics from here to there, as they are when it is first used.
+"""`spark.read.format("tidelog")`: the batch reader.
 
-Offsets are resolved once, on the driver, when Spark plans the DataFrame's first action; Spark
-keeps the plan, so that every action on one DataFrame reads the same offsets. Always true: the
-rows are those of the ranges planned, or an error says why not, or the loss is told.
+Offsets are resolved once, on the driver, when Spark plans the DataFrame's first action. Spark keeps
+the plan, so every action on one DataFrame reads the same offsets. Invariant: the rows are those of
+the planned ranges, or there is an error, or the loss is reported.
 """
 
 import os

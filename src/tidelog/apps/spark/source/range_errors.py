@@ -1,4 +1,4 @@
-"""Why a range of a partition could not be read to its end, for whoever judges what was lost."""
+"""A planned range, and the errors that say why it could not be read to its end."""
 
 from typing import NamedTuple
 

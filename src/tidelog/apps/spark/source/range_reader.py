@@ -1,11 +1,11 @@
-"""A task's work: one range of one partition, from the leader's socket to RecordBatches.
+"""Read one range of one partition, from the leader's socket to RecordBatches.
 
-The next fetch is under way while the last one is decoded. Every batch is checked: its
-checksum, its place, and that no later leader wrote it than the plan knew of.
+The next fetch is in flight while the last response is decoded. Every batch is checked: its
+checksum, its offsets, and that its leader epoch is not newer than the plan.
 
-Always true: every record of the range that readers may see is in a row, once, or an error of
-range_errors says where it ended. Offsets without a record (compaction, control records,
-aborted transactions) are no loss.
+Invariant: every readable record of the range is in a row, once, or an error of range_errors says
+where reading stopped. Offsets without a record (compaction, control records, aborted transactions)
+are not a loss.
 """
 
 import gc

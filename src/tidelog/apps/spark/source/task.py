@@ -1,13 +1,13 @@
-"""What runs on an executor: ranges of offsets to rows, also when the log changed meanwhile.
+"""Read a task's ranges on an executor, also if the log changed since they were planned.
 
-Between plan and read a log may lose its front, its tail, or all of it. The range reader says
-what it met; here it is judged by the same rules as on the driver. Always true: under `fail` a
-task ends with all rows of its range or with an error; otherwise it goes on with what is there,
-and has told what is not, each range once by whoever knows it:
+Between plan and read a log may lose its front, its tail, or all of it. The range reader reports
+what it met; this module judges it by the same rules as the driver. Invariant: under `fail` a task
+ends with all rows of its range or with an error. Otherwise it continues with the records that
+exist, and each loss is reported once:
 
-- retention, and a topic that is gone: here, for this range;
-- a tail that was cut: in a batch here; in a stream by the driver, whose next look at the
-  checkpoint finds the same cut, exactly and for all tasks at once.
+- retention and deleted topics: here, for this range;
+- a truncated tail: in a batch here; in a stream by the driver, which finds the same truncation
+  exactly, and for all tasks, when it next compares the checkpoint with the log.
 """
 
 import time
