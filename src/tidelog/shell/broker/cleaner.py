@@ -27,27 +27,27 @@ class Cleaner:
     """Starts and stops the processes of cleanings."""
 
     def __init__(
-        self, loop: EventLoop, root: str, told: Callable[[int, CleaningMessage], None]
+        self, loop: EventLoop, root: str, on_message: Callable[[int, CleaningMessage], None]
     ) -> None:
         self._loop = loop
         self._root = root
-        self._told = told
+        self._on_message = on_message
         self._processes: dict[int, _CleanerProcess] = {}
 
     def clean(self, effect: CleanLog) -> None:
         number = effect.cleaning
 
-        def tell(told: CleaningMessage) -> None:
+        def forward(message: CleaningMessage) -> None:
             if number in self._processes:
-                if not isinstance(told, CleanedGroup):
+                if not isinstance(message, CleanedGroup):
                     self._processes.pop(number).end()
-                self._told(number, told)
+                self._on_message(number, message)
 
         try:
-            process = _CleanerProcess(self._loop, tell)
+            process = _CleanerProcess(self._loop, forward)
         except OSError as error:
             failed = f"can't start a cleaner process: {error}"
-            self._loop.after(0, lambda: self._told(number, failed))
+            self._loop.after(0, lambda: self._on_message(number, failed))
             return
         self._processes[number] = process
         process.order(self._root, effect)
@@ -65,9 +65,9 @@ class Cleaner:
 class _CleanerProcess:
     """A cleaner process and the socket to it."""
 
-    def __init__(self, loop: EventLoop, tell: Callable[[CleaningMessage], None]) -> None:
+    def __init__(self, loop: EventLoop, on_message: Callable[[CleaningMessage], None]) -> None:
         self._loop = loop
-        self._tell = tell
+        self._on_message = on_message
         self._unsent = memoryview(b"")
         self._received = bytearray()
         self._sock, theirs = socket.socketpair()
@@ -123,7 +123,7 @@ class _CleanerProcess:
         except OSError:
             data = b""
         if not data:
-            self._tell("the cleaner process ended unexpectedly")
+            self._on_message("the cleaner process ended unexpectedly")
             return
         self._silence.cancel()
         self._silence = self._loop.after(SILENT_MAX_MS, self._silent)
@@ -141,10 +141,10 @@ class _CleanerProcess:
             frame = bytes(received[4:end])
             del received[:end]
             if frame:
-                self._tell(pickle.loads(frame))
+                self._on_message(pickle.loads(frame))
 
     def _silent(self) -> None:
-        self._tell(f"the cleaner process was silent for {SILENT_MAX_MS // 1000} s")
+        self._on_message(f"the cleaner process was silent for {SILENT_MAX_MS // 1000} s")
 
     def end(self) -> None:
         """Kill the process; what it has reported is done, the rest is discarded."""

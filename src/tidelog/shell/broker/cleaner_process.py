@@ -47,8 +47,8 @@ def main() -> NoReturn:
         os.nice(NICENESS)
         _bound_memory(order.plan.map_bytes)
         pace = _Pace(order)
-        for told in clean(OsDisk(order.root), order.plan, pace.progress):
-            send(told)
+        for message in clean(OsDisk(order.root), order.plan, pace.progress):
+            send(message)
         status = 0
     except BrokenPipeError:
         pass  # the broker has ended
@@ -87,8 +87,8 @@ class _Pace:
             time.sleep(min(ahead_s, SLEEP_MAX_S))
 
 
-def send(told: CleaningMessage) -> None:
-    _send_frame(pickle.dumps(told))
+def send(message: CleaningMessage) -> None:
+    _send_frame(pickle.dumps(message))
 
 
 def _send_frame(data: bytes) -> None:

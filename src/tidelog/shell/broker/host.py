@@ -65,7 +65,7 @@ class BrokerHost:
         identity: ClusterIdentity,
         store: OpenedStore,
         halted: Halted,
-        tell: WriteLine,
+        write_line: WriteLine,
     ) -> None:
         self.node = node
         self.brokers = BrokerService(self)
@@ -89,7 +89,7 @@ class BrokerHost:
         self.listeners: list[Listener] = []
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
-        self.event_log = EventLog(loop, node, tell)
+        self.event_log = EventLog(loop, node, write_line)
         self.times = RequestTimes(perf_counter_ns, loop.turns)
         self.ended: dict[str, int] = {}
         """Connections that this broker closed, by reason."""
@@ -221,14 +221,14 @@ class BrokerHost:
         self._cleaner.close()
         self._disk.close()
 
-    def _cleaned(self, cleaning: int, told: CleaningMessage) -> None:
+    def _cleaned(self, cleaning: int, message: CleaningMessage) -> None:
         """Pass a cleaner's message to the node, which may replace files by others of the same
         names. Pending responses from the old files are sent before, or keep them open."""
         self._settle_rest()
         for listener in self.listeners:
             for connection in list(listener.connections):
                 connection.hold_files()
-        self.step(on.LogCleaned(cleaning, told, self._loop.clock.now_ms()))
+        self.step(on.LogCleaned(cleaning, message, self._loop.clock.now_ms()))
 
     def _halt(self, effect: do.Halt) -> None:
         self._halted(effect)

@@ -161,8 +161,8 @@ class BrokerRun:
     def _open_node(self, client: socket.socket, internal: socket.socket) -> Node:
         settings = self._settings
         advertised = settings.advertised(client.getsockname()[1], socket.gethostname())
-        told = (advertised.host, advertised.port, *internal.getsockname()[:2])
-        config = node_config(settings, *told)
+        addresses = (advertised.host, advertised.port, *internal.getsockname()[:2])
+        config = node_config(settings, *addresses)
         incarnation = int.from_bytes(os.urandom(4), "big") >> 1
         clock = self._loop.clock
         reading = ClockReading(clock.wall_ms(), boot_id(), boot_ms())

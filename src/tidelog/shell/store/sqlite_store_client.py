@@ -401,9 +401,9 @@ class StoreFailureLog:
 
     __slots__ = ("_failing", "_logged", "_path", "_warn")
 
-    def __init__(self, path: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, warn: Callable[[str], None]) -> None:
         self._path = path
-        self._warn = tell
+        self._warn = warn
         self._logged: dict[str, float] = {}
         """When each line was last logged: two causes may alternate."""
         self._failing = False
