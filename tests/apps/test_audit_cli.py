@@ -15,10 +15,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "audit.md"
 
 
 def test_wrong_folders_are_refused_before_spark_starts(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
+    missing = tmp_path / "missing"
+    problems = {tmp_path: "no log found in ", missing: f"file or folder '{missing}' does not exist"}
+    for path, problem in problems.items():
         outcome = CliRunner().invoke(cli, ["audit", str(path)])
         assert outcome.exit_code == 2
-        assert outcome.stderr.startswith("tidelog: there is no ")
+        assert outcome.stderr.startswith(f"tidelog: {problem}")
         assert outcome.stderr.count("\n") == 1
 
 

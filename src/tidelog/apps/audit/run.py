@@ -37,14 +37,14 @@ def audit(
     """Audit everything below the paths."""
     began = time.monotonic()
     spark.dataSource.register(LogDataSource)
-    tell("reading every file")
+    tell("reading all files")
     options = {"level": "scan", "paths": json.dumps([os.path.abspath(path) for path in paths])}
     if deep:
         options["deep"] = "true"
 
     def look(folders: frozenset[str]) -> Judged:
         if folders:
-            tell(f"looking again at {len(folders)} partitions")
+            tell(f"checking {len(folders)} partitions again")
         asked = options | ({"folders": json.dumps(sorted(folders))} if folders else {})
         return _look(spark, asked, tell)
 
@@ -60,7 +60,7 @@ def _look(spark: Any, options: dict[str, str], tell: Tell) -> Judged:
         rows = _rows(scan)
         uncut = uncut_files(rows)
         if uncut:
-            tell("reading again what a wrong index cut")
+            tell("reading again the segments that were split at a wrong index entry")
             whole = spark.read.format(FORMAT).options(**options, only=json.dumps(uncut)).load()
             right = scan.where(~scan.segment.isin(uncut) | scan.segment.isNull())
             scan = right.unionByName(whole).persist()

@@ -29,7 +29,7 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
         return findings
     for what, file in _NAMING.items() if facts.clean and facts.folders else ():
         if what not in facts.offsets and all(each.file != file for each in facts.remarks):
-            text = "there is none, and an orderly stop leaves one"
+            text = "the file is missing, although the broker stopped cleanly"
             findings.append(place.finding(_KINDS[what], file, text))
     told: set[str] = set()
     moved = {each.file.rpartition(".")[0] for each in facts.remarks if each.kind == "leftover"}
@@ -39,7 +39,7 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
         lost = [name for name in unknown if name in elsewhere and name not in moved and facts.clean]
         for name in lost:
             last = (facts.offset(what, name) or 0) - 1
-            text = f"{name} has no folder here; {elsewhere[name]} has one, {file} tells of it"
+            text = f"{name} has no folder here, but {file} names it; {elsewhere[name]} has one"
             found = place.finding("committed-lost", f"{name}/", text, offsets=(0, last))
             topic, _, partition = name.rpartition("-")
             findings.append(found._replace(topic=topic, partition=int(partition)))
@@ -96,7 +96,7 @@ def _check_start(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     elif log.folder.epochs and start > (begun := log.folder.epochs[0][1]):
         alike = any(other.log_dir.offset("log_start", log.name) == start for other in others)
         if not alike:  # else it is the file of epochs that is wrong
-            text = f"{log.name} has {start}; its leader epochs begin at {begun}"
+            text = f"{log.name} has {start}; its leader epochs start at {begun}"
             _add(log, "log-start", layout.LOG_STARTS, text, (begun, start))
 
 
@@ -111,13 +111,13 @@ def _check_behind(log: ReplicaLog, others: list[ReplicaLog]) -> None:
         return
     if "recovery_point" in filed and (recovery is None or recovery < end):
         has = "has no line" if recovery is None else f"has {recovery}"
-        text = f"{log.name} {has}; the log ends at {end}, and its broker stopped in an orderly way"
+        text = f"{log.name} {has}; the log ends at {end}, and its broker stopped cleanly"
         _add(log, "recovery-point", layout.RECOVERY_POINTS, text, (recovery or 0, end))
     same = [other for other in others if other.clean and other.log_end == end]
     agreed = len(same) == len(others) > 0
     if "high_watermark" in filed and agreed and (high is None or high < end):
         has = "has no line" if high is None else f"has {high}"
-        text = f"{log.name} {has}; the log ends at {end}, and all replicas have all of it"
+        text = f"{log.name} {has}; the log ends at {end}, and all replicas end there"
         _add(log, "watermark-behind", layout.HIGH_WATERMARKS, text, (high or 0, end))
 
 
@@ -131,7 +131,7 @@ def _tell_behind(log: ReplicaLog, stopped: int) -> None:
         if offset == stopped
     ]
     file, position = places[0] if places else (log.segments[-1].file, -1)
-    text = f"the log ended at {stopped} when its broker stopped in an orderly way"
+    text = f"the log ended at {stopped} when its broker stopped cleanly"
     offsets = (stopped, log.log_end - 1)
     log.add(log.place.finding("after-stop", file, text, position=position, offsets=offsets))
     log.damaged.append(offsets)

@@ -48,7 +48,7 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             strange = []
         if strange and len(strange) >= len(believed):
             for name, copy in believed.items():
-                text = f"batches begin at other offsets than on {', '.join(strange)}"
+                text = f"batches start at other offsets than on {', '.join(strange)}"
                 place = (copy.last_offset, copy.segment, copy.position, text)
                 kind = _kind(compared, each.base_offset)
                 faults.setdefault(name, []).append(_Fault(kind, each.base_offset, *place))
@@ -59,7 +59,7 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
                 fault = fault._replace(last=here)
             lost = "" if fault.segment else _lost_segment(logs, name, believed)
             if lost:
-                fault = fault._replace(text=f"{lost} is gone here", whole=True)
+                fault = fault._replace(text=f"{lost} is missing here", whole=True)
             elif _is_cleaning(each.base_offset, fault, believed, cleaning):
                 fault = fault._replace(kind="compacted-apart")
             faults.setdefault(name, []).append(fault)
@@ -144,7 +144,7 @@ def _faults(
             if kind == "replica-divergence" or base_offset >= compared.agreement.committed:
                 kind = _kind(compared, base_offset)
             last = max(copy.last_offset, right[0])
-            undecided = "; two differ, it can't be told which is right" if tie else ""
+            undecided = "; only two replicas, so it is unknown which one is right" if tie else ""
             text = f"{what} than on {', '.join(others)}{undecided}"
             fault = _Fault(kind, base_offset, last, copy.segment, copy.position, text)
             found.append((name, fault))

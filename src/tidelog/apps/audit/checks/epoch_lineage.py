@@ -23,14 +23,14 @@ def check_epochs(log: ReplicaLog, others: list[ReplicaLog]) -> list[EpochRun]:
     kept = _rising(runs, filed, others)
     for run in runs:
         if run not in kept:
-            log.add(_odd(log, run, "the epochs before and after it are others"))
+            log.add(_odd(log, run, "it does not fit the epochs before and after it"))
             log.damaged.append((run.first, run.last))
     kept = _merged(kept)
     if not kept:
         return kept
     if not log.folder.epochs:
         if not any(remark.file == layout.LEADER_EPOCHS for remark in log.folder.remarks):
-            what = "there is none" if log.folder.epochs is None else "it is empty"
+            what = "the file is missing" if log.folder.epochs is None else "the file is empty"
             log.add(_file_finding(log, f"{what}, the log has epochs up to {kept[-1].epoch}"))
         return kept
     return _compare(log, kept, filed, others)
@@ -88,8 +88,8 @@ class _Filed:
         first = self.at(run.first)
         if first == run.epoch:
             after = self.epochs.index(first) + 1
-            return f"has epoch {self.epochs[after]} from offset {self.starts[after]} on"
-        return "has none there" if first is None else f"has epoch {first} there"
+            return f"has epoch {self.epochs[after]} from offset {self.starts[after]}"
+        return "has no epoch there" if first is None else f"has epoch {first} there"
 
 
 def _known(run: EpochRun, others: list[ReplicaLog]) -> bool:
@@ -128,7 +128,7 @@ def _compare(
     strange = [run for run in disagree if run.epoch not in filed.epochs]
     alone = len(strange) == len(disagree) == 1 and strange[0].batches <= FEW_BATCHES
     if alone and len(runs) > 1 and not _known(strange[0], others):
-        log.add(_odd(log, strange[0], "no checkpoint and no other batch knows that epoch"))
+        log.add(_odd(log, strange[0], "no checkpoint and no other batch has that epoch"))
         log.damaged.append((strange[0].first, strange[0].last))
         return [run for run in runs if run is not strange[0]]
     if disagree:
@@ -147,7 +147,7 @@ def _compare(
         text = f"its first epoch starts at offset {filed.starts[0]}, the log at {start}"
         log.add(_file_finding(log, text, (filed.starts[0], start - 1)))
     elif filed.starts[-1] > log.log_end and (log.high_watermark or 0) <= log.log_end:
-        newest = f"epoch {filed.epochs[-1]} from offset {filed.starts[-1]} on"
+        newest = f"its last epoch {filed.epochs[-1]} starts at offset {filed.starts[-1]}"
         text = f"{newest}; the log ends at {log.log_end}"
         kind = "epoch-checkpoint" if log.clean else "epoch-behind"
         log.add(log.place.finding(kind, layout.LEADER_EPOCHS, text))
@@ -165,7 +165,7 @@ def _begins_later(log: ReplicaLog, begun: int, first: int, others: list[ReplicaL
         return
     noted = log.log_dir.offset("log_start", log.name)
     has = "has no line" if noted is None else f"has {noted}"
-    text = f"{log.name} {has}, the log begins with {first}; its leader epochs begin at {begun}"
+    text = f"{log.name} {has}, the log starts at {first}; its leader epochs start at {begun}"
     found = log.place.finding("log-start", layout.LOG_STARTS, text, offsets=offsets)
     log.add(found._replace(file=layout.LOG_STARTS))
 

@@ -44,15 +44,15 @@ def _snapshots(log: ReplicaLog) -> None:
     beyond = [offset for offset in log.folder.snapshots if offset > log.log_end]
     if beyond and log.clean and log.segments and not log.excuses(log.log_end, beyond[0]):
         file = layout.file_name(beyond[0], layout.SNAPSHOT)
-        text = f"it is of offset {beyond[0]}, the log ends at {log.log_end}"
+        text = f"the snapshot is for offset {beyond[0]}; the log ends at {log.log_end}"
         log.add(log.place.finding("producer-snapshot", file, text))
     file = layout.file_name(log.log_end, layout.SNAPSHOT)
     unsound = any(remark.file == file for remark in log.folder.remarks)
     if beyond or unsound or log.log_end in log.folder.snapshots or not log.in_place:
         return
     if log.clean and log.topic != METADATA_TOPIC and not log.damaged and not log.is_read_in_part:
-        newest = f"the newest is of {log.folder.snapshots[-1]}" if log.folder.snapshots else "none"
-        text = f"there is no snapshot of offset {log.log_end}, where the log ends: {newest}"
+        newest = f"newest {log.folder.snapshots[-1]}" if log.folder.snapshots else "none exists"
+        text = f"the snapshot for the log end {log.log_end} is missing ({newest})"
         log.add(log.place.finding("producer-snapshot", file, text))
 
 
@@ -78,7 +78,7 @@ def _producers(log: ReplicaLog, others: list[ReplicaLog]) -> None:
 
 def _last(batch: tuple[int, int, int, int]) -> str:
     epoch, sequence, offset, timestamp = batch
-    return f"epoch {epoch}, number {sequence} at offset {offset} and time {timestamp}"
+    return f"epoch {epoch}, sequence number {sequence} at offset {offset}, timestamp {timestamp}"
 
 
 def _sparse(log: ReplicaLog, segment: SegmentSummary, others: list[ReplicaLog]) -> None:
@@ -100,8 +100,8 @@ def _sparse(log: ReplicaLog, segment: SegmentSummary, others: list[ReplicaLog]) 
         kind = "index-sparse"
     else:
         return
-    what = "it is empty" if empty else f"it lacks entries for {bare} bytes"
-    why = f"other replicas have one for {min(usual)} bytes" if usual else f"of {segment.size}"
+    what = "the index is empty" if empty else f"no entry for {bare} bytes"
+    why = f"every {min(usual)} on other replicas" if usual else f"segment size {segment.size}"
     log.add(log.place.finding(kind, file, f"{what}: {why}", position=0 if empty else -1))
 
 
@@ -124,12 +124,14 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
         told.setdefault(each.file, each)
     for name, position in head.indexes_reserved if closed else ():
         kind = "time-index" if name.endswith(layout.TIME_INDEX) else "offset-index"
-        text = "zeros behind its entries; a closed segment's index has none"
+        text = "zeros after its entries; the index of a closed segment must not have any"
         told.setdefault(name, Remark(kind, name, position, -1, -1, text))
     log.add(*log.place.remarked(told.values()))
     for name in head.indexes_missing:
         if segment.batches and not segment.vanished:
-            log.add(log.place.finding("index-missing", name, f"{segment.file} has none"))
+            log.add(
+                log.place.finding("index-missing", name, f"the index of {segment.file} is missing")
+            )
     file = segment.file[: -len(layout.LOG)] + layout.TIME_INDEX
     youngest = segment.max_timestamp
     if not closed or file in told or file in head.indexes_missing or youngest < 0:
@@ -138,8 +140,8 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
         return
     found = head.time_last
     if found is None or found[0] != youngest:
-        what = "it is empty" if found is None else f"its last entry has timestamp {found[0]}"
-        text = f"{what}; the segment's youngest batch has {youngest}"
+        what = "the index is empty" if found is None else f"its last entry has timestamp {found[0]}"
+        text = f"{what}; the newest batch of the segment has {youngest}"
         log.add(log.place.finding("time-index", file, text))
 
 
@@ -160,9 +162,9 @@ def _transactions(log: ReplicaLog, segment: SegmentSummary, aborts: Aborts) -> N
         if known is None and not log.cleaning.compacted:
             text = f"producer {producer_id} has no abort marker at offset {marker}"
         elif begun != first and begun >= 0 and not unseen:
-            text = f"producer {producer_id}'s transaction began at {begun}, the entry says {first}"
+            text = f"producer {producer_id}'s transaction began at {begun}, the entry has {first}"
         elif known and stable != known.stable and _is_stable_known(log, stable):
-            text = f"the last stable offset was {known.stable}, the entry says {stable}"
+            text = f"the last stable offset was {known.stable}, the entry has {stable}"
         else:
             continue
         offsets, position = (first, marker), number * ENTRY_SIZE

@@ -84,7 +84,7 @@ def _tell_fork(side: Side, reference: Side, until: int) -> None:
     run = next((run for run in side.lineage if run.last >= until), side.lineage[-1])
     segment = max((s for s in log.segments if s.base_offset <= until), key=lambda s: s.base_offset)
     high = log.high_watermark or 0
-    where = f"{reference.log.replica} has other epochs from offset {until} on"
+    where = f"{reference.log.replica} has other epochs from offset {until}"
     kind = "replica-divergence" if high > until else "stale-tail"
     promise = f"; this replica's high watermark is {high}" if high > until else ""
     log.add(

@@ -20,7 +20,7 @@ def check_identity(logs: list[ReplicaLog]) -> None:
         if not log.folder.topic_id and peers and not told and log.segments:
             kind = "partition-metadata" if log.batches else "topic-id-missing"
             text = (
-                f"there is none; on {peers[0].replica} the topic id is {peers[0].folder.topic_id}"
+                f"the file is missing; topic id on {peers[0].replica}: {peers[0].folder.topic_id}"
             )
             log.add(log.place.finding(kind, layout.PARTITION_METADATA, text))
     counted = Counter(log.folder.topic_id for log in known)
@@ -64,7 +64,7 @@ def tell_strangers(logs: list[ReplicaLog]) -> None:
         if names and not of_old:
             first = log.segments[0]
             offsets = (first.base_offset, max(log.log_end, log.promised) - 1)
-            text = f"all its batches are those of {', '.join(sorted(names))}"
+            text = f"all its batches belong to {', '.join(sorted(names))}"
             found = log.place.finding("replica-divergence", first.file, text, position=0)
             log.add(found._replace(first_offset=offsets[0], last_offset=offsets[1]))
 

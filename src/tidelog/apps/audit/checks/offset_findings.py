@@ -24,7 +24,9 @@ def check_offsets(log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog
             if stretch.error:
                 _unreadable(log, segment, stretch.error)
         if segment.vanished:
-            log.add(log.place.finding("vanished", segment.file, "deleted since it was listed"))
+            log.add(
+                log.place.finding("vanished", segment.file, "deleted after the audit listed it")
+            )
     _Judge(log, chain, others).judge()
 
 
@@ -95,13 +97,13 @@ class _Judge:
         if log.excuses(base, base):
             return
         if log.holds(base, base):
-            text = "it is empty, and its name lies within another segment"
+            text = "the segment is empty, and its base offset lies within another segment"
             found = log.place.finding("segment-name", segment.file, text, position=0)
             log.add(found._replace(first_offset=base, last_offset=base))
         elif segment is not log.segments[-1] and self._was_filled(segment):
             assert segment.stretches[0].time_last is not None
             offsets = (base, segment.stretches[0].time_last[1])
-            text = f"it is empty; its time index names offset {offsets[1]}"
+            text = f"the segment is empty; its time index has offset {offsets[1]}"
             log.add(
                 log.place.finding("offset-gap", segment.file, text, position=0, offsets=offsets)
             )
@@ -112,7 +114,7 @@ class _Judge:
             if kind and not log.clean and end >= log.promised:
                 kind = "offset-jump"  # a crash took what was not written through
             if kind:
-                text = f"offsets {end} to {base - 1} are missing: the log goes up to {end - 1}"
+                text = f"offsets {end} to {base - 1} are missing: the log ends with {end - 1}"
                 offsets = (end, base - 1)
                 log.add(log.place.finding(kind, segment.file, text, position=0, offsets=offsets))
                 log.damaged.append(offsets)
@@ -149,7 +151,7 @@ class _Judge:
         kind = self._gap_kind(first, last)
         if not kind:
             return
-        up_to = f"{before.file} goes up to {before.last}" if before else "the log begins with them"
+        up_to = f"{before.file} ends with {before.last}" if before else "the log starts there"
         text = f"offsets {first} to {last} are missing: {up_to}"
         self.log.add(
             self.log.place.finding(
@@ -197,10 +199,10 @@ class _Judge:
             if last < self.log.cleaning.upto and self.log.holds(*offsets):
                 last = first - 1
         if not holes and first <= last:
-            text = f"offsets {run.first} to {run.last} stand where {first} to {last} belong"
+            text = f"offsets {run.first} to {run.last} are where {first} to {last} should be"
             offsets = (first, last)
         else:
-            text = f"offsets {run.first} to {run.last} do not belong here"
+            text = f"offsets {run.first} to {run.last} are at the wrong place"
         place = self.log.place
         found = place.finding("offset-order", run.file, text, position=run.position)
         found = found._replace(first_offset=offsets[0], last_offset=offsets[1])
@@ -230,9 +232,12 @@ class _Judge:
         elif hole.zeros:
             kind, text = "zero-hole", f"{size} bytes of zeros"
         elif hole.torn:
-            kind, text = "torn-batch", f"{size} bytes of a batch that goes on beyond the file"
+            kind, text = (
+                "torn-batch",
+                f"{size} bytes of a batch that extends past the end of the file",
+            )
         else:
-            kind, text = "batch-header", f"{size} bytes are no batch: {hole.reason}"
+            kind, text = "batch-header", f"{size} bytes without a valid batch: {hole.reason}"
         if kind not in ("zero-tail", "torn-tail"):
             self.log.reshaped.add(hole.file)
         self.log.add(
@@ -244,7 +249,7 @@ class _Judge:
         size = hole.end - hole.position
         log = self.log
         zeros = hole.zeros and size >= PREFIX_SIZE  # fewer are how an offset begins
-        what = "of zeros" if zeros else "of a batch that is not whole"
+        what = "of zeros" if zeros else "of an incomplete batch"
         if log.clean or end < self.log.promised:
             return ("zero-hole" if zeros else "torn-batch"), f"{size} bytes {what}"
         return ("zero-tail" if zeros else "torn-tail"), f"{size} bytes {what}"

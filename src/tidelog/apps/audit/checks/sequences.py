@@ -54,8 +54,8 @@ def _goes_on(odd: SequenceBreak, after: SequenceBreak) -> bool:
 
 
 def _finding(log: ReplicaLog, each: SequenceBreak) -> Finding:
-    before = f"epoch {each.epoch_before}, number {each.sequence_before}"
-    here = f"epoch {each.epoch}, number {each.sequence}"
+    before = f"epoch {each.epoch_before}, sequence number {each.sequence_before}"
+    here = f"epoch {each.epoch}, sequence number {each.sequence}"
     text = f"producer {each.producer_id}: {here} after {before} at offset {each.offset_before}"
     again = each.epoch < each.epoch_before or (
         each.epoch == each.epoch_before and each.sequence <= each.sequence_before

@@ -60,8 +60,8 @@ def find_log_dirs(paths: Iterable[str]) -> list[FoundLogDir]:
         _look(path, found, DEPTH_MAX)
         if len(found) == before and not any(_within(path, each) for each in found):
             raise NothingThere(
-                f"there is no log in {path!r}; give a broker's data folder, a folder above"
-                " several, or a partition's folder"
+                f"no log found in {path!r}; give the data folder of a broker, a folder that"
+                " contains several of them, or the folder of a partition"
             )
     return [found[path] for path in sorted(found)]
 
@@ -74,7 +74,7 @@ def _within(path: str, log_dir: str) -> bool:
 def _look(path: str, found: dict[str, FoundLogDir], depth: int) -> None:
     path = os.path.realpath(path)
     if not os.path.exists(path):
-        raise NothingThere(f"there is no file or folder {path!r}")
+        raise NothingThere(f"file or folder {path!r} does not exist")
     if not os.path.isdir(path):
         folder, name = os.path.split(path)
         partition = layout.parse_dir(os.path.basename(folder))

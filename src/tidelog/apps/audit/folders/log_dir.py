@@ -77,7 +77,7 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
         except CheckpointError as error:
             remarks.append(Remark("meta-properties", path, 0, -1, -1, error.problem))
     elif not remarks and not set(OFFSET_FILES).isdisjoint(found.others):
-        text = "there is none; a broker does not start without it"
+        text = "the file is missing; a broker does not start without it"
         remarks.append(Remark("meta-properties", layout.META_PROPERTIES, -1, -1, -1, text))
     offsets = {}
     for file, what in OFFSET_FILES.items():
@@ -132,9 +132,9 @@ def _offsets(file: str, data: bytes, remarks: list[Remark]) -> dict[str, int] | 
     seen: set[TopicPartition] = set()
     for line, (topic, number, offset) in enumerate(rows, start=3):
         partition = TopicPartition(topic, int(number))
-        problem = f"line {line}: {partition} stands there twice" if partition in seen else ""
+        problem = f"line {line}: duplicate entry for {partition}" if partition in seen else ""
         if int(offset) < 0 or int(number) < 0:
-            problem = f"line {line}: {' '.join((topic, number, offset))!r} is below zero"
+            problem = f"line {line}: {' '.join((topic, number, offset))!r} has a negative number"
         if problem:
             remarks.append(Remark("checkpoint-format", file, 0, -1, -1, problem))
         seen.add(partition)
@@ -148,8 +148,10 @@ def _strangers(found: FoundLogDir) -> list[Remark]:
             continue
         mark = layout.parse_mark(name)
         if mark is not None:
-            text = f"a folder marked {mark!r}: a broker was about to remove or move it"
+            text = f"a folder with suffix {mark!r}: a broker was about to remove or move it"
             remarks.append(Remark("leftover", name, 0, -1, -1, text))
         else:
-            remarks.append(Remark("foreign-file", name, 0, -1, -1, "no file of a log directory"))
+            remarks.append(
+                Remark("foreign-file", name, 0, -1, -1, "unknown file in a log directory")
+            )
     return remarks

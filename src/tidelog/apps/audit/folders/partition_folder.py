@@ -104,7 +104,7 @@ class _Reading:
             self._topic_id(name)
         elif parsed is None:
             if name not in KNOWN_NAMES and not name.endswith((".tmp", _METADATA_SNAPSHOT)):
-                self._remark("foreign-file", name, "no file of a partition")
+                self._remark("foreign-file", name, "unknown file in a partition's folder")
         elif parsed.suffix:
             self.leftovers.append(name)
         else:
@@ -169,7 +169,7 @@ class _Reading:
         }
         for key, (_, _, last, _) in self.producers.items():
             if last >= offset:
-                text = f"producer {key} wrote offset {last}; the snapshot is of offset {offset}"
+                text = f"producer {key} wrote offset {last}; the snapshot is for offset {offset}"
                 self._remark("producer-snapshot", name, text)
                 break
 
@@ -196,7 +196,7 @@ class _Reading:
                 orphans &= self._orphans(os.listdir(self.path))
         for base_offset in sorted(orphans):
             name = layout.file_name(base_offset, layout.LOG)
-            text = "its indexes are here, the segment is not"
+            text = "the segment is missing, but its indexes exist"
             self.remarks.append(Remark("segment-missing", name, -1, base_offset, base_offset, text))
 
     def _orphans(self, names: list[str]) -> set[int]:
@@ -208,5 +208,5 @@ class _Reading:
     def tell_leftovers(self) -> None:
         if self.leftovers:
             more = f" and {len(self.leftovers) - 1} more" if len(self.leftovers) > 1 else ""
-            text = f"{self.leftovers[0]}{more}: left by a deletion or a compaction"
+            text = f"{self.leftovers[0]}{more}: left over from a deletion or a compaction"
             self._remark("leftover", self.leftovers[0], text)

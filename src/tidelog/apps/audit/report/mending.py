@@ -23,12 +23,12 @@ class Mending(NamedTuple):
     def text(self) -> str:
         name = f"{self.topic}-{self.partition}"
         if not self.sound:
-            return f"{name}: no replica here is sound. Move nothing away; keep a copy of each."
+            return f"{name}: no replica is undamaged. Move nothing away; keep a copy of each."
         sound, damaged = " and ".join(self.sound), " and ".join(self.damaged)
         return (
-            f"{name}: sound on {sound}. While that runs and leads, stop the brokers of {damaged},"
-            " move this partition's folders away there, and start them: they copy anew."
-            " While it is down, move nothing away."
+            f"{name}: undamaged on {sound}. While its broker runs and leads the partition, stop the"
+            f" brokers of {damaged}, move this partition's folders away there, and start them: they"
+            f" copy the log again. While the broker of {sound} is down, do not move any folder."
         )
 
     def as_data(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class SegmentIndexes:
             data = b""
         whole = len(data) - len(data) % entry.itemsize
         if whole < len(data) and self._judge_whole:
-            text = f"{len(data) - whole} bytes at its end are no whole entry"
+            text = f"{len(data) - whole} bytes at its end are an incomplete entry"
             self._add(_kind(name), name, whole, -1, text)
         entries = np.frombuffer(data[:whole], entry)
         used = -(-len(data[:whole].rstrip(b"\0")) // entry.itemsize)
@@ -101,8 +101,8 @@ class SegmentIndexes:
         bad = np.flatnonzero(~fine)
         if len(bad):
             at = int(bad[0]) + 1
-            text = f"entry {at} does not rise above the one before it"
-            more = f"; so for {len(bad)} entries" if len(bad) > 1 else ""
+            text = f"entry {at} is not greater than the entry before it"
+            more = f"; {len(bad)} such entries" if len(bad) > 1 else ""
             self._add(_kind(name), name, at * size, int(offsets[at]), text + more)
 
     def _add(self, kind: str, name: str, position: int, offset: int, text: str) -> None:
@@ -130,7 +130,7 @@ class SegmentIndexes:
             entry = int(named[bad])
             offset, position = int(self._offsets[entry]), int(self._positions[entry])
             there = int(framed.positions[at[bad]]) == position
-            what = f"a batch ends with {int(last[at[bad]])}" if there else "no batch begins"
+            what = f"a batch ends with {int(last[at[bad]])}" if there else "no batch starts"
             text = f"entry {entry} has offset {offset} at byte {position}, where {what}"
             self._add("offset-index", self._offset_file, entry * 8, offset, text)
 
@@ -161,7 +161,7 @@ class SegmentIndexes:
         beyond = np.flatnonzero((self._positions >= log_size) | (self._positions < 0))
         for entry in beyond.tolist()[:1]:
             offset, position = int(self._offsets[entry]), int(self._positions[entry])
-            text = f"entry {entry} names byte {position}; the segment has {log_size}"
+            text = f"entry {entry} has position {position}; the segment has {log_size} bytes"
             self._add("offset-index", self._offset_file, entry * 8, offset, text)
         beyond = np.flatnonzero(
             (self._time_offsets > last) | (self._time_offsets < self._base_offset)
@@ -174,7 +174,7 @@ class SegmentIndexes:
                 and self.time_last in _unused(self._base_offset)
             ):
                 continue
-            text = f"entry {entry} names offset {offset}; the segment ends with {last}"
+            text = f"entry {entry} has offset {offset}; the segment ends with {last}"
             self._add("time-index", self._time_file, entry * 12, offset, text)
 
 

@@ -86,5 +86,5 @@ def _problem(framed: Framed, at: int) -> str:
     youngest = max((record.timestamp for record in records), default=batch.max_timestamp)
     plain = not batch.attributes & (LOG_APPEND_TIME | DELETE_HORIZON)
     if plain and youngest != batch.max_timestamp and youngest > _NO_TIME:
-        return f"its youngest record is of {youngest}, its header says {batch.max_timestamp}"
+        return f"its newest record has {youngest}, its header has {batch.max_timestamp}"
     return ""

@@ -61,7 +61,7 @@ def scan_stretch(wanted: Stretch, deep: bool = False) -> StretchScan:
         indexes = SegmentIndexes(wanted.path, wanted.base_offset, wanted.start == 0)
         fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        dangling = "a link to nothing" if os.path.islink(wanted.path) else ""
+        dangling = "a broken symbolic link" if os.path.islink(wanted.path) else ""
         gone = StretchSummary(wanted.start, wanted.start, 0, vanished=not dangling, error=dangling)
         return StretchScan(gone, [], [])
     except OSError as error:
@@ -202,7 +202,7 @@ class _Scan:
         wrong = np.append(into_next | short, False) | (last < base)
         for at in np.flatnonzero(framed.sound & wrong).tolist():
             last[at] = self._believed_end(framed, base, at) - 1
-            text = f"the header counts offsets up to {int(framed.last[at])}"
+            text = f"the header claims offsets up to {int(framed.last[at])}"
             offsets = (int(base[at]), int(last[at]))
             self._remark("record-count", int(framed.positions[at]), offsets, text)
             self.bad.append(offsets)
@@ -212,7 +212,7 @@ class _Scan:
                 "batch-checksum",
                 int(framed.positions[at]),
                 (int(base[at]), int(last[at])),
-                f"batch of {int(framed.sizes[at])} bytes: its checksum differs from its bytes",
+                f"batch of {int(framed.sizes[at])} bytes does not match its checksum",
             )
             self.bad.append((int(base[at]), int(last[at])))
         return last
@@ -239,7 +239,7 @@ class _Scan:
         span = last - base + 1
         wrong = framed.sound & ((count < 0) | (count > span)) & (base < OFFSET_MAX - count)
         for at in np.flatnonzero(wrong).tolist()[:LIST_MAX]:
-            text = f"the header counts {int(count[at])} records for {int(span[at])} offsets"
+            text = f"the header claims {int(count[at])} records for {int(span[at])} offsets"
             offsets = (int(base[at]), int(last[at]))
             if offsets not in self.bad:
                 self._remark("record-count", int(framed.positions[at]), offsets, text)
@@ -300,7 +300,7 @@ class _Scan:
             self.runs[-1] = run._replace(last=int(last[end - 1]), end=stop, batches=batches)
         else:
             offsets = (first, int(last[end - 1]))
-            self._remark("offset-order", start, offsets, f"offsets from {first} on again")
+            self._remark("offset-order", start, offsets, f"offsets from {first} appear again")
 
     def _follow_epochs(self, framed: Framed, base: Longs, last: Longs) -> None:
         epochs = framed.headers["leader_epoch"]

@@ -197,7 +197,7 @@ class SegmentWalk:
         begins where it says."""
         if end >= self._size or self._is_sound(end):
             return Broken(position, position, "", MAGIC, False, b"")
-        return self._search(position, "its checksum differs and no batch begins where it ends")
+        return self._search(position, "its checksum is wrong and no batch starts where it ends")
 
     def _is_sound(self, position: int) -> bool:
         with_room = os.pread(self._fd, HEADER_SIZE, position)

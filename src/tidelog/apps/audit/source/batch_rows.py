@@ -45,12 +45,12 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
                 yield piece
             elif not skip_damage and not _is_tail(piece, size):
                 raise Damaged(
-                    f"{stretch.path}: bytes {piece.position} to {piece.end} are no batches"
+                    f"{stretch.path}: bytes {piece.position} to {piece.end} have no valid batch"
                     f" ({piece.reason}); run tidelog audit, or set onDamage to skip"
                 )
         if walk.position != end and not skip_damage and end < size:
             raise Damaged(
-                f"{stretch.path}: no batch ends at byte {end}, where its index has one begin;"
+                f"{stretch.path}: no batch ends at byte {end}, although the index names it;"
                 " set splitBytes to 0 to read it without its index"
             )
     except OSError as error:

@@ -49,7 +49,7 @@ def parse_options(options: dict[str, str]) -> LogOptions:
     try:
         split = int(options.get("splitbytes", SPLIT_BYTES))
     except ValueError:
-        raise WrongOption(f"splitBytes {options['splitbytes']!r} is no number") from None
+        raise WrongOption(f"splitBytes {options['splitbytes']!r} is not a number") from None
     only = frozenset(json.loads(options.get("only", "[]")))
     windows = {
         folder: tuple(numbers)
@@ -67,7 +67,7 @@ def _one_of(options: dict[str, str], name: str, allowed: tuple[str, ...]) -> str
     value = options.get(name.lower(), allowed[0])
     if value.lower() not in allowed:
         choice = ", ".join(each for each in allowed if each)
-        raise WrongOption(f"{name} is one of {choice}; not {value!r}")
+        raise WrongOption(f"{name} must be one of {choice}; it is {value!r}")
     return value.lower()
 
 
@@ -82,7 +82,9 @@ def _paths(options: dict[str, str]) -> tuple[str, ...]:
     else:
         paths = (options["path"],) if options.get("path") else ()
     if not paths:
-        raise WrongOption("no path: give load() a log directory, or set paths to a JSON list")
+        raise WrongOption(
+            "path is missing: give load() a log directory, or set paths to a JSON list"
+        )
     return tuple(os.path.abspath(path.removeprefix("file://")) for path in paths)
 
 

@@ -97,7 +97,7 @@ class _Piece:
             seen &= ~self.is_aborted
         if not self.view.skip_damage and not framed.sound.all():
             at = int(np.flatnonzero(~framed.sound)[0])
-            raise self._damaged(int(framed.positions[at]), "its checksum differs")
+            raise self._damaged(int(framed.positions[at]), "its checksum is wrong")
         return np.flatnonzero(seen).astype(np.int64)
 
     def _damaged(self, position: int, why: str) -> Damaged:
