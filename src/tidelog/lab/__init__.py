@@ -1,1 +1,1 @@
-"""Lab proves: stories, simulator and model checker over core's own code."""
+"""Stories, simulator, model checker and fuzzer that check core's own code."""

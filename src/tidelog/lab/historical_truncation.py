@@ -1,12 +1,12 @@
-"""The truncation rules Kafka had before, kept runnable so that they can be seen to fail.
+"""Kafka's earlier truncation rules, kept runnable to show how they fail.
 
-    high-watermark   before 0.11: cut to the own high watermark. Loses acknowledged records.
-    kip-101          0.11: ask where the last epoch ends. Wrong after fast elections.
-    kip-279          2.0: the answer names its epoch, and one asks again until both agree.
+    high-watermark   before 0.11: truncate to the own high watermark. Loses acknowledged records.
+    kip-101          0.11: request the end of the last epoch. Wrong after fast elections.
+    kip-279          2.0: the response names its epoch; repeat until both logs agree.
 
-They differ from the shipped rule (core/replication/truncation.py) only in where a
-follower cuts; everything else a replica does is the broker's own code. Brokers can't
-be configured to use them.
+They differ from the shipped rule (core/replication/truncation.py) only in the
+offset to which a follower truncates; everything else a replica does is the broker's own
+code. Brokers can't be configured to use them.
 """
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
@@ -20,7 +20,7 @@ from tidelog.core.types import EpochEnd, Offset
 
 
 class HighWatermarkTruncation:
-    """Cut to the own high watermark, and ask nobody."""
+    """Truncate to the own high watermark, without a request to the leader."""
 
     name = "high-watermark"
     asks_first = False
@@ -29,7 +29,7 @@ class HighWatermarkTruncation:
     def cut_on_following(
         self, _epochs: LeaderEpochs, _log_end_offset: Offset, high_watermark: Offset
     ) -> Offset:
-        """The high watermark: one fetch out of date."""
+        """Return the high watermark, which is one fetch out of date."""
         return high_watermark
 
     def cut_on_answer(
@@ -39,12 +39,12 @@ class HighWatermarkTruncation:
         _log_end_offset: Offset,
         _high_watermark: Offset,
     ) -> Cut:
-        """Never asked."""
+        """Fail: this rule sends no request."""
         raise AssertionError("this rule asks nobody about epochs")
 
 
 class Kip101Truncation:
-    """Ask where the last epoch ends; believe the offset, whatever epoch it is about."""
+    """Request the end of the last epoch; use the offset without comparing its epoch."""
 
     name = "kip-101"
     asks_first = True
@@ -53,23 +53,23 @@ class Kip101Truncation:
     def cut_on_following(
         self, epochs: LeaderEpochs, log_end_offset: Offset, high_watermark: Offset
     ) -> Offset:
-        """A log without epochs has only its high watermark; others wait for the answer."""
+        """Return the high watermark for a log without epochs; others wait for the response."""
         return high_watermark if epochs.latest is None else log_end_offset
 
     def cut_on_answer(
         self,
         end: EpochEnd | None,
-        _epochs: LeaderEpochs,  # the flaw: it does not look
+        _epochs: LeaderEpochs,  # the flaw: it ignores them
         log_end_offset: Offset,
         high_watermark: Offset,
     ) -> Cut:
-        """Cut at the offset told; at the high watermark if none was."""
+        """Truncate to the offset in the response, or to the high watermark without one."""
         offset = high_watermark if end is None else min(end.end_offset, log_end_offset)
         return Cut(offset, done=True)
 
 
 class Kip279Truncation(Kip101Truncation):
-    """Compare the epoch in the answer too, and go on asking until both sides agree."""
+    """Compare the epoch in the response too, and repeat until both logs agree."""
 
     name = "kip-279"
 
@@ -80,7 +80,7 @@ class Kip279Truncation(Kip101Truncation):
         log_end_offset: Offset,
         high_watermark: Offset,
     ) -> Cut:
-        """Cut as the shipped rule does; it only asks in another way."""
+        """Truncate as the shipped rule does; only the request differs."""
         if end is None:
             return Cut(high_watermark, done=True)
         return diverging_cut(end, epochs, log_end_offset)
@@ -95,4 +95,4 @@ POLICIES: dict[str, TruncationPolicy] = {
         Kip279Truncation(),
     )
 }
-"""Every rule by its name; the first is the one that ships."""
+"""Every rule by name; the first is the shipped one."""

@@ -1,6 +1,6 @@
-"""A disk in memory, for stories and tests: no faults, no clock, always the same order.
+"""A disk in memory for stories and tests, without faults.
 
-It forgets nothing and syncs nothing; the simulator's disk that does lies on top of it.
+Syncs do nothing. The simulator has its own disk, which fails (sim/machine/disk.py).
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tidelog.core.storage.disk import DiskError, MissingFile, parent, sync_each
 
 
 class MemoryDisk:
-    """Files by path. `files` is open to tests that damage them."""
+    """Files by path. Tests damage them through `files`."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
@@ -55,7 +55,7 @@ class MemoryDisk:
         del self._file(path)[size:]
 
     def preallocate(self, path: str, size: int) -> None:
-        """Memory needs no reservation."""
+        """Do nothing: memory needs no reservation."""
 
     def rename(self, old: str, new: str) -> None:
         if old in self.files:

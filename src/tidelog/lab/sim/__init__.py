@@ -1,1 +1,1 @@
-"""The seeded simulator: thousands of stories nobody wrote, over the broker's own code."""
+"""The seeded simulator: random clusters, clients and faults around the broker's own code."""

@@ -1,4 +1,4 @@
-"""Carries out a plan's actions: one small function for each kind."""
+"""Carry out the actions of a plan: one method for each kind."""
 
 from collections.abc import Callable
 from random import Random
@@ -68,22 +68,22 @@ KINDS = (
     "store compacted",
     "store went back",
 )
-"""Everything that `World.count` counts."""
+"""Every kind of fault that `World.count` counts."""
 
 _DAY_MS = 86_400_000
 WRONG_CLOCKS_MS = (8 * _DAY_MS, 8 * _DAY_MS, -8 * _DAY_MS, 90_000)
-"""How far a wall clock is ahead that somebody set. All are jumps (wall_clock.py)."""
+"""How far a wrongly set wall clock is ahead. All are jumps (wall_clock.py)."""
 CHASE_MS = 50
 CHASE_TRIES = 80
 STOP_TRIES = 60
 COPY_AGE_MS = 700
 """The age of the copy that replaces a checkpoint."""
 STORE_BACK_MS = 700
-"""How long brokers meet a store that went back, before somebody puts the right one in place."""
+"""How long brokers see the earlier store before an operator restores the right one."""
 
 
 class Faults:
-    """Does what the plan says, as long as `stopped` is not set."""
+    """Carries out the plan's actions until `stopped` is set."""
 
     def __init__(
         self, site: Site, plan: Plan, producers: list[SimProducer], admin: SimAdmin
@@ -153,7 +153,7 @@ class Faults:
         return leader or self._site.brokers[1 + partition % len(self._site.brokers)]
 
     def _leader(self, partition: int) -> Process | None:
-        """Who takes itself for the leader, and may act as one."""
+        """Return a broker that considers itself the leader and is not paused."""
         for process in self._site.brokers.values():
             node = process.node
             replica = None if node is None else node.replicas.get(TopicPartition("t", partition))
@@ -172,7 +172,7 @@ class Faults:
         self._admin.elect(ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED)
 
     def _reassign(self, _process: Process, action: Action) -> None:
-        """To as many brokers as before, counted round from some broker on."""
+        """Move a partition to consecutive brokers; the replication factor stays."""
         plan = self._plan
         first = action.amounts[1]
         replicas = tuple(
@@ -188,7 +188,7 @@ class Faults:
     # -- processes -------------------------------------------------------------------------
 
     def _tell_of_death(self, process: Process) -> None:
-        """The kernel frees a dead process's lock: proof for everybody."""
+        """Notify the other brokers, as when the kernel frees a dead process's lock."""
         node = process.node
         if not self._plan.proof_of_death or node is None or node.broker_epoch is None:
             return
@@ -214,7 +214,7 @@ class Faults:
             self._return(process, action.amounts[0])
 
     def _chase_leader(self, process: Process, action: Action) -> None:
-        """Kill the leader, and soon after it takes office the next one (as KIP-279 tells)."""
+        """Kill the leader, and the next one soon after its election (as in KIP-279)."""
         partition = max(0, -1 - action.target)
         self._kill(process, action)
         self._chase(partition, action, CHASE_TRIES)
@@ -291,7 +291,7 @@ class Faults:
         self._site.network.cut(other, one, duration_ms)
 
     def _isolate(self, process: Process, action: Action) -> None:
-        """From the other brokers; the store may still be in reach."""
+        """Cut all links to other brokers, and half of the time those to the store."""
         self._world.count("broker isolated")
         for other in self._site.brokers:
             if other != process.id:
@@ -327,12 +327,12 @@ class Faults:
         process.disk.slow_until_ms = self._world.now_ms + action.amounts[0]
 
     def _lose_folder(self, process: Process, action: Action) -> None:
-        """Somebody removes a partition's folder while its broker is down."""
+        """Remove a partition's folder while its broker is down."""
         self._kill(process, action)
         self._remove_folder(process, action)
 
     def _lose_folders_everywhere(self, _process: Process, action: Action) -> None:
-        """All brokers are down, and the folder goes from some of them."""
+        """Kill all brokers and remove a partition's folder from some of them."""
         for number, process in enumerate(self._site.brokers.values()):
             self._kill(process, action)
             if action.amounts[2] >> number & 1:
@@ -340,7 +340,7 @@ class Faults:
 
     def _remove_folder(self, process: Process, action: Action) -> None:
         name = TopicPartition("t", action.amounts[2] % self._plan.partitions)
-        # Two replicas that lose records at a time may lose what no other has.
+        # Two replicas that lose records at the same time may lose the only copies.
         spared = self._site.observer.is_damaged(name)
         if process.disk.exists(partition_dir(name)) and not spared:
             self._world.count("folder removed")
@@ -348,7 +348,7 @@ class Faults:
             self._site.observer.emptied(process, name)
 
     def _damage_log(self, process: Process, action: Action) -> None:
-        """One replica's files are damaged while its broker is down."""
+        """Damage one replica's files while its broker is down."""
         self._kill(process, action)
         name = TopicPartition("t", action.amounts[2] % self._plan.partitions)
         if process.node is None and self._site.observer.may_damage(process, name):
@@ -358,13 +358,13 @@ class Faults:
                 self._site.observer.damaged(process, name)
 
     def _damage_log_everywhere_down(self, process: Process, action: Action) -> None:
-        """All brokers are down, and one replica's files are damaged."""
+        """Kill all brokers and damage one replica's files."""
         for other in self._site.brokers.values():
             self._kill(other, action)
         self._damage_log(process, action)
 
     def _damage_checkpoint(self, process: Process, action: Action) -> None:
-        """One replica's small files are wrong when its broker starts, or all brokers do."""
+        """Damage one replica's checkpoints or indexes while its broker is down, or all are."""
         name = self._damaged_partition(action)
         copies = copy_checkpoints(process.disk, name)
         self._world.after(COPY_AGE_MS, self._put_checkpoint, process, action, copies)
@@ -384,7 +384,7 @@ class Faults:
             self._damaged(process, name, kind)
 
     def _damage_stopped(self, process: Process, action: Action) -> None:
-        """One replica's files are damaged after a clean stop of its broker."""
+        """Damage one replica's files after a clean stop of its broker."""
         copies = copy_checkpoints(process.disk, self._damaged_partition(action))
         self._shut_down(process, action)
         self._damage_once_stopped(process, action, copies, STOP_TRIES)
@@ -408,7 +408,7 @@ class Faults:
             self._damaged(process, name, kind)
 
     def _put_back_old_copy(self, process: Process, action: Action) -> None:
-        """An old copy of one replica's folder is put back while all brokers are down."""
+        """Replace one replica's folder by an old copy while all brokers are down."""
         OldCopy(self._site, process, self._damaged_partition(action)).make(*action.amounts[:2])
 
     def _damaged_partition(self, action: Action) -> TopicPartition:
@@ -420,14 +420,14 @@ class Faults:
             self._site.observer.damaged(process, name)
 
     def _decay(self, process: Process, action: Action) -> None:
-        """One replica's files are damaged under its broker."""
+        """Damage one replica's files while its broker runs."""
         name = self._damaged_partition(action)
         if process.node is not None and self._site.observer.may_damage(process, name):
             kind = decay_log(process.disk, name, Random(action.amounts[2]))
             self._damaged(process, name, kind)
 
     def _lie(self, process: Process, action: Action) -> None:
-        """Syncs do nothing for a while; then the power fails."""
+        """Let syncs do nothing for a while, then let the power fail."""
         process.disk.lies_until_ms = self._world.now_ms + action.amounts[0] + 1
         self._world.after(action.amounts[0], self._end_lie, process, action)
 
@@ -449,7 +449,7 @@ class Faults:
         self._return(process, action.amounts[0])
 
     def _damage_two(self, process: Process, action: Action) -> None:
-        """The files of two replicas are damaged, under their brokers or while they are down."""
+        """Damage the files of two replicas, while their brokers run or are down."""
         name, draw = self._damaged_partition(action), Random(action.amounts[2])
         brokers = list(self._site.brokers.values())
         others = [other for other in brokers if other is not process]
@@ -468,8 +468,8 @@ class Faults:
             self._world.count("replicas damaged at a time")
 
     def _unregister(self, process: Process, action: Action) -> None:
-        """An administrator gives a broker up that is down; it comes back as a new one, perhaps
-        before the request arrives."""
+        """Kill a broker and unregister it. It registers again when it restarts, perhaps before
+        the request arrives."""
         self._kill(process, action)
         self._world.count("broker unregistered")
         self._admin.unregister(process.id)
@@ -480,7 +480,7 @@ class Faults:
         self._site.store.cut_watch(process.id)
 
     def _store_goes_back(self, _process: Process, action: Action) -> None:
-        """All brokers are down, and the store lost its newest changes, or all of them."""
+        """Kill all brokers; the store loses its newest changes, or all of them."""
         for process in self._site.brokers.values():
             self._kill(process, action)
         by = action.amounts[2] % 1000 if action.amounts[2] % 2 else 1 + action.amounts[2] % 20

@@ -23,7 +23,7 @@ from tidelog.lab.sim.swarm import Action
 
 VALUE_MAX = 110
 WHOLE_MAX = 400
-"""Of a registration, whose every field may be the cause."""
+"""Limit for a registration: any of its fields may be the cause."""
 ITEMS_MAX = 6
 BYTES_MAX = 24
 """Longer values are shown by their length."""
@@ -35,18 +35,18 @@ LASTING = frozenset({"die-in-write", "elect", "reassign", "delete-records", "com
 
 
 def plain(value: Any, most: int = VALUE_MAX) -> str:
-    """A value in words, cut where it is too long."""
+    """Describe a value, truncated to `most` characters."""
     text = _plain(value)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def ends_in_words(ends: Mapping[BrokerId, tuple[Offset, Offset]]) -> str:
-    """Each broker's log end and high watermark."""
+    """Describe each broker's log end offset and high watermark."""
     return ", ".join(f"broker {b} has LEO {end}, HW {mark}" for b, (end, mark) in ends.items())
 
 
 def action_words(action: Action) -> str:
-    """One action of a plan: what is done to which broker, and for how long."""
+    """Describe one action of a plan: its kind, the broker, and the duration."""
     if action.kind == "produce":
         producer, count = action.amounts
         return f"producer {producer} writes {count} records to partition {action.target}"

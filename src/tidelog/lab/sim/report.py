@@ -1,4 +1,4 @@
-"""What people are told: of a failure all they need to go on, of many runs a table."""
+"""Text of reports: one failure in detail, many runs as a table."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from tidelog.lab.sim.swarm import Action
 
 
 def replay_command(result: Result) -> str:
-    """What to type to see the same run again."""
+    """Return the command that repeats a run."""
     policy = "" if result.policy == SHIPPED else f" --policy {result.policy}"
     return f"tidelog sim replay {result.seed}{policy}"
 
 
 def failure_lines(result: Result) -> Iterator[str]:
-    """The invariant, the seed, the last events, the command that replays it."""
+    """Describe a failure: invariant, seed, last events, command that repeats it."""
     for violation in result.violations:
         yield f"{violation.invariant} does not hold ({violation.at_ms / 1000:.3f} s)"
         yield f"  {violation.what}"
@@ -28,12 +28,12 @@ def failure_lines(result: Result) -> Iterator[str]:
 
 
 def action_line(action: Action) -> str:
-    """One action of a plan."""
+    """Describe one action of a plan, with its time."""
     return f"{action.at_ms / 1000:9.3f}  {action_words(action)}"
 
 
 def shrunk_lines(shrunk: Shrunk) -> Iterator[str]:
-    """The shorter schedule."""
+    """Describe the shorter schedule that fails too."""
     actions = shrunk.plan.actions
     yield f"shrunk from {shrunk.actions_before} to {len(actions)} actions in {shrunk.runs} runs:"
     for action in actions:
@@ -46,12 +46,12 @@ def shrunk_lines(shrunk: Shrunk) -> Iterator[str]:
 
 
 def fault_rows(summary: Summary) -> list[tuple[str, int]]:
-    """Every fault kind with how often it was injected."""
+    """Return every kind of fault with the number of injections."""
     return list(summary.faults.items())
 
 
 def summary_line(summary: Summary) -> str:
-    """The whole in one line."""
+    """Summarise all runs in one line."""
     verdict = "clean" if summary.clean else f"{len(summary.failures)} with violations"
     return (
         f"{summary.seeds} seeds, {summary.events} events, "

@@ -1,6 +1,6 @@
-"""The simulator's front door: run one seed, run many on all cores, replay one.
+"""Entry points of the simulator: run one seed, run many on all cores, replay one.
 
-Results depend on seeds alone, not on how many workers shared them out.
+Results depend only on the seeds, not on the number of workers.
 """
 
 import os
@@ -22,7 +22,7 @@ SHIPPED = LEADER_EPOCH.name
 
 
 def run_plan(plan: Plan, policy: str = SHIPPED) -> Result:
-    """Run a plan, be it a seed's own or one with actions left out."""
+    """Run a plan: that of a seed, or one with actions left out."""
     began = time.process_time()
     result = Simulation(plan, POLICIES[policy]).run()
     result.cpu_s = time.process_time() - began
@@ -54,13 +54,13 @@ def replay(seed: int, policy: str = SHIPPED) -> Replay:
 
 
 def with_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
-    """The same plan with other actions."""
+    """Return the plan with other actions."""
     return replace(plan, actions=sorted(actions))
 
 
 @dataclass(slots=True)
 class Summary:
-    """Many seeds in one: what was broken, what was injected, how fast it went."""
+    """Totals over many seeds: violations, injected faults, speed."""
 
     policy: str
     start: int
@@ -73,13 +73,13 @@ class Summary:
     lost: int = 0
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    """Processor time of all workers: what speed is measured by on a busy machine."""
+    """Processor time of all workers: measures speed also on a busy machine."""
     workers: int = 1
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     failures: list[Result] = field(default_factory=list)
     """Results with violations, by seed."""
     invariants: dict[str, int] = field(default_factory=dict)
-    """In how many seeds each was broken."""
+    """In how many seeds each invariant was violated."""
 
     @property
     def clean(self) -> bool:
@@ -120,7 +120,7 @@ def _run(task: tuple[int, str]) -> Result:
 
 
 def results(seeds: Iterable[int], policy: str, workers: int) -> Iterator[Result]:
-    """Each seed's result, in the order of the seeds."""
+    """Run the seeds and yield their results in order."""
     tasks = [(seed, policy) for seed in seeds]
     if workers <= 1:
         yield from map(_run, tasks)
@@ -136,7 +136,7 @@ def run_seeds(
     progress: Callable[[Result], None] | None = None,
     workers: int | None = None,
 ) -> Summary:
-    """Run `count` seeds from `start` on; `progress` hears of each result in turn."""
+    """Run `count` seeds from `start` on; `progress` is called with each result in order."""
     workers = max(1, min(workers or os.cpu_count() or 1, count))
     summary = Summary(policy, start, workers=workers)
     began = time.perf_counter()

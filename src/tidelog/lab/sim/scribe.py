@@ -1,13 +1,13 @@
-"""Writes a failing run down as a story, as well as a story can tell it.
+"""Write a failing run as a story, as far as a story can express it.
 
-A run has long polls, sessions and heartbeats; a story (scenarios/README.md) has one partition,
-and nothing happens in it unless it is said. So the scribe looks at what changed on the
-replicas of the partition that went wrong and says what would bring the same about: a produce
-that was appended, a fetch that taught the leader or the follower something, a crash, a start,
-the controller's word. It hears who knows of an election only roughly: in the story everybody
-hears at once. What a story can't tell is left out, so the invariant may hold in the story
-though it broke in the run: `write_stories` gives several tellings, and whoever writes one out
-plays them to find the one that shows it (`tidelog story check`).
+A run has long polls, sessions and heartbeats. A story (scenarios/README.md) has one partition,
+and only its commands happen. So the scribe watches the replicas of the failing partition and
+writes the commands that cause the same changes: a produce that was appended, a fetch that
+changed the leader's or the follower's state, a crash, a start, a decision of the controller.
+When each broker learns of an election is not recorded: in the story all learn of it at once.
+What a story can't express is left out, so an invariant that was violated in the run may hold in
+the story. `write_stories` therefore yields several versions; the caller plays them to find one
+that shows the violation (`tidelog story check`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +27,12 @@ from tidelog.lab.sim.simulation import TOPIC, Simulation, Violation
 from tidelog.lab.sim.swarm import Plan
 
 NEEDS_QUIET = ("logs-agree", "settles")
-"""Invariants that speak of the end, when everything has settled."""
+"""Invariants that are checked at the end, when the cluster has settled."""
 
 
 @dataclass(slots=True)
 class _Before:
-    """What a replica looked like before a step."""
+    """State of a replica before a step."""
 
     log_end_offset: int
     high_watermark: int
@@ -40,7 +40,7 @@ class _Before:
 
 
 class Scribe:
-    """Looks on beside the oracle, and keeps the story's steps."""
+    """Observes a run together with the oracle, and collects the story's steps."""
 
     def __init__(self, simulation: Simulation, partition: TopicPartition) -> None:
         self.steps: list[str] = []
@@ -57,7 +57,7 @@ class Scribe:
         self._event: tuple[type, tuple[object, ...]] | None = None
         self._before: _Before | None = None
 
-    # -- the look-out ----------------------------------------------------------------------
+    # -- observer --------------------------------------------------------------------------
 
     def about_to_step(self, process: Process, kind: type, fields: tuple[object, ...]) -> None:
         self._event = kind, fields
@@ -119,7 +119,7 @@ class Scribe:
         self._oracle.stopped(process, clean=clean)
 
     def emptied(self, process: Process, partition: TopicPartition) -> None:
-        """Told as a loss when the process starts."""
+        """Becomes `lose-unflushed` in the story when the process starts."""
         self._oracle.emptied(process, partition)
 
     def is_damaged(self, partition: TopicPartition) -> bool:
@@ -129,7 +129,7 @@ class Scribe:
         return self._oracle.may_damage(process, partition)
 
     def damaged(self, process: Process, partition: TopicPartition) -> None:
-        """Told as a loss when the process starts, as far as records are missing then."""
+        """Becomes `lose-unflushed` when the process starts, if records are missing then."""
         self._oracle.damaged(process, partition)
 
     def log_end(self, process: Process, partition: TopicPartition) -> Offset:
@@ -222,17 +222,16 @@ def _picture(replica: Replica) -> _Before:
 
 
 def _accused(violation: Violation) -> TopicPartition:
-    """Violations begin with the partition's name."""
+    """Return the partition of a violation: its text begins with the name."""
     name = violation.what.partition(":")[0]
     topic, dash, number = name.rpartition("-")
     return TopicPartition(TOPIC, int(number) if dash and topic == TOPIC else 0)
 
 
 def write_stories(plan: Plan, policy: str, violation: Violation) -> Iterator[str]:
-    """Tellings of how `plan` came to break an invariant, the likeliest first.
+    """Yield stories of how `plan` violates an invariant, the likeliest first.
 
-    They differ in how soon a high watermark reaches the disk, which a story has to say once
-    and for all.
+    They differ in how soon a high watermark is checkpointed, which is fixed for a whole story.
     """
     simulation = Simulation(plan, POLICIES[policy])
     scribe = Scribe(simulation, _accused(violation))

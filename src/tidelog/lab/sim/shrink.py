@@ -1,10 +1,10 @@
-"""From a long failing run to a short one.
+"""Shrink a failing plan to a shorter one that violates the same invariant.
 
-First everything after the failure goes, then the noise that is no action (bad weather, the
-store's whims, readers), then actions, by delta debugging: halves, quarters, single ones, as
-long as the same invariant still breaks. A run stops at its first violation, so trying costs
-milliseconds. Links and disks draw from generators of their own, so what is left out changes
-little else; where it does, another subset is tried.
+First remove everything after the failure, then network faults, store faults and consumers, then
+actions by delta debugging: halves, quarters, single ones, as long as the same invariant is
+violated. A run stops at its first violation, so a try takes milliseconds. Links and disks have
+random generators of their own, so an action that is left out changes little else; where it
+does, another subset is tried.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ RUNS_MAX = 400
 
 @dataclass(slots=True)
 class Shrunk:
-    """A shorter plan that breaks the same invariant, and how it does."""
+    """A shorter plan that violates the same invariant, with its result."""
 
     plan: Plan
     result: Result
@@ -41,7 +41,7 @@ class _Search:
         self._invariant = invariant
 
     def try_plan(self, plan: Plan) -> bool:
-        """Whether it fails too; then it is the one to beat."""
+        """Run a plan; keep it if it fails too. Return whether it does."""
         if self.runs >= RUNS_MAX:
             return False
         self.runs += 1
@@ -52,7 +52,7 @@ class _Search:
         return True
 
     def cut_end(self) -> None:
-        """Stop soon after the failure, if it does not need the end to show."""
+        """End the plan right after the failure, if it still fails then."""
         first = next(v for v in self.result.violations if v.invariant == self._invariant)
         end = first.at_ms + 1
         if end < self.plan.duration_ms:
@@ -60,13 +60,13 @@ class _Search:
             self.try_plan(replace(with_actions(self.plan, kept), duration_ms=end))
 
     def quieten(self) -> None:
-        """Leave out what is not needed for it."""
+        """Remove network faults, store faults and consumers where the plan still fails."""
         self.try_plan(replace(self.plan, weather=Weather(latency_max_ms=2)))
         self.try_plan(replace(self.plan, store=StoreFaults()))
         self.try_plan(replace(self.plan, consumers=[]))
 
     def drop_actions(self, wanted: Callable[[Action], bool]) -> None:
-        """Delta debugging over the actions that `wanted` picks."""
+        """Remove actions that `wanted` selects, by delta debugging."""
         size = max(1, sum(map(wanted, self.plan.actions)) // 2)
         while True:
             dropped = False
@@ -90,7 +90,7 @@ class _Search:
 
 
 def shrink(plan: Plan, result: Result, policy: str = SHIPPED, invariant: str = "") -> Shrunk:
-    """A shorter plan that breaks `invariant`, or the first that `result` broke."""
+    """Return a shorter plan that violates `invariant`, or the first one violated in `result`."""
     invariant = invariant or result.violations[0].invariant
     search = _Search(plan, result, policy, invariant)
     before = len(plan.actions)

@@ -1,11 +1,10 @@
-"""One run: build a cluster from a plan, let it suffer, heal it, demand that it settles.
+"""One run: build a cluster from a plan, inject faults, stop them, require that it settles.
 
-In the first phase the plan's actions strike and every event is judged. Then faults stop,
-whoever is down is started (where logs are lost or damaged and nobody may lead, an operator
-decides), and every partition must get a leader and all its replicas into the ISR with equal
-logs; no
-producer may still wait, every consumer must reach the end. If nothing moves for `STUCK_MS`
-before that is so, it never will be.
+In the first phase the plan's actions are carried out and every event is checked. Then faults
+stop and brokers that are down are started; where logs are lost or damaged and no replica may
+lead, an operator elects one. Every partition must get a leader and all its replicas into the
+ISR with equal logs; no producer may still wait, every consumer must reach the end. The run fails
+if nothing moves for `STUCK_MS` before that.
 """
 
 import traceback
@@ -44,18 +43,18 @@ TOPIC_MAKER = 87
 KEY_WRITER, THIRD_ADMIN, FIRST_MEMBER, MEMBERS = 88, 89, 90, 3
 COMMITTER, SECOND_ADMIN, NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 97, 98, 99, 100, 101, 151
 STUCK_MS = 20_000
-"""Many times any time-out of a run: who has not moved for so long will not move any more."""
+"""Many times any timeout of a run: a cluster without progress for so long is stuck."""
 SETTLE_MAX_MS = 150_000
-"""Replicas that cut and copy the same records over and over move too."""
+"""Limits a run that makes progress for ever: replicas that truncate and refetch in a loop."""
 SETTLE_STEP_MS = 200
 RESTART_MS = 15 * SETTLE_STEP_MS
 OPERATOR_MS = 6_000
-"""Longer than any session: who has not come back by himself will not."""
+"""Longer than any session: a leader that is still missing then needs an operator."""
 TOPIC = "t"
 
 
 class Violation(NamedTuple):
-    """An invariant that did not hold, when, and what had just happened."""
+    """A violated invariant, with its time and the events before it."""
 
     invariant: str
     what: str
@@ -66,7 +65,7 @@ class Violation(NamedTuple):
 
 @dataclass(slots=True)
 class Result:
-    """What came out of one run. Two runs of the same plan give equal results."""
+    """Result of one run. Two runs of the same plan give equal results."""
 
     seed: int
     policy: str
@@ -79,16 +78,16 @@ class Result:
     given_up: int = 0
     consumed: int = 0
     commits: int = 0
-    """Offsets that a group committed."""
+    """Number of offset commits that were acknowledged."""
     cleaned_away: int = 0
-    """Records of the compacted topic that a replica was seen without."""
+    """Records of the compacted topic that cleaning removed from some replica."""
     committed: int = 0
     lost: int = 0
-    """Committed records that were lost where the settings allow it."""
+    """Committed records lost where the settings allow it."""
     damages: int = 0
-    """Replicas whose files were damaged; each once until it is mended."""
+    """Damaged replicas; each counts once until it is repaired."""
     mended: int = 0
-    """Damaged replicas that were in sync again, with sound files."""
+    """Damaged replicas that rejoined the ISR with sound files."""
     epochs: int = 0
     """The sum of the partitions' last leader epochs: how often leaders changed."""
     settled_ms: int | None = None
@@ -224,13 +223,13 @@ class Simulation:
     # -- the run ---------------------------------------------------------------------------
 
     def run(self) -> Result:
-        """Both phases; stops at the first violation if the policy is the shipped one."""
+        """Run both phases; under the shipped policy, stop at the first violation."""
         try:
             self._suffer()
             self._settle()
         except InvariantBroken:
-            pass  # noted when it was raised
-        except Exception:  # noqa: BLE001 - whatever a broker raises is what we look for
+            pass  # recorded when it was raised
+        except Exception:  # noqa: BLE001 - any exception of a broker is a finding
             self._note("no-exceptions", traceback.format_exc(limit=-8))
         self._sum_up()
         return self.result
@@ -246,7 +245,7 @@ class Simulation:
         self.world.run_until(self.plan.duration_ms)
 
     def _settle(self) -> None:
-        """Mend everything, then wait."""
+        """Stop all faults, start all brokers, and wait until the cluster has settled."""
         self.faults.stopped = True
         if self.committer is not None:
             self.committer.finish()
@@ -282,7 +281,7 @@ class Simulation:
         self.oracle.check_settled(excused)
 
     def _decide_on_lost_folders(self, begun_ms: int) -> None:
-        """All are back, and nobody may lead by himself: an operator goes on with what is left."""
+        """Elect leaders uncleanly, as an operator, where all brokers are up and none may lead."""
         brokers = [process.node for process in self.site.brokers.values()]
         if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
             return
@@ -298,7 +297,7 @@ class Simulation:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
 
     def _restart_unregistered(self, begun_ms: int) -> None:
-        """A broker that was unregistered while it ran joins again when it is restarted."""
+        """Restart brokers that were unregistered while they ran, so that they register again."""
         if (self.world.now_ms - begun_ms) % RESTART_MS:
             return
         for broker in self.oracle.registrations.unregistered():
@@ -306,7 +305,7 @@ class Simulation:
             self.site.brokers[broker].start()
 
     def _progress(self) -> list[int]:
-        """Changes as long as records move: a slow replica is not a stuck one."""
+        """Return numbers that change while records move: a slow replica is not stuck."""
         ends = [
             replica.partition.log_end_offset
             for process in self.site.brokers.values()
@@ -320,7 +319,7 @@ class Simulation:
             if producer.pending:
                 return f"producer {number} waits for {producer.pending} batches"
         if self.committer is not None and not self.committer.done:
-            return "the committer has not learnt what is committed"
+            return "the committer has not read the committed offset"
         if self.members and (unshared := why_unshared(self.members, self.shares)) is not None:
             return unshared
         why = why_not_settled(self.site, self.oracle.truths, excused)
@@ -336,10 +335,11 @@ class Simulation:
                 return f"consumer {number} is at {consumer.position}, {end} are committed"
         return None
 
-    # -- what is noted ---------------------------------------------------------------------
+    # -- violations -----------------------------------------------------------------------
 
     def _report(self, invariant: str, what: str) -> None:
-        """Historical policies lack some safety by design; their runs go on to see the rest."""
+        """Record a violation and end the run. Runs of historical policies continue, and some
+        invariants are not checked there: these policies violate them by design."""
         if not self._shipped and invariant in ("isr-holds-committed", "losses-reported"):
             return
         self._note(invariant, what)
@@ -360,13 +360,13 @@ class Simulation:
         self.oracle.truths[partition].consumed(offset, entry)
 
     def _corrupt(self, partition: TopicPartition, offset: Offset, broker: BrokerId) -> None:
-        """A reader notices by the checksum what the broker can't know yet."""
+        """Report a damaged batch, unless its broker can't know of the damage yet."""
         if not self.oracle.may_serve_damage(partition, broker):
             what = f"{partition}: broker {broker} sent a damaged batch at {offset} to a consumer"
             self._report("consumers-see-no-change", what)
 
     def _skipped(self, partition: TopicPartition, start: Offset, end: Offset) -> None:
-        what = f"{partition}: a consumer that asked for {start} got {end}, and nothing before it"
+        what = f"{partition}: a consumer that fetched from {start} got {end}, and nothing before it"
         self._report("consumers-see-no-change", what)
 
     def _commit_lost(self, what: str) -> None:
