@@ -1,1 +1,1 @@
-"""What a broker stands on, made to fail: network, disk, metadata store, process."""
+"""Simulated network, disk, metadata store, clock and process of a broker, with faults."""

@@ -1,8 +1,8 @@
-"""Ways in which the small files beside the logs are wrong when a broker starts.
+"""Faults that damage checkpoints, indexes and producer snapshots while their broker is down.
 
-A checkpoint may hold a number that its log could have, an older copy of itself, nothing, or
-garbage; indexes and producer snapshots may hold garbage or be missing. None of this may lose a
-record: checkpoints are believed only in the direction that loses nothing.
+A checkpoint may hold a wrong but plausible offset, an older copy of itself, nothing, or garbage.
+Indexes and producer snapshots may hold garbage or be missing. None of this may lose a record:
+brokers trust a checkpoint only where a wrong value loses nothing.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,14 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.sim.machine.disk import SimDisk
 
 CHECKPOINTS_ARE_SUMMED = True
-"""Whether brokers notice a number that its log could have. Where they don't, a log start inside
-the log hides records, and a high watermark that is too high shows uncommitted ones."""
+"""Whether brokers detect a wrong but plausible offset in a checkpoint.
+
+If they don't, a log start inside the log hides records, and a high watermark that is too high
+shows uncommitted records.
+"""
 
 Copies: TypeAlias = dict[str, bytes]
-"""What files held at an earlier time."""
+"""The earlier contents of files, by path."""
 Way: TypeAlias = Callable[[SimDisk, TopicPartition, Copies, Offset, Random], bool]
 
 _SHARED = (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS, layout.LOG_STARTS)
@@ -28,7 +31,7 @@ _SIDE_FILES = (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.SNAPSHOT)
 
 
 def copy_checkpoints(disk: SimDisk, partition: TopicPartition) -> Copies:
-    """What the checkpoints of this partition hold now."""
+    """Return the current contents of the checkpoints that concern this partition."""
     paths = [path for path in _checkpoints(partition) if disk.exists(path)]
     return {path: disk.read(path, 0, disk.size(path)) for path in paths}
 
@@ -36,7 +39,7 @@ def copy_checkpoints(disk: SimDisk, partition: TopicPartition) -> Copies:
 def damage_checkpoint(
     disk: SimDisk, partition: TopicPartition, copies: Copies, log_end: Offset, draw: Random
 ) -> str | None:
-    """Damage one file in one way; its kind, or None where no way has an effect."""
+    """Damage one file; return the kind of damage, or None if no way has an effect."""
     for kind, damage in draw.sample(_WAYS, len(_WAYS)):
         if damage(disk, partition, copies, log_end, draw):
             return kind
@@ -50,8 +53,8 @@ def _checkpoints(partition: TopicPartition) -> list[str]:
 def _set_inside(
     disk: SimDisk, partition: TopicPartition, _copies: Copies, log_end: Offset, draw: Random
 ) -> bool:
-    """A number between 0 and the log end."""
-    # A power failure may have torn the file with the checksums.
+    """Write an offset between 0 and the log end into a checkpoint."""
+    # A power failure may have damaged the file with the checksums.
     summed = CHECKPOINTS_ARE_SUMMED and not CheckpointChecksums(disk).warnings
     path = draw.choice(_SHARED if summed else _SHARED[:2])
     if not disk.exists(path):
@@ -70,7 +73,7 @@ def _set_inside(
 def _put_back(
     disk: SimDisk, _partition: TopicPartition, copies: Copies, _log_end: Offset, draw: Random
 ) -> bool:
-    """An older copy."""
+    """Replace a checkpoint with an older copy."""
     changed = [p for p in copies if disk.exists(p) and disk.read(p, 0, disk.size(p)) != copies[p]]
     if not changed:
         return False
@@ -82,7 +85,7 @@ def _put_back(
 def _garble(
     disk: SimDisk, partition: TopicPartition, _copies: Copies, _log_end: Offset, draw: Random
 ) -> bool:
-    """Empty, zeros, a part of it, or a byte that is another one."""
+    """Empty a file, fill it with zeros, shorten it, or change one byte."""
     metadata = f"{layout.partition_dir(partition)}/{layout.PARTITION_METADATA}"
     path = draw.choice([*_checkpoints(partition), metadata])
     if not disk.exists(path) or not disk.size(path):
@@ -94,7 +97,7 @@ def _garble(
         case 1:
             data = bytearray(len(data))
         case 2:
-            # A shorter last number would be one that its log could have.
+            # Remove the last number completely: a shortened one would be plausible.
             last = data.split()[-1] if data.split() else b""
             del data[draw.randrange(max(1, len(data) - len(last) - 1)) :]
         case _:
@@ -106,7 +109,7 @@ def _garble(
 def _damage_side_file(
     disk: SimDisk, partition: TopicPartition, _copies: Copies, _log_end: Offset, draw: Random
 ) -> bool:
-    """An index or a producer snapshot is missing, empty or garbage."""
+    """Remove an index or a producer snapshot, empty it, or fill it with garbage."""
     folder = layout.partition_dir(partition)
     names = [name for name in disk.list_dir(folder) if name.endswith(_SIDE_FILES)]
     if not names:
@@ -129,7 +132,7 @@ _INSIDE, _OLD, _GARBLED, _SIDE = WRONG_CHECKPOINTS = (
     "checkpoint garbled",
     "index or snapshot damaged",
 )
-"""What `World.count` counts them as."""
+"""The names under which `World.count` counts these faults."""
 _WAYS: tuple[tuple[str, Way], ...] = (
     (_INSIDE, _set_inside),
     (_OLD, _put_back),

@@ -1,7 +1,8 @@
-"""A broker's cleanings: each a process of its own, which takes a moment for each group.
+"""Simulated log cleanings of one broker.
 
-It uses the broker's disk and dies with the broker; if it dies in a write, so does the broker.
-What it waits for the disk is its own time.
+Each cleaning is a separate process that needs some time for each group of segments. It uses the
+broker's disk and ends with the broker. If a cleaning dies in a write, the broker dies too. The
+time that a cleaning waits for the disk does not stall the broker.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ GROUP_MAX_MS = 200
 
 
 class SimCleaner:
-    """The cleanings under way."""
+    """The cleanings that a broker has in progress."""
 
     def __init__(
         self,
@@ -44,12 +45,12 @@ class SimCleaner:
         self._under_way.pop(effect.cleaning, None)
 
     def stop_all(self) -> None:
-        """The broker has ended."""
+        """Stop all cleanings because the broker has ended."""
         self._under_way.clear()
 
     def _go_on(self, number: int, cleaning: Iterator[CleaningMessage]) -> None:
         if self._under_way.get(number) is not cleaning:
-            return  # it was stopped; another broker process may have given the same number
+            return  # stopped; a later incarnation of the broker may reuse the number
         stalled = self._disk.stall_ms
         try:
             told = next(cleaning, None)

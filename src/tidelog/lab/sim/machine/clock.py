@@ -1,7 +1,8 @@
-"""The clocks of one machine: a monotonic one, and a wall clock that anybody may set.
+"""The clocks of one machine: a monotonic clock, and a wall clock that a fault may set.
 
-The monotonic clock is the world's plus a skew that only grows. The wall clock is that plus what
-somebody set it to. The host reads the wall clock now and then, as a real one does each second.
+The monotonic clock is the world's clock plus a skew that only grows. The wall clock is the
+monotonic clock plus `ahead_ms`. The host reads the wall clock at random intervals of up to
+`READ_MS`; a real host reads it every second.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,10 @@ READ_MS = 1000
 
 
 class SimClock:
-    """Read by one process. `told` takes what the wall clock says, and returns whether it wants
-    to know again."""
+    """The clocks of one process.
+
+    `told` is called with each reading of the wall clock. It returns whether to read again.
+    """
 
     def __init__(self, world: World, random: Random, told: Callable[[int], bool]) -> None:
         self.skew_ms = 0
@@ -30,7 +33,7 @@ class SimClock:
         return self._world.now_ms + self.skew_ms
 
     def reading(self) -> ClockReading:
-        """What a process reads when it starts."""
+        """Return the clock reading that a process gets at startup."""
         now = self.now_ms()
         return ClockReading(now + self.ahead_ms, f"boot {self.boots}", now)
 

@@ -1,12 +1,14 @@
-"""Ways in which the files of one replica get damaged while its broker is down.
+"""Faults that damage the files of one replica while its broker is down.
 
-Every change is on stable storage at once, as if the disk had always held it. None of them is
-one that a crash could leave behind (disk.py): these break what storage may rely on. What happens
-to files under a running broker is in decay.py; more about checkpoints is in checkpoints.py.
+Every change is on stable storage at once. No crash can leave such damage behind: it violates the
+invariant that the storage code relies on (disk.py). decay.py damages files while the broker runs;
+checkpoints.py has more faults for checkpoints.
 
-A huge high watermark is not among them: as in Kafka it counts as the log end, which may show
-uncommitted records until a leader corrects it. No checksum covers a batch's leader epoch: where
-`LEADER_EPOCHS_ARE_CHECKED` is False, single bits of it are spared.
+No fault sets a huge high watermark. As in Kafka, such a value counts as the log end, which may
+show uncommitted records until a leader corrects it.
+
+No checksum covers a batch's leader epoch. If `LEADER_EPOCHS_ARE_CHECKED` is False, single-bit
+faults avoid the leader epoch.
 """
 
 from collections.abc import Callable
@@ -21,27 +23,30 @@ from tidelog.lab.sim.machine.disk import SimDisk
 
 HUGE = 99_999_999
 LEADER_EPOCHS_ARE_CHECKED = True
-"""Whether a read notices a batch whose leader epoch is wrong."""
+"""Whether a read detects a batch with a wrong leader epoch."""
 EPOCH_AT, EPOCH_SIZE = 12, 4
-"""Where the leader epoch lies in a batch."""
+"""The position and size of the leader epoch in a batch."""
 ZEROED_MIN, ZEROED_MAX = 8, 64
 
 
 def damage_log(disk: SimDisk, partition: TopicPartition, draw: Random) -> str | None:
-    """Damage the replica's files in one way; its kind, or None where that way has no effect."""
+    """Damage the replica's files in a random way.
+
+    Return the kind of damage, or None if that way has no effect here.
+    """
     kind, damage = draw.choice(_WAYS)
     return kind if damage(disk, partition, draw) else None
 
 
 def segments(disk: SimDisk, partition: TopicPartition) -> list[str]:
-    """The paths of its segments, oldest first."""
+    """Return the paths of the partition's segments, oldest first."""
     folder = layout.partition_dir(partition)
     names = [name for name in disk.list_dir(folder) if name.endswith(layout.LOG)]
     return [f"{folder}/{name}" for name in names]
 
 
 def _with_bytes(disk: SimDisk, partition: TopicPartition, draw: Random) -> str | None:
-    """One of the segments that have any, often not the last."""
+    """Return a random segment that is not empty, or None if all are."""
     paths = [path for path in segments(disk, partition) if disk.size(path)]
     return draw.choice(paths) if paths else None
 
@@ -59,7 +64,7 @@ def _flip_bit(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool:
 
 
 def beside_leader_epoch(disk: SimDisk, path: str, at: int) -> int:
-    """The same byte, or one that a checksum or a check of offsets covers."""
+    """Return `at`, or the position of a byte that a check covers if `at` must be spared."""
     spared = not LEADER_EPOCHS_ARE_CHECKED and _in_leader_epoch(disk, path, at)
     return at - EPOCH_SIZE if spared else at
 
@@ -120,7 +125,7 @@ def _set_huge(path: str) -> Callable[[SimDisk, TopicPartition, Random], bool]:
 
 
 _LOG, _CHECKPOINT = DAMAGES = ("log file damaged", "checkpoint wrong")
-"""What `World.count` counts them as."""
+"""The names under which `World.count` counts these faults."""
 _WAYS: tuple[tuple[str, Callable[[SimDisk, TopicPartition, Random], bool]], ...] = (
     (_LOG, _flip_bit),
     (_LOG, _write_zeros),

@@ -1,8 +1,8 @@
-"""Ways in which a disk damages the files of one replica under its running broker.
+"""Faults that damage the files of one replica while its broker runs.
 
-The broker learns of it only by reading: a fetch, a follower, the scrubber or the next start. A
-write that went nowhere is such damage too, because the operating system serves the written bytes
-from memory for a while.
+The broker detects the damage only when it reads the bytes: for a client's fetch, for a follower,
+in the scrubber or at the next startup. A lost write is such damage too: for a while the operating
+system still serves the written bytes from memory.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,15 @@ Way: TypeAlias = Callable[[SimDisk, str, Random], bool]
 
 
 def decay_log(disk: SimDisk, partition: TopicPartition, draw: Random) -> str | None:
-    """Damage the replica's files in one way; its kind, or None where that way has no effect."""
+    """Damage the replica's files in a random way.
+
+    Return the kind of damage, or None if that way has no effect here.
+    """
     kind, damage = draw.choice(_WAYS)
     paths = [path for path in segments(disk, partition) if disk.size(path)]
     if not paths:
         return None
-    # The last one is where the broker writes.
+    # The broker writes only to the last segment.
     path = paths[-1] if kind == _LOST_WRITE else draw.choice(paths)
     return kind if damage(disk, path, draw) else None
 
@@ -49,7 +52,7 @@ def _write_zeros(disk: SimDisk, path: str, draw: Random) -> bool:
 
 
 def _lose_last_write(disk: SimDisk, path: str, draw: Random) -> bool:
-    """The end of what was written, or something inside it, never reached the disk."""
+    """Zero a range near the end of the file, as if a write never reached the disk."""
     size = disk.size(path)
     first = max(0, size - draw.randint(ZEROED_MIN, 4 * ZEROED_MAX))
     return _zero(disk, path, first, draw.randint(first + 1, size))
@@ -84,7 +87,7 @@ _ROT, _LOST_WRITE, _GONE, _UNREADABLE = DECAYS = (
     "segment lost under a broker",
     "bytes unreadable",
 )
-"""What `World.count` counts them as."""
+"""The names under which `World.count` counts these faults."""
 _WAYS: tuple[tuple[str, Way], ...] = (
     (_ROT, _flip_bit),
     (_ROT, _write_zeros),

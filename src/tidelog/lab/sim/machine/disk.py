@@ -1,20 +1,21 @@
-"""A disk that forgets, tears, flips, fills up and dawdles.
+"""A simulated disk that loses unsynced data, corrupts it, fills up, fails and stalls.
 
-A process that is killed loses nothing here: what it wrote is with the operating system.
-Only a power failure (`lose_power`) takes back what was not synced, and it does so the way
-file systems do: of each file's unsynced end nothing, a part or all survives, perhaps with a
-flipped bit or as zeros; a cut (`truncate`) that was not synced may come undone; of the
-names made, moved or removed in a directory since its last `sync_dir` some first few survive.
+A process that is killed loses no data: the operating system holds what the process wrote. Only a
+power failure (`lose_power`) loses unsynced data, in the ways of real file systems:
 
-Always true: bytes that were synced and not cut since, under a name that was synced, survive
-unchanged. That is the whole of what the storage code may rely on.
+- Of each file's unsynced end, nothing, a part or all survives, perhaps with a flipped bit or zeros.
+- An unsynced truncation (`truncate`) may be undone.
+- Of the names created, renamed or deleted in a directory since its last `sync_dir`, only the first
+  few changes survive.
 
-A sync that is still under way proves nothing about bytes written after it began
-(`begin_sync`, `finish_sync`).
+Invariant: bytes that were synced and not truncated since, under a synced name, survive unchanged.
+The storage code may rely on nothing else.
 
-Only on purpose does a disk break that rule: bytes that rot, files that vanish or end early, bytes
-that can't be read (`rot`, `shorten`, `remove_by_hand`, `spoil`), and syncs that report success
-and do nothing (`lies_until_ms`). The oracle is told of each (machine/damage.py).
+A sync in progress proves nothing about bytes written after it began (`begin_sync`, `finish_sync`).
+
+Only damage faults violate the invariant. They change bytes, shorten or remove files, make bytes
+unreadable (`rot`, `shorten`, `remove_by_hand`, `spoil`), or let syncs report success and do nothing
+(`lies_until_ms`). The fault notifies the oracle of each (machine/damage.py).
 """
 
 from collections.abc import Sequence
@@ -27,8 +28,10 @@ from tidelog.lab.sim.world import World
 
 STALL_MAX_MS = 300
 FAILS_READS_AT_STARTUP = False
-"""Whether unreadable bytes stay unreadable after a restart, so that recovery meets them. If not,
-they read as zeros then, as from a drive that has replaced the sector."""
+"""Whether unreadable bytes stay unreadable after a restart, so that recovery reads them.
+
+If False, they read as zeros after a restart, as from a drive that replaced the sector.
+"""
 
 
 class ProcessDied(Exception):
@@ -37,18 +40,19 @@ class ProcessDied(Exception):
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """The bytes of a file, and how many of the first of them are on stable storage."""
+    """The bytes of a file, and the length of the prefix that is on stable storage."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: int = 0
     durable: bytes | None = None
-    """What is on stable storage, when that is not `data[:synced]`: a cut not yet synced."""
+    """The bytes on stable storage if they differ from `data[:synced]`: a truncation or rewrite
+    is not synced yet."""
     cuts: int = 0
     unreadable: tuple[int, int] | None = None
-    """First byte and end of what can't be read, until it is written again or cut off."""
+    """The range of bytes that can't be read, until the file is rewritten or truncated before it."""
 
     def keep_old(self) -> None:
-        """About to change bytes below `synced`: remember what a power failure brings back."""
+        """Save the synced bytes before a change: a power failure restores them."""
         if self.durable is None:
             self.durable = bytes(self.data[: self.synced])
         self.cuts += 1
@@ -59,18 +63,18 @@ class Inode:
 
 
 Tree: TypeAlias = dict[str, Inode | None]
-"""Files and, as None, directories by path."""
+"""Files by path; a directory has the value None."""
 
 
 class Undo(NamedTuple):
-    """How to take back one change of names: remove these, put those back."""
+    """How to undo one change of names: which paths to remove, and which to restore."""
 
     remove: tuple[str, ...]
     restore: Tree
 
 
 class Sync(NamedTuple):
-    """A sync under way."""
+    """A sync in progress: the file, and its size and number of cuts when the sync began."""
 
     inode: Inode
     size: int
@@ -79,7 +83,7 @@ class Sync(NamedTuple):
 
 @dataclass(slots=True)
 class Habits:
-    """What this disk is like: weights of what happens to an unsynced end at a power failure."""
+    """The weights of what a power failure does to the unsynced end of a file."""
 
     forget: float = 1.0
     tear: float = 1.0
@@ -101,15 +105,16 @@ class SimDisk:
         self.broken_until_ms = 0
         self.slow_until_ms = 0
         self.lies_until_ms = 0
-        """Until then a sync reports success and does nothing."""
+        """Before this time a sync reports success and does nothing."""
         self.dies_in: int | None = None
-        """After so many more writes the process is killed, in the middle of one."""
+        """How many more disk operations succeed before the process is killed, perhaps in the
+        middle of a write."""
         self.stall_ms = 0
-        """How long the syncs since this was last set to 0 took."""
+        """The total delay of slow syncs since this was last set to 0."""
         self.cuts = 0
-        """Grows whenever a log file lost bytes at its end, or a whole log file went."""
+        """Increases whenever log files may have lost or changed bytes, or were removed."""
 
-    # -- what storage asks ----------------------------------------------------------------
+    # -- operations of the storage code ---------------------------------------------------
 
     def append(self, path: str, buffers: Sequence[Buffer]) -> int:
         inode = self._created(path)
@@ -180,7 +185,7 @@ class SimDisk:
             inode.unreadable = None
 
     def preallocate(self, path: str, size: int) -> None:
-        """Blocks are not modelled."""
+        """Do nothing: the simulation does not model blocks."""
 
     def rename(self, old: str, new: str) -> None:
         if old not in self._names:
@@ -232,27 +237,27 @@ class SimDisk:
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
         sync_each(self, files, directories)
 
-    # -- syncs that take their time ------------------------------------------------------
+    # -- asynchronous syncs --------------------------------------------------------------
 
     def begin_sync(self, path: str) -> Sync | None:
-        """Start a sync that `finish_sync` ends; None for a file that is gone."""
+        """Start a sync that `finish_sync` completes; return None if the file is missing."""
         inode = self._names.get(path)
         return None if inode is None else Sync(inode, len(inode.data), inode.cuts)
 
     def finish_sync(self, sync: Sync) -> None:
-        """What was there when it began is stable now, unless it was cut meanwhile."""
+        """Mark the bytes that the sync covers as synced, unless the file was cut since."""
         inode = sync.inode
         if inode.cuts == sync.cuts and not self._lies():
             inode.synced = max(inode.synced, sync.size)
             inode.durable = None
 
     def finish_sync_dir(self, path: str) -> None:
-        """The names in a directory are stable now."""
+        """Mark the names in a directory as synced."""
         if not self._lies():
             self._journals.pop(path, None)
 
     def slow(self) -> bool:
-        """Whether the next sync is one that takes long."""
+        """Draw whether the next sync is slow."""
         slow = self._world.now_ms < self.slow_until_ms and self._random.random() < 0.5
         if slow:
             self._world.count("slow sync")
@@ -261,10 +266,10 @@ class SimDisk:
     def broken(self) -> bool:
         return self._world.now_ms < self.broken_until_ms
 
-    # -- what happens to it ----------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------
 
     def lose_power(self) -> None:
-        """Forget what was not synced, or part of it."""
+        """Lose or damage unsynced names and bytes, or some of them."""
         for directory in sorted(self._journals):
             journal = self._journals[directory]
             kept = self._random.randint(0, len(journal))
@@ -286,11 +291,11 @@ class SimDisk:
         self.cuts += 1
 
     def contents(self, path: str) -> bytes:
-        """What a file holds, whether it can be read or not."""
+        """Return a file's bytes, including unreadable ones."""
         return bytes(self._inode(path).data)
 
     def remove_by_hand(self, path: str) -> None:
-        """A file or directory is gone for good, whatever its broker made of it before."""
+        """Remove a file or directory; a power failure does not restore it."""
         for name in self._subtree(path):
             del self._names[name]
         for directory in ("", parent(path), path):
@@ -298,14 +303,14 @@ class SimDisk:
         self.cuts += 1
 
     def write_by_hand(self, path: str, data: Buffer) -> None:
-        """A file holds other bytes from now on, also after a power failure."""
+        """Replace a file's bytes; the new bytes survive a power failure."""
         inode = self._names[path] = Inode(bytearray(data))
         inode.sync()
         self._journals.pop(parent(path), None)
         self.cuts += 1
 
     def rot(self, path: str, at: int, data: Buffer) -> None:
-        """Bytes of a file change where they are, in memory and on stable storage."""
+        """Overwrite bytes of a file in place, in memory and on stable storage."""
         inode = self._inode(path)
         # A new buffer: a reader may still hold a view of the old one.
         inode.data = inode.data[:at] + data + inode.data[at + len(data) :]
@@ -314,7 +319,7 @@ class SimDisk:
         self.cuts += 1
 
     def shorten(self, path: str, size: int) -> None:
-        """A file ends earlier from now on, also after a power failure."""
+        """Remove the end of a file; a power failure does not restore it."""
         inode = self._inode(path)
         inode.data = inode.data[:size]
         inode.synced = min(size, inode.synced)
@@ -324,13 +329,14 @@ class SimDisk:
         self.cuts += 1
 
     def spoil(self, path: str, first: int, end: int) -> None:
-        """Reads of these bytes fail from now on."""
+        """Let all later reads of these bytes fail."""
         inode = self._inode(path)
         inode.unreadable = first, min(end, len(inode.data))
         self.cuts += 1
 
     def restarted(self) -> None:
-        """A process is about to open the logs."""
+        """Replace unreadable bytes with zeros before a process starts
+        (see `FAILS_READS_AT_STARTUP`)."""
         for inode in self._names.values():
             if inode is not None and inode.unreadable and not FAILS_READS_AT_STARTUP:
                 first, end = inode.unreadable
@@ -379,7 +385,7 @@ class SimDisk:
         inode.sync()
 
     def _spoil(self, inode: Inode, fate: str) -> None:
-        """Damage somewhere in the bytes from `synced` on; there is at least one."""
+        """Damage unsynced bytes at a random place; the file has at least one."""
         at = self._random.randrange(inode.synced, len(inode.data))
         if fate == "flip":
             self._world.count("bit flipped")
@@ -394,10 +400,10 @@ class SimDisk:
         self.full_until_ms = self.broken_until_ms = self.slow_until_ms = self.lies_until_ms = 0
         self.dies_in = None
 
-    # -- within ----------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------
 
     def _trouble_ahead(self) -> bool:
-        """Whether this write fails or is the process's last."""
+        """Return whether this write fails or kills the process."""
         now = self._world.now_ms
         if self.dies_in is not None:
             self.dies_in -= 1
@@ -467,5 +473,5 @@ class SimDisk:
         return inode
 
     def fingerprint(self) -> list[tuple[str, bytes]]:
-        """Every file with its bytes, for comparing two runs."""
+        """Return every file with its bytes, to compare two runs."""
         return [(path, bytes(i.data)) for path, i in sorted(self._names.items()) if i is not None]

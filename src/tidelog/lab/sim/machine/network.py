@@ -1,11 +1,11 @@
 """The network between brokers, clients and the metadata store.
 
-Every ordered pair has a link with a generator and a state of its own. A message on a link
-is delivered, dropped, doubled or late, each link for itself, so that messages overtake each
-other; a link can be cut for good until it is mended, in one direction or both, and it can
-be clogged: what it holds back comes out in random order when it is released.
+Every ordered pair of addresses has a link with its own random generator and state. A message on
+a link is delivered, dropped, duplicated or delayed, independently of other links, so messages can
+overtake each other. A link can be cut, in one direction or both, until it is mended. A link can
+also be clogged: it holds messages back and delivers them in random order when it is released.
 
-Always true: a message is delivered at most twice, and never after `LATENCY_MAX_MS`.
+Invariant: a message is delivered at most twice, and at most `LATENCY_MAX_MS` after it was sent.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ LATENCY_MAX_MS = 5_000
 
 @dataclass(slots=True)
 class Weather:
-    """How bad every link of a run is, when nothing particular is wrong with it."""
+    """The latency and the fault probabilities of every link, without the faults of a plan."""
 
     latency_min_ms: int = 1
     latency_max_ms: int = 5
     drop: float = 0.0
     duplicate: float = 0.0
     late: float = 0.0
-    """How often a message takes far longer than the others."""
+    """The probability that a message is delayed by up to `late_max_ms`."""
     late_max_ms: int = 400
 
 
@@ -41,18 +41,19 @@ class Link:
     def __init__(self, random: Random, doubles: bool) -> None:
         self.random = random
         self.doubles = doubles
-        """Whether a message may arrive twice. The store's clients see to it that none does."""
+        """Whether a message may arrive twice. It may not on links to and from the store, whose
+        clients remove duplicates."""
         self.cuts = 0
-        """How many cuts hold at the moment: they may overlap."""
+        """The number of active cuts; cuts may overlap."""
         self.loss_until_ms = 0
-        """Until then half of all messages are lost."""
+        """Before this time half of all messages are lost."""
         self.stuck_until_ms = 0
-        """Until then nothing comes through, but nothing is lost."""
+        """Before this time no message arrives, but none is lost."""
         self.last_arrival_ms = 0
 
 
 class Network:
-    """All links; made when first used."""
+    """All links; a link is created when it is first used."""
 
     __slots__ = ("_links", "_weather", "_world", "calm")
 
@@ -61,7 +62,7 @@ class Network:
         self._weather = weather
         self._links: dict[tuple[Address, Address], Link] = {}
         self.calm = False
-        """Once set, links only delay."""
+        """If True, links delay messages but neither drop nor duplicate them at random."""
 
     def link(self, source: Address, target: Address) -> Link:
         found = self._links.get((source, target))
@@ -74,7 +75,7 @@ class Network:
     def send(
         self, source: Address, target: Address, deliver: Callable[..., None], *message: Any
     ) -> bool:
-        """Let `deliver(*message)` happen later, if the link lets it; whether it does."""
+        """Schedule `deliver(*message)`; return False if the link drops the message."""
         link = self._links.get((source, target)) or self.link(source, target)
         world = self._world
         now = world.now_ms
@@ -117,17 +118,17 @@ class Network:
         link.cuts = max(0, link.cuts - 1)
 
     def clog(self, source: Address, target: Address, duration_ms: int) -> None:
-        """Hold back what one direction carries for a while."""
+        """Hold back the messages of one direction for a while."""
         link = self.link(source, target)
         link.stuck_until_ms = max(link.stuck_until_ms, self._world.now_ms + duration_ms)
 
     def rain(self, source: Address, target: Address, duration_ms: int) -> None:
-        """Lose half of what one direction carries for a while."""
+        """Lose half of the messages of one direction for a while."""
         link = self.link(source, target)
         link.loss_until_ms = max(link.loss_until_ms, self._world.now_ms + duration_ms)
 
     def heal(self) -> None:
-        """From now on every message arrives, once, soon."""
+        """End all faults: from now on every message arrives soon and exactly once."""
         self.calm = True
         for link in self._links.values():
             link.cuts = 0

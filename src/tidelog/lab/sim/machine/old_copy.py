@@ -1,10 +1,12 @@
-"""An old copy replaces a partition's folder while all brokers are down.
+"""A fault that replaces a partition's folder with an old copy while all brokers are down.
 
-The folder is copied after a clean stop of its broker, with what the checkpoints say of the
-partition. Later all brokers stop cleanly, that one last, so that it counts as having every
-committed record; then the copy is put back, and it is the first to return. There are no
-checksums of the checkpoints, as in a folder that Kafka wrote: nothing on this disk tells what
-is missing. Its followers know (core/replication/follower.py).
+The fault copies the folder, and the partition's checkpoint entries, after a clean stop of the
+broker. Later all brokers stop cleanly. This broker stops last, so the cluster assumes that it
+has every committed record. The fault then restores the copy, and this broker starts first.
+
+The fault also removes the checksums of the checkpoints; a folder that Kafka wrote has none
+either. So nothing on this disk shows that records are missing. Only the followers can detect
+it (core/replication/follower.py).
 """
 
 from collections.abc import Callable
@@ -18,27 +20,27 @@ from tidelog.lab.sim.machine.disk import SimDisk
 from tidelog.lab.sim.machine.process import Process, Site
 
 OLD_COPY = "old copy put back"
-"""What `World.count` counts."""
+"""The name under which `World.count` counts this fault."""
 LOOK_MS = 50
 DOWN_MAX_MS = 20_000
-"""Longer than it takes to stop all brokers."""
+"""An upper bound; stopping all brokers takes less time."""
 _CHECKPOINTS = (layout.RECOVERY_POINTS, layout.LOG_STARTS, layout.HIGH_WATERMARKS)
 
 
 class LogCopy(NamedTuple):
-    """A partition's files, and what the checkpoints say of it."""
+    """A copy of a partition's files and of its entries in the checkpoints."""
 
     files: dict[str, bytes]
     checkpoints: dict[str, Offset | None]
 
     @property
     def log_end_offset(self) -> Offset:
-        """After a clean stop all records are on disk."""
+        """The recovery point, which is the log end because the broker stopped cleanly."""
         return self.checkpoints[layout.RECOVERY_POINTS] or 0
 
 
 def copy_log(disk: SimDisk, partition: TopicPartition) -> LogCopy:
-    """Copy a replica's files after a clean stop of its broker."""
+    """Copy a replica's files and checkpoint entries after a clean stop of its broker."""
     folder = layout.partition_dir(partition)
     paths = [f"{folder}/{name}" for name in disk.list_dir(folder)]
     offsets = {path: read_offsets(disk, path)[0] for path in _CHECKPOINTS}
@@ -49,7 +51,7 @@ def copy_log(disk: SimDisk, partition: TopicPartition) -> LogCopy:
 
 
 def put_back(disk: SimDisk, partition: TopicPartition, copy: LogCopy) -> None:
-    """Replace a replica's files by the copy."""
+    """Replace a replica's files and checkpoint entries with those of the copy."""
     folder = layout.partition_dir(partition)
     for name in disk.list_dir(folder):
         disk.remove_by_hand(f"{folder}/{name}")
@@ -66,7 +68,7 @@ def put_back(disk: SimDisk, partition: TopicPartition, copy: LogCopy) -> None:
 
 
 class OldCopy:
-    """One copy, from its making to when it is put back."""
+    """One run of the fault: makes the copy and restores it later."""
 
     def __init__(self, site: Site, process: Process, partition: TopicPartition) -> None:
         self._site = site
@@ -75,7 +77,7 @@ class OldCopy:
         self._partition = partition
 
     def make(self, later_ms: int, apart_ms: int) -> None:
-        """Copy the folder, put it back after `later_ms`, and start brokers `apart_ms` apart."""
+        """Copy the folder, restore it after `later_ms`, then start brokers `apart_ms` apart."""
 
         def stopped() -> None:
             self._return(self._process, 0)
@@ -102,7 +104,7 @@ class OldCopy:
     def _stop_in_turn(
         self, running: list[Process], then: Callable[[], None], asked: bool = False
     ) -> None:
-        """Stop them cleanly, one after the other; none returns before the last has stopped."""
+        """Stop brokers cleanly, one by one, then call `then`. None restarts before that."""
         if not running:
             then()
             return

@@ -1,11 +1,11 @@
-"""One broker's process: the node, its disk, its clock, and all that can befall it.
+"""One broker's simulated process: the node, its disk, its clock, and the process faults.
 
-The process decides nothing. It hands events to the node, carries effects out in order, and
-wakes the node when its next deadline comes; the rest is what operating systems do to
-processes: kill them, stop them for a while, let their clock jump.
+The process makes no decisions. It passes events to the node, carries out the effects in order,
+and wakes the node at its next deadline. The other methods simulate what an operating system
+does to a process: kill it, pause it, or let its clock jump.
 
-Always true: an event reaches the node only while the process runs; what was sent to an
-earlier incarnation's connections is never answered to a later one.
+Invariant: an event reaches the node only while the process runs. A response to a request of
+one incarnation never reaches a later incarnation.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ from tidelog.lab.sim.machine.store import SimStore, StoreClient
 from tidelog.lab.sim.world import World
 
 RESTART_MS = 300
-"""How soon the supervisor starts a process again that ended by itself."""
+"""The delay before the supervisor restarts a process that ended by itself."""
 
 _TAKEN_TOGETHER = (on.RequestReceived, on.ResponseReceived)
-"""What a real broker takes in before it lets anything follow from it."""
+"""Events that a real broker handles in groups before it carries out any effect."""
 
 
 class Observer(Protocol):
-    """Who looks on."""
+    """The oracle or scribe that processes and faults notify and query."""
 
     def started(self, process: "Process") -> None: ...
 
@@ -66,7 +66,7 @@ class Observer(Protocol):
 
 
 class Client(Protocol):
-    """Who asks brokers, and is answered."""
+    """A client that sends requests to brokers and receives their responses."""
 
     def answered(self, correlation: int, response: object) -> None: ...
 
@@ -74,7 +74,7 @@ class Client(Protocol):
 
 
 class Site:
-    """Who has which address, and what they share."""
+    """The brokers and clients by address, and the parts of the simulation that they share."""
 
     def __init__(self, world: World, network: Network, store: SimStore) -> None:
         self.world = world
@@ -86,11 +86,11 @@ class Site:
         self.listener: Callable[[Process, type, tuple[Any, ...]], None] | None = None
         """Called with every event before a node handles it; only a scribe uses it."""
         self.history: list[HistoryEvent] | None = None
-        """The events of all brokers, if they are kept."""
+        """The log events of all brokers, or None if the run keeps no history."""
 
 
 class Process:
-    """A broker that runs, is stopped, or is down."""
+    """One broker, which is running, paused or down."""
 
     def __init__(
         self, site: Site, config: NodeConfig, disk: SimDisk, policy: TruncationPolicy
@@ -101,11 +101,11 @@ class Process:
         self.incarnation = 0
         self.paused = False
         self.down_until_ms = 0
-        """It is not started again before this time."""
+        """The process does not start before this time."""
         self.flush_max_ms = 3
-        """How long a flush takes at most, when the disk is well."""
+        """The longest time a flush takes while the disk has no fault."""
         self.halted: str | None = None
-        """Why the last incarnation ended by itself, if it did."""
+        """Why the last incarnation halted, or None if it did not halt."""
         self._site = site
         self._world = site.world
         self._network = site.network
@@ -118,7 +118,7 @@ class Process:
         self._store_client: StoreClient
         self._inbox: list[tuple[type, tuple[Any, ...]]] = []
         self._busy = False
-        """Waits for its disk; the effects of its last step are not out yet."""
+        """Whether the process waits for its disk before it carries out the last step's effects."""
         self._wake_ms: int | None = None
         self._cleaner = SimCleaner(
             site.world, disk, self._random, self._cleaned, self.die_and_return
@@ -141,7 +141,7 @@ class Process:
     # -- life ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Come up on what the disk holds; try again later if the disk does not let it."""
+        """Start the node from the files on disk; retry later if the disk fails."""
         if self.node is not None:
             return
         if self._world.now_ms < self.down_until_ms:
@@ -176,11 +176,11 @@ class Process:
             self.clocks.read_soon()
 
     def kill(self) -> None:
-        """End at once. What was written stays with the operating system."""
+        """End the process at once. The operating system keeps everything that was written."""
         self._stop(clean=False)
 
     def lose_power(self) -> None:
-        """End at once, and with it what was not synced."""
+        """End the process at once; unsynced data may be lost."""
         self._stop(clean=False)
         self.clocks.boots += 1
         self.disk.lose_power()
@@ -196,26 +196,26 @@ class Process:
             self._cleaner.stop_all()
 
     def pause(self) -> None:
-        """SIGSTOP: everything waits."""
+        """Pause the process, as SIGSTOP does: all events wait."""
         if self.node is not None:
             self.paused = self._store_client.frozen = True
 
     def resume(self) -> None:
-        """SIGCONT: what came meanwhile is taken in order."""
+        """Continue the process, as SIGCONT does: handle the events that wait, in order."""
         if self.node is not None and self.paused:
             self.paused = self._store_client.frozen = False
             self._take_waiting(self.incarnation)
             self._plan_wake()
 
     def jump(self, by_ms: int) -> None:
-        """Let both clocks leap ahead."""
+        """Move both clocks forward."""
         if self.node is not None:
             self.clocks.skew_ms += by_ms
             self._wake_ms = None
             self._plan_wake()
 
     def _read_clock(self, wall_ms: int) -> bool:
-        """The host reads its wall clock; whether it has to look again soon."""
+        """Pass a wall clock reading to the node; return whether to read again soon."""
         node = self.node
         if node is None:
             return False
@@ -227,7 +227,7 @@ class Process:
     # -- events ----------------------------------------------------------------------------
 
     def receive(self, kind: type, *fields: Any) -> None:
-        """Give the node an event of this class; the time is added here."""
+        """Pass an event of this class to the node, or queue it; the time is added later."""
         node = self.node
         if node is None:
             return
@@ -265,14 +265,14 @@ class Process:
                 self._record(note.event, note.fields(), EVENTS[note.event].level, note.text())
 
     def _record(self, event: str, fields: dict[str, Any], level: str, text: str) -> None:
-        """Add an event to the history, in the words of a broker's log."""
+        """Add an event to the history, with the text that a broker logs."""
         if self._site.history is not None:
             text = f"broker {self.id}: {text}"
             found = HistoryEvent(self._world.now_ms, self.id, event, fields, level, text)
             self._site.history.append(found)
 
     def _take(self, node: Node, kind: type, fields: tuple[Any, ...]) -> None:
-        """Half a step, as a real broker makes when it has several messages at hand."""
+        """Handle an event but delay its effects, as a real broker does with several messages."""
         if self._site.listener is not None:
             self._site.listener(self, kind, fields)
         try:
@@ -281,12 +281,12 @@ class Process:
             self.die_and_return()
 
     def _take_waiting(self, incarnation: int) -> None:
-        """What came while the process was stopped or waited for its disk, in order."""
+        """Handle, in order, the events that arrived during a pause or a disk stall."""
         while self._inbox and self.incarnation == incarnation and self.node is not None:
             if self.paused or self._busy:
                 return
             kind, fields = self._inbox.pop(0)
-            # What was answered is out before files are exchanged.
+            # Send pending responses before the next event replaces log files.
             swaps = bool(self._inbox) and self._inbox[0][0] is on.LogCleaned
             if self._inbox and kind in _TAKEN_TOGETHER and not swaps:
                 self._take(self.node, kind, fields)
@@ -294,7 +294,7 @@ class Process:
                 self._step(self.node, kind, fields)
 
     def die_and_return(self) -> None:
-        """Die in the middle of a write; the supervisor brings the process back."""
+        """Kill the process in the middle of a write and let the supervisor restart it."""
         self.kill()
         self._world.after(RESTART_MS, self.start)
 
@@ -335,14 +335,14 @@ class Process:
     # -- messages --------------------------------------------------------------------------
 
     def request(self, source: Address, incarnation: int, correlation: int, request: object) -> None:
-        """Somebody's request has arrived at this address."""
+        """Receive a request from a client or broker; refuse it while the process is down."""
         if self.node is None:
             self._network.send(self.id, source, self._refuse, source, incarnation, correlation)
         else:
             self.receive(on.RequestReceived, (source, incarnation), correlation, request)
 
     def _refuse(self, source: Address, incarnation: int, correlation: int) -> None:
-        """Nobody listens here."""
+        """Notify the sender that its connection was refused or closed."""
         client = self._site.clients.get(source)
         if client is not None:
             client.refused(correlation)
@@ -350,7 +350,7 @@ class Process:
             self._site.brokers[source].hear(incarnation, on.RequestFailed, correlation)
 
     def hear(self, incarnation: int, kind: type, *fields: Any) -> None:
-        """Something that concerns one incarnation only."""
+        """Receive an event for one incarnation; discard it if that incarnation has ended."""
         if self.incarnation == incarnation:
             self.receive(kind, *fields)
 
@@ -371,7 +371,7 @@ class Process:
         address, incarnation = effect.peer
         response = effect.response
         if type(response) is FetchResponse and not self._read_records(response):
-            # A real broker closes the connection: it has promised bytes that it can't send.
+            # A real broker closes the connection: it announced bytes that it can't send.
             self._network.send(self.id, address, self._refuse, *effect.peer, effect.correlation)
             return
         client = self._site.clients.get(address)
@@ -389,7 +389,7 @@ class Process:
             )
 
     def _read_records(self, response: FetchResponse) -> bool:
-        """Whether all records of the response could be read from disk."""
+        """Read the response's records from disk; return whether all reads succeeded."""
         for part in response.partitions:
             if type(part.records) is Region:
                 try:
@@ -402,7 +402,7 @@ class Process:
         return True
 
     def _close(self, effect: do.Close) -> None:
-        """A client that waits for no answer is not told either."""
+        """Do nothing: a simulated client that expects no response needs no notification."""
 
     # -- the store -------------------------------------------------------------------------
 

@@ -1,17 +1,16 @@
-"""The metadata store as brokers meet it: the specification (`Mvcc`) behind a bad line.
+"""The simulated metadata store: the specification (`Mvcc`) behind an unreliable network.
 
-A call can be lost on its way (Unavailable if it surely did not arrive, OutcomeUnknown if
-the caller can't know), its answer can be lost after it was applied, and it can be applied
-long after the caller was told that nobody knows. Sessions end by the store's clock, counted
-from the last renewal that reached it. A watch is pulled: it can lag, be cut, and fall
-behind compaction, but it never skips a revision or shows half of one.
+A request can get lost: the answer is Unavailable if it certainly did not arrive, OutcomeUnknown if
+the broker can't know. The response can get lost after the store applied the request. The store can
+also apply a request long after the broker received OutcomeUnknown. A session expires by the
+store's clock, counted from the last renewal that reached the store. A watch can lag, be cut, and
+fall behind compaction, but it never skips a revision or delivers half of one.
 
-It can go back in time: for a while it shows what it was at an earlier revision, as after somebody
-put an old copy in its place, and nothing can be written. Then a person notices and puts the right
-one back.
+The store can go back in time, as if an operator had restored an old copy. For a while it shows an
+earlier revision and accepts no writes; then it shows the right state again.
 
-The host's duties lie here too, because they are the same for every host: renewing the
-session every third of its time, and counting the deadline from before a renewal was sent.
+This module also does the work of the host, which is the same for every host. It renews the session
+every third of its time-to-live, and counts the deadline from before it sent the renewal.
 """
 
 from collections.abc import Callable
@@ -38,12 +37,12 @@ CALL_TIMEOUT_MS = 400
 LATE_MAX_MS = 1_500
 
 Receive: TypeAlias = Callable[..., None]
-"""Hands an event's class and fields (all but the time) to a broker."""
+"""Passes an event's class and its fields, except the time, to a broker."""
 
 
 @dataclass(slots=True)
 class StoreFaults:
-    """How often a call goes wrong."""
+    """The probabilities of the store's faults for each request."""
 
     unavailable: float = 0.0
     unknown: float = 0.0
@@ -51,7 +50,7 @@ class StoreFaults:
 
 @dataclass(slots=True, eq=False)
 class StoreClient:
-    """One incarnation of one broker as the store's customer; its host's half of the work."""
+    """The store's view of one incarnation of a broker: its session and its watch."""
 
     broker: BrokerId
     receive: Receive
@@ -59,15 +58,15 @@ class StoreClient:
     ttl_ms: int = 0
     session: SessionId | None = None
     watching: int = 0
-    """Counts the watches opened; only the newest one is served."""
+    """The number of watches opened or cut so far; only the newest watch is served."""
     seen: Revision = 0
     frozen: bool = False
-    """The process is stopped: it renews nothing."""
+    """Whether the process is paused; it then renews no session."""
     dead: bool = False
 
 
 class SimStore:
-    """The store, its sessions' clock, and the line to it."""
+    """The store, the expiry of its sessions, and its messages to and from brokers."""
 
     def __init__(self, world: World, network: Network, faults: StoreFaults) -> None:
         self.world = world
@@ -75,15 +74,15 @@ class SimStore:
         self.faults = faults
         self.mvcc = Mvcc()
         self.on_change: Callable[[], None]
-        """Told after every change, before any broker hears of it."""
+        """Called after every change, before any broker receives the change."""
         self._random = world.random("store")
         self._clients: list[StoreClient] = []
         self._expires_ms: dict[SessionId, int] = {}
         self._told: Revision = 0
         self._earlier: list[Snapshot] = [self.mvcc.range("")]
-        """The store at each revision."""
+        """A snapshot of the store at each revision."""
         self._shown: Snapshot | None = None
-        """What it went back to, while it did."""
+        """The earlier snapshot that the store shows while it is back in time, else None."""
 
     def join(self, client: StoreClient) -> None:
         self._clients = [c for c in self._clients if c.broker != client.broker]
@@ -92,7 +91,7 @@ class SimStore:
     # -- transactions and reads ----------------------------------------------------------
 
     def transact(self, client: StoreClient, effect: StoreTransaction) -> None:
-        """Carry a transaction out, or not, and answer, or say that nobody knows."""
+        """Apply a transaction and send the response, unless a fault prevents either."""
         fate = 1.0 if self.network.calm else self._random.random()
         if self._shown is not None or fate < self.faults.unavailable:
             self.world.count("store unavailable")
@@ -130,7 +129,7 @@ class SimStore:
         return answer
 
     def read(self, client: StoreClient, earlier: Revision) -> None:
-        """A snapshot of everything, with the checksum that the history had earlier."""
+        """Send a snapshot of all keys, with the history's checksum at revision `earlier`."""
         lost = not self.network.calm and self._random.random() < self.faults.unavailable
         if lost or not self.network.send(client.broker, STORE, self._snapshot, client, earlier):
             self.world.count("store unavailable")
@@ -145,7 +144,7 @@ class SimStore:
         self._answer(client, on.StoreRead, snapshot)
 
     def go_back(self, by: int, duration_ms: int) -> None:
-        """Show an earlier state for a while: so many revisions back, or the empty store."""
+        """Show the state of `by` revisions ago, or the empty store, for a while."""
         if self._shown is None:
             self.world.count("store went back")
             self._shown = self._earlier[max(0, len(self._earlier) - 1 - by)]
@@ -258,7 +257,7 @@ class SimStore:
                 self._hear(client, on.WatchLost)
 
     def compact(self, keep: int) -> None:
-        """Forget all but the last few revisions."""
+        """Compact the store's history except for the last `keep` revisions."""
         self.world.count("store compacted")
         self.mvcc.compact(self.mvcc.revision - keep)
 
@@ -281,7 +280,7 @@ class SimStore:
             self._pull_soon(client)
 
     def _pull(self, client: StoreClient, watching: int) -> None:
-        """Everything the watch has not shown yet, as one delivery in order."""
+        """Deliver, in order, all changes that the watch has not delivered yet."""
         if client.watching != watching or client.dead or self._shown is not None:
             return
         batches = self.mvcc.watch("", client.seen)
