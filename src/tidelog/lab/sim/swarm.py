@@ -1,9 +1,9 @@
-"""From a seed to a run's plan: first the mix of options, then what happens when.
+"""Draw the plan of a run from its seed: first the mix of options, then the actions and their times.
 
-Every run has another mix (swarm testing): a fault kind that is always on hides what only
-shows without it. What will be done to the cluster is drawn in advance as a list of actions,
-so that a failing run can be repeated with some of them left out (shrink.py). Who is hit is
-often "whoever leads partition p then", for that is where it hurts.
+Every run has a different mix (swarm testing), because a fault kind that is always active hides bugs
+that appear only without it. All actions on the cluster are drawn in advance, so that a failing run
+can be repeated without some of them (shrink.py). The target of a fault is often the leader of a
+partition at that time, because faults of a leader have the most effect.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,15 @@ from tidelog.lab.sim.machine.store import StoreFaults
 
 _GROUPS = GroupConfig(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=200)
 CALM_START_MS = 1_500
-"""Enough for brokers to register and the topic to be made."""
+"""Enough time for brokers to register and for the admin to create the topic."""
 
 
 class Action(NamedTuple):
-    """Something done to the cluster from outside. `target` is a broker, or, if negative,
-    the leader of partition -1 - target at that moment; what `amounts` mean is the kind's."""
+    """A fault, admin request or produce at a given time.
+
+    `target` is a broker or, if negative, the leader of partition -1 - target at that time. For a
+    produce it is the partition. The meaning of `amounts` depends on the kind.
+    """
 
     at_ms: int
     kind: str
@@ -37,14 +40,14 @@ class Action(NamedTuple):
 
 
 class ProducerPlan(NamedTuple):
-    """One producer's habits."""
+    """The options of one producer."""
 
     acks: int
     idempotent: bool
 
 
 class ConsumerPlan(NamedTuple):
-    """One consumer's habits."""
+    """The options of one consumer."""
 
     partition: int
     from_followers: bool
@@ -53,7 +56,7 @@ class ConsumerPlan(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """Everything about a run that is drawn before it begins."""
+    """All options and actions of a run, drawn before it begins."""
 
     seed: int
     brokers: int
@@ -70,23 +73,26 @@ class Plan:
     producers: list[ProducerPlan]
     consumers: list[ConsumerPlan]
     groups: bool = False
-    """Whether somebody commits offsets, too."""
+    """Whether clients use groups and commit offsets."""
     compacted: bool = False
-    """Whether there is a compacted topic, too."""
+    """Whether there is also a compacted topic."""
     late_topics: bool = False
-    """Whether topics are created while brokers are down, the groups' own among them."""
+    """Whether topics, including the groups' offsets topic, are created while brokers are down."""
     retention_ms: int | None = None
-    """Of the topic, in runs in which wall clocks are set. Then nothing else deletes records, and
-    the oracle knows the age of each that goes."""
+    """The topic's retention time in runs that set wall clocks. In these runs nothing else deletes
+    records, so the oracle knows the age of each deleted record."""
     scrub_interval_ms: int = 7 * 86_400_000
-    """Short in runs in which files are damaged under running brokers."""
+    """Short in runs that damage files of running brokers."""
     two_damaged: bool = False
-    """Whether several replicas are damaged at a time: then records may be lost, but not silently
-    (oracle/admissions.py)."""
+    """Whether several replicas are damaged at a time. Records may then be lost, but brokers must
+    report the loss (oracle/admissions.py)."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
-        """Times are a tenth or less of Kafka's, so that much happens in a short run."""
+        """Return the settings of a broker.
+
+        Most times are at most a tenth of Kafka's defaults, so that much happens in a short run.
+        """
         draw = Random(f"{self.seed}/config")
         log = LogConfig(
             segment_bytes=draw.choice((600, 1_500, 4_000, 1 << 20)),
@@ -126,7 +132,7 @@ class Plan:
         )
 
     def topic_configs(self) -> dict[str, str]:
-        """The topic's settings, as an administrator gives them."""
+        """Return the topic's settings for the create request."""
         configs = {
             "min.insync.replicas": str(self.min_insync_replicas),
             "unclean.leader.election.enable": "true" if self.unclean else "false",
@@ -136,11 +142,11 @@ class Plan:
         return configs
 
     def offsets_topic_configs(self) -> dict[str, str]:
-        """Nothing old goes: it may be the latest that a group committed."""
+        """Return settings without retention: an old record may be a group's latest commit."""
         return {**self.topic_configs(), "retention.bytes": "-1", "retention.ms": "-1"}
 
     def table_configs(self) -> dict[str, str]:
-        """Nothing committed is ever lost there, and much is cleaned."""
+        """Return settings with which no committed record is lost and the cleaner works often."""
         draw = Random(f"{self.seed}/table")
         return {
             "min.insync.replicas": str(self.min_insync_replicas),
@@ -166,7 +172,7 @@ class Plan:
 
     @property
     def first_group_ms(self) -> int:
-        """When the offsets topic is created."""
+        """The time at which the offsets topic is created."""
         if not self.late_topics:
             return 320
         return Random(f"{self.seed}/first group").randint(CALM_START_MS, self.duration_ms - 1_000)
@@ -176,7 +182,7 @@ class Plan:
         return min(self.min_insync_replicas, self.replication_factor)
 
     def line(self) -> str:
-        """The mix in one line."""
+        """Return the mix of options as one line of text."""
         return (
             f"{self.brokers} brokers, {self.partitions} partitions, "
             f"RF {self.replication_factor}, min ISR {self.min_insync_replicas}, "
@@ -221,16 +227,17 @@ DAMAGED_CHECKPOINTS = ("damage-checkpoint", "damage-checkpoint-everywhere-down")
 OLD_COPY = "put-back-old-copy"
 _DAMAGED = (*DAMAGED_LOGS, *DAMAGED_CHECKPOINTS, STOPPED, OLD_COPY)
 BY_HAND = (*LOST_FOLDERS, *_DAMAGED, "store-goes-back")
-"""Drawn apart from the others: files are changed by hand while brokers are down."""
+"""Faults that change files while brokers are down, or restore old metadata in the store. They
+have their own generators."""
 BAD_DISKS = ("decay", "lie", "damage-two")
-"""Drawn apart too: disks damage files under running brokers, report syncs that they did not do,
-or several are bad at a time."""
+"""Faults of disks, with their own generator: files of running brokers decay, a disk reports syncs
+that it did not do, or several replicas are damaged at a time."""
 UNREGISTER = "unregister"
-"""Drawn apart too: a broker is unregistered while it is down."""
+"""A fault with its own generator: a broker is unregistered while it is down."""
 CLOCKS = ("set-clock", "set-clocks-everywhere")
-"""Drawn apart from the others, too."""
+"""Faults that set wall clocks, with their own generator."""
 CLOCK_HOLD_MS = 10_000
-"""More than any clock is wrong at a time."""
+"""Longer than any clock stays wrong."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -244,10 +251,10 @@ _WEIGHTS = {
 
 
 def draw_plan(seed: int) -> Plan:
-    """The plan that belongs to a seed."""
+    """Return the plan of a seed."""
     draw = Random(f"{seed}/plan")
-    # One run in six is about leaders that change while much is under way: there the high
-    # watermark always lags, and rules that rely on it fail.
+    # One run in six changes leaders often while many requests are in flight. The high watermark
+    # then always lags, and rules that rely on it fail.
     restless = draw.random() < 1 / 6
     brokers = draw.choice((3, 3, 3, 3, 2, 4, 5))
     rough = draw.random() < 0.6
@@ -271,7 +278,8 @@ def draw_plan(seed: int) -> Plan:
         compacted=Random(f"{seed}/compacted").random() < 0.2,
         late_topics=Random(f"{seed}/late topics").random() < 0.2,
     )
-    # An operator's unclean election takes all partitions: of this one no loss is allowed.
+    # An operator's unclean election affects all partitions, but the compacted topic must not
+    # lose records.
     plan.compacted = plan.compacted and not plan.unclean
     _draw_faults(draw, plan, RESTLESS if restless else None)
     _draw_lost_folders(plan)
@@ -332,7 +340,7 @@ def _draw_consumers(draw: Random, partitions: int) -> list[ConsumerPlan]:
 
 
 def _draw_faults(draw: Random, plan: Plan, kinds: Sequence[str] | None) -> None:
-    """A handful of kinds for this run, if they are not given, and how often each strikes."""
+    """Add faults of the given kinds, or of two to seven random kinds, at random times."""
     if kinds is None:
         kinds = draw.sample(FAULTS, draw.randint(2, 7))
     weights = [_WEIGHTS.get(kind, 1) for kind in kinds]
@@ -348,7 +356,7 @@ def _draw_faults(draw: Random, plan: Plan, kinds: Sequence[str] | None) -> None:
 
 
 def _draw_lost_folders(plan: Plan) -> None:
-    """In one run of six, once or twice."""
+    """Remove folders once or twice, in one run of six."""
     draw = Random(f"{plan.seed}/folders")
     if draw.random() < 1 / 6:
         for _ in range(draw.randint(1, 2)):
@@ -359,7 +367,7 @@ def _draw_lost_folders(plan: Plan) -> None:
 
 
 def _draw_damaged_logs(plan: Plan) -> None:
-    """In one run of six, up to three times."""
+    """Damage logs up to three times, in one run of six."""
     draw = Random(f"{plan.seed}/damage")
     if draw.random() < 1 / 6:
         for _ in range(draw.randint(1, 3)):
@@ -370,12 +378,15 @@ def _draw_damaged_logs(plan: Plan) -> None:
 
 
 def _draw_damaged_checkpoints(plan: Plan) -> None:
-    """In one run of five, up to four times; as often of a broker that was stopped cleanly."""
+    """Damage checkpoints up to four times, in one run of five.
+
+    With the same odds, do so after a clean stop of the broker.
+    """
     draw = Random(f"{plan.seed}/checkpoints")
     if draw.random() < 1 / 5:
         for _ in range(draw.randint(1, 4)):
             _draw_damage(draw, plan, draw.choice(DAMAGED_CHECKPOINTS))
-    # After a clean stop a broker counts as having every committed record.
+    # After a clean stop the cluster assumes that the broker has every committed record.
     draw = Random(f"{plan.seed}/stopped")
     if draw.random() < 1 / 5:
         for _ in range(draw.randint(1, 4)):
@@ -383,14 +394,17 @@ def _draw_damaged_checkpoints(plan: Plan) -> None:
 
 
 def _draw_bad_disks(plan: Plan) -> None:
-    """In one run of five files decay, in one of eight a disk lies, in one of twelve several
-    replicas are damaged at a time."""
+    """Add disk faults.
+
+    In one run of five, files decay. In one of eight, a disk reports syncs that it did not do. In
+    one of twelve, several replicas are damaged at a time.
+    """
     draw = Random(f"{plan.seed}/bad disks")
     if draw.random() < 1 / 5:
         plan.scrub_interval_ms = draw.choice((300, 1_000, 3_000))
         for _ in range(draw.randint(1, 4)):
             _draw_damage(draw, plan, "decay")
-    # What a lying disk loses is tracked for one topic only.
+    # The oracle tracks the losses of a lying disk for one topic only.
     if draw.random() < 1 / 8 and not plan.groups and not plan.compacted:
         _draw_damage(draw, plan, "lie")
     if draw.random() < 1 / 12:
@@ -407,7 +421,7 @@ def _draw_damage(draw: Random, plan: Plan, kind: str) -> None:
 
 
 def _draw_store_going_back(plan: Plan) -> None:
-    """In one run of eight, once."""
+    """Let the store go back in time once, in one run of eight."""
     draw = Random(f"{plan.seed}/store-back")
     if draw.random() < 1 / 8:
         at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
@@ -416,7 +430,7 @@ def _draw_store_going_back(plan: Plan) -> None:
 
 
 def _draw_unregistrations(plan: Plan) -> None:
-    """In one run of eight, once or twice."""
+    """Unregister a broker once or twice, in one run of eight."""
     draw = Random(f"{plan.seed}/unregister")
     if draw.random() < 1 / 8:
         for _ in range(draw.randint(1, 2)):
@@ -426,7 +440,7 @@ def _draw_unregistrations(plan: Plan) -> None:
 
 
 def _draw_wrong_clocks(plan: Plan) -> None:
-    """In one run of six, a few times."""
+    """Set wall clocks up to four times, in one run of six."""
     draw = Random(f"{plan.seed}/clocks")
     if draw.random() < 1 / 6:
         plan.retention_ms = draw.choice((2_000, 4_000, 100_000))
@@ -439,8 +453,11 @@ def _draw_wrong_clocks(plan: Plan) -> None:
 
 
 def _draw_old_copies(plan: Plan) -> None:
-    """In one run of twelve, alone: if brokers are killed too, none may be left that can replace
-    the leader. With min.insync.replicas=1 there never is one."""
+    """Restore an old copy of a log, in one run of twelve, and remove all other faults.
+
+    If brokers were killed too, no broker that can replace the leader might be left. With
+    min.insync.replicas=1 there never is such a broker.
+    """
     draw = Random(f"{plan.seed}/old copy")
     if draw.random() < 1 / 12 and plan.effective_min_isr > 1 and not plan.two_damaged:
         at = draw.randint(CALM_START_MS, CALM_START_MS + 1_000)

@@ -15,11 +15,11 @@ from tidelog.lab.sim.plain_values import plain
 from tidelog.lab.sim.world import Event
 
 CLIENTS_FROM = 80
-"""Addresses below it are brokers'."""
+"""The lowest address of a client; lower addresses belong to brokers."""
 
 
 def event_lines(events: Iterable[Event]) -> list[str]:
-    """What the queue held, in words."""
+    """Return one line of text for each event, with its time."""
     return [f"{at / 1000:9.3f}  {_line(action, arguments)}" for at, _, action, arguments in events]
 
 

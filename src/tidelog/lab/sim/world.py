@@ -1,12 +1,12 @@
-"""Virtual time and the one queue of everything that is going to happen.
+"""Virtual time, and the queue of all scheduled events.
 
-A run is a function of its seed: everything random comes from generators derived from it,
-events of the same millisecond happen in the order in which they were planned, and nothing
-is ever taken out of the queue. Whoever planned an event that has lost its meaning (a wake-up
-of a process that died) recognises it when it comes and does nothing.
+A run is a function of its seed. All random generators are derived from the seed, and events of the
+same millisecond happen in the order in which they were scheduled. No event is ever removed from
+the queue. The component that scheduled an event ignores it if it is obsolete when it happens, for
+example the wake-up of a process that died.
 
-Each link, disk and client draws from a generator of its own. Leaving one fault out of a
-schedule then leaves the fate of unrelated messages as it was, and shrinking gets far.
+Each link, disk and client has its own generator. So a schedule without one fault leaves unrelated
+messages unchanged, which lets shrinking remove many faults.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ LAST_EVENTS = 30
 _MASK = (1 << 64) - 1
 
 Event: TypeAlias = tuple[int, int, Callable[..., None], tuple[Any, ...]]
-"""When, its number in the order of planning, what to call, and with what."""
+"""The time, the number in the order of scheduling, the function to call, and its arguments."""
 
 
 class World:
-    """The clock, the queue, the count of faults, and what happened last."""
+    """The clock, the event queue, the counts of faults, and the last events."""
 
     __slots__ = ("_number", "_queue", "events", "faults", "fingerprint", "last", "now_ms", "seed")
 
@@ -32,18 +32,18 @@ class World:
         self.now_ms = 0
         self.events = 0
         self.fingerprint = seed
-        """Differs between two runs unless they took the same course."""
+        """A hash of all events: two runs with the same events have the same value."""
         self.faults: dict[str, int] = {}
         self.last: deque[Event] = deque(maxlen=None if keep_events else LAST_EVENTS)
         self._queue: list[Event] = []
         self._number = 0
 
     def random(self, name: str) -> Random:
-        """A generator of its own for whoever has that name."""
+        """Return a new random generator, derived from the seed and this name."""
         return Random(f"{self.seed}/{name}")
 
     def at(self, at_ms: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Plan an event; one for the past happens now."""
+        """Schedule an event; a time in the past counts as now."""
         self._number += 1
         heappush(self._queue, (max(at_ms, self.now_ms), self._number, action, arguments))
 
@@ -52,11 +52,11 @@ class World:
         heappush(self._queue, (self.now_ms + delay_ms, self._number, action, arguments))
 
     def count(self, fault: str) -> None:
-        """A fault was really injected, not only planned."""
+        """Count a fault that was injected, not only planned."""
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
     def run_until(self, end_ms: int) -> None:
-        """Let everything happen that is due by then."""
+        """Run all events up to and including `end_ms`."""
         queue = self._queue
         fingerprint = self.fingerprint
         while queue and queue[0][0] <= end_ms:

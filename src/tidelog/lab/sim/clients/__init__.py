@@ -1,1 +1,1 @@
-"""Those who use the cluster, and remember what they were promised."""
+"""Simulated clients, which check or report whether the cluster keeps its guarantees."""

@@ -1,4 +1,4 @@
-"""The administrator: makes the topic, and now and then asks for something else."""
+"""The administrator: creates the topic, and sends the other admin requests of a plan."""
 
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import (
@@ -20,7 +20,7 @@ RETRY_MS = 250
 
 
 class SimAdmin:
-    """Asks any broker, which asks the controller; repeats only the making of the topic."""
+    """Sends requests to any broker, which forwards them; retries only the topic's creation."""
 
     def __init__(self, site: Site, address: Address, topic: CreateTopicReceived) -> None:
         self.topic_made = False
@@ -34,7 +34,7 @@ class SimAdmin:
         site.clients[address] = self
 
     def create_topic(self) -> None:
-        """Until it exists."""
+        """Send the creation request, and retry until the topic exists."""
         if self.topic_made:
             return
         self._creations.add(self._correlation + 1)
@@ -44,8 +44,11 @@ class SimAdmin:
     def elect(
         self, election: ElectionType, partitions: tuple[PartitionKey, ...] | None = None
     ) -> None:
-        """Preferred: give every partition back to its first replica, if that is in sync.
-        Unclean: give those without a leader to anybody."""
+        """Request a leader election.
+
+        A preferred election makes the first replica the leader if it is in sync. An unclean
+        election lets any replica become the leader of a partition without one.
+        """
         request = ElectLeadersReceived(0, election, partitions)
         self._ask(find_broker(self._site, self._random), request)
 
@@ -55,11 +58,11 @@ class SimAdmin:
         self._ask(find_broker(self._site, self._random), request)
 
     def unregister(self, broker: BrokerId) -> None:
-        """Remove a broker's registration, whether it is up or down when this arrives."""
+        """Remove a broker's registration; the broker may be up when the request arrives."""
         self._ask(find_broker(self._site, self._random), UnregisterBrokerReceived(0, broker))
 
     def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
-        """Drop the oldest records."""
+        """Delete the records before `offset`."""
         leader = find_leader(self._site, self._random, partition)
         request = DeleteRecords(1_000, [DeleteRecordsPartition(partition, offset)])
         self._ask(leader, request)
@@ -79,4 +82,4 @@ class SimAdmin:
             self.topic_made |= response.error in made
 
     def refused(self, correlation: int) -> None:
-        """The next try comes by itself."""
+        """Do nothing: the client retries after its pause anyway."""

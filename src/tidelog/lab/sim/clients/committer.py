@@ -1,8 +1,8 @@
-"""Somebody who commits offsets to a group, one after the other, and looks at what is committed.
+"""A client that commits offsets of a group, one after the other, and fetches the committed offset.
 
-Whoever coordinates the group changes with every leader of `__consumer_offsets`. A commit that
-was acknowledged, or found once, must be what the next question finds, until a later one is; a
-commit that was never answered may turn up at any time.
+The group's coordinator changes with the leader of `__consumer_offsets`. Once a commit is
+acknowledged, or a fetch returned it, every fetch must return it until a later commit replaces it.
+A commit without a response may become visible at any time.
 """
 
 from collections.abc import Callable
@@ -31,15 +31,15 @@ TIMEOUT_MS = 700
 
 
 class SimCommitter:
-    """Commits 0, 1, 2, … and asks what is committed after each."""
+    """Commits 0, 1, 2, … and fetches the committed offset after each response."""
 
     def __init__(
         self, site: Site, address: Address, topic_id: TopicId, lost: Callable[[str], None]
     ) -> None:
         self.acked: Offset | None = None
-        """The latest that was acknowledged, or found."""
+        """The latest offset that was acknowledged or that a fetch returned."""
         self.commits = 0
-        """How many were acknowledged."""
+        """The number of acknowledged commits."""
         self._site = site
         self._world = site.world
         self._address = address
@@ -47,23 +47,23 @@ class SimCommitter:
         self._lost = lost
         self._random = site.world.random(f"committer/{address}")
         self.done = False
-        """Whether it has seen, after `finish`, what is committed in the end."""
+        """Whether it has fetched the final committed offset, after `finish`."""
         self._finishing = False
         self._next: Offset = 0
         self._unanswered: set[Offset] = set()
-        """Commits whose fate is not known."""
+        """Commits with unknown outcome."""
         self._correlation = 0
         site.clients[address] = self
         for broker in site.brokers:
-            # One that came twice would be a commit of its own, and nobody's fault.
+            # A duplicated request would be a second, valid commit, and no fault of the broker.
             site.network.link(address, broker).doubles = False
 
     def finish(self) -> None:
-        """Commit nothing more, and look once again."""
+        """Stop committing, and fetch the committed offset a last time."""
         self._finishing = True
 
     def commit(self) -> None:
-        """The next offset; what became of the one before is known, or never will be."""
+        """Commit the next offset. The outcome of the one before is known, or stays unknown."""
         if self._finishing:
             self._look()
             return
@@ -85,7 +85,7 @@ class SimCommitter:
         self._world.after(TIMEOUT_MS, self._late, correlation)
 
     def _knows_topic(self, broker: BrokerId) -> bool:
-        """A coordinator takes no commits for topics that it does not know."""
+        """Return whether the broker knows the topic; it rejects commits for unknown topics."""
         node = self._site.brokers[broker].node
         return node is not None and PARTITION.topic in node.image.topics
 

@@ -1,7 +1,8 @@
-"""Consumers: they read on and on, and tell the oracle every record they are shown.
+"""Consumers: they read continuously and report every record they receive to the oracle.
 
-Each reads one partition from its leader, or from any replica, with or without telling the
-epoch of the last record (then a reader on the wrong branch is told where it diverged).
+Each consumer reads one partition, from its leader or from any replica. Some send the leader epoch
+of the last record that they read. The broker then reports the offset at which the records that
+the consumer read diverge from the log.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ Skipped = Callable[[TopicPartition, Offset, Offset], None]
 
 
 class SimConsumer:
-    """A reader of one partition."""
+    """A consumer of one partition."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class SimConsumer:
         site.clients[address] = self
 
     def poll(self) -> None:
-        """Ask for what comes next."""
+        """Fetch the next records."""
         part = FetchPartition(
             self.partition,
             None,
@@ -140,7 +141,7 @@ class SimConsumer:
         self._world.after(1, self._late, self._correlation)
 
     def _read_batches(self, records: bytes) -> None:
-        """Raises CorruptRecord at a batch that is not as it was written."""
+        """Report all records; raise CorruptRecord at a batch with a wrong checksum."""
         for batch in batches(records):
             if not batch.crc_ok():
                 raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset}")

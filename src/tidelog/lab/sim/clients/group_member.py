@@ -1,8 +1,8 @@
-"""Members of one group that share partitions: they join, sync, send heartbeats, and crash.
+"""Members of one group that share partitions: they join, sync, send heartbeats, and restart.
 
-What a member was assigned it may rely on: in one generation no two members have the same
-partition, and nobody is told two things. The leader draws anew whenever it is asked, so that
-an assignment that got mixed up with another one shows.
+Invariant: in one generation no two members have the same partition, and no member receives two
+different assignments. The group's leader draws a new assignment for every sync, so that the check
+finds assignments that were mixed up.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,11 +32,11 @@ PAUSE_MS = 80
 TIMEOUT_MS = 500
 JOIN_TIMEOUT_MS = 2_500
 RESTARTS = 0.05
-"""How often a member begins anew instead of sending a heartbeat."""
+"""The probability that a member restarts instead of sending a heartbeat."""
 
 
 class Shares:
-    """Who was assigned what, in all generations."""
+    """The partitions assigned to each member, by generation; reports violations."""
 
     def __init__(self, broken: Callable[[str], None]) -> None:
         self.generations: dict[int, dict[str, bytes]] = {}
@@ -59,7 +59,7 @@ class SimMember:
     def __init__(self, site: Site, address: Address, shares: Shares, *, static: bool) -> None:
         self.name = f"member-{address}"
         self.generation = -1
-        """Of its latest heartbeat that was answered well; -1 if it has to join."""
+        """The generation of the latest successful heartbeat; -1 if the member has to join."""
         self._site = site
         self._address = address
         self._shares = shares
@@ -76,11 +76,11 @@ class SimMember:
             site.network.link(address, broker).doubles = False
 
     def finish(self) -> None:
-        """From now on it stays what it is."""
+        """Stop restarting, so that the group can settle."""
         self._steady = True
 
     def go_on(self) -> None:
-        """The next request, whatever that is."""
+        """Send the next request: join, sync or heartbeat; or restart."""
         joined = self._joined
         if joined is None:
             self._ask(self._join(), JOIN_TIMEOUT_MS)
@@ -182,7 +182,7 @@ class SimMember:
 
 
 def why_unshared(members: Sequence[SimMember], shares: Shares) -> str | None:
-    """What is missing until all members agree and all partitions are theirs."""
+    """Return why the members do not share all partitions in one generation, or None."""
     generations = {one.generation for one in members}
     if len(generations) > 1 or -1 in generations:
         return f"members are in generations {sorted(generations)}"

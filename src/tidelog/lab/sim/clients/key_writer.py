@@ -1,7 +1,7 @@
-"""Somebody who writes a few keys of a compacted topic again and again, and deletes some.
+"""A client that repeatedly writes a few keys of a compacted topic, and deletes some keys.
 
-It never tries again and never waits: what became of each record is told by the log. A record is
-known by its timestamp, which no other has, for a tombstone has no value to tell it by.
+It neither retries nor waits for responses: the log shows which records were appended. The unique
+timestamp of a record identifies it, because a tombstone has no value.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ TIMEOUT_MS = 800
 
 
 class SimKeyWriter:
-    """Writes until it is told to finish."""
+    """Writes batches until `finish` is called."""
 
     def __init__(
         self, site: Site, address: Address, acknowledged: Callable[[Offset, int], None]
@@ -34,21 +34,21 @@ class SimKeyWriter:
         self._world = site.world
         self._address = address
         self._acknowledged = acknowledged
-        """Told the offset and the timestamp of a batch's first record."""
+        """Called with the offset and the timestamp of an acknowledged batch's first record."""
         self._random = site.world.random(f"key-writer/{address}")
         self._finishing = False
         self._written = 0
         self._alive: list[bytes] = []
-        """Keys that were written once, and are to be deleted."""
+        """Keys that were written once and not deleted yet."""
         self._sent: dict[int, int] = {}
-        """The timestamp of what each request brought."""
+        """The timestamp of the first record of each request, by correlation id."""
         site.clients[address] = self
 
     def finish(self) -> None:
         self._finishing = True
 
     def write(self) -> None:
-        """The next batch, to whoever leads."""
+        """Send the next batch to the leader, and schedule the one after it."""
         if self._finishing:
             return
         self._world.after(self._random.randint(1, PAUSE_MAX_MS), self.write)
@@ -66,7 +66,7 @@ class SimKeyWriter:
         self._site.network.send(self._address, leader, self._arrive, target, correlation, data)
 
     def _record(self) -> Record:
-        """A key that comes often, one that comes once, or the end of one of those."""
+        """Return a record with a frequent key or a new key, or a tombstone for a new key."""
         draw = self._random
         value: bytes | None = b"%d" % self._written * 8
         kind = draw.random()
@@ -80,7 +80,7 @@ class SimKeyWriter:
         return Record(key, value, self._written)
 
     def _arrive(self, target: Process, correlation: int, data: bytes) -> None:
-        """The broker stamps the buffer it gets, so each delivery has its own."""
+        """Deliver the request with its own copy of the batch: the broker modifies the buffer."""
         part = ProducePartition(COMPACTED, bytearray(data))
         target.request(self._address, 0, correlation, Produce(ACKS_ALL, TIMEOUT_MS, [part]))
 

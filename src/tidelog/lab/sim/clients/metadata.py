@@ -1,4 +1,4 @@
-"""How clients find leaders: they look at some broker's image, which may be out of date."""
+"""How clients find leaders: in the metadata image of a random broker, which may be outdated."""
 
 from random import Random
 
@@ -7,13 +7,13 @@ from tidelog.lab.sim.machine.process import Site
 
 
 def find_broker(site: Site, random: Random) -> BrokerId | None:
-    """Some broker that is up: it knows whom to ask."""
+    """Return a random broker that is up, or None; it forwards requests to the controller."""
     up = [broker for broker, process in site.brokers.items() if process.node is not None]
     return random.choice(up) if up else None
 
 
 def find_leader(site: Site, random: Random, partition: TopicPartition) -> BrokerId | None:
-    """Who leads, as some broker believes."""
+    """Return the partition's leader in the image of a random broker, or None if unknown."""
     broker = find_broker(site, random)
     if broker is None:
         return None

@@ -1,7 +1,8 @@
-"""Somebody who asks for producer ids, again and again, of whatever broker is up.
+"""A client that repeatedly requests producer ids from any broker that is up.
 
-Idempotence rests on them: two producers with one id would take each other's records for
-retries. So no id may be given twice, whoever crashes, and whichever answer is lost.
+Idempotence relies on unique ids: with one id for two producers, brokers would treat records of
+one as retries of the other. So no id may be assigned twice, even if brokers crash or responses
+get lost.
 """
 
 from collections.abc import Callable
@@ -16,11 +17,11 @@ PAUSE_MS = 450
 
 
 class SimNewcomer:
-    """Remembers every id it was given."""
+    """Requests producer ids and reports each id that two requests received."""
 
     def __init__(self, site: Site, address: Address, given_twice: Callable[[int], None]) -> None:
         self.ids: dict[int, int] = {}
-        """By producer id, the question it was the answer to."""
+        """The correlation id of the request that received each producer id."""
         self._site = site
         self._address = address
         self._given_twice = given_twice
@@ -29,7 +30,7 @@ class SimNewcomer:
         site.clients[address] = self
 
     def ask(self) -> None:
-        """Now, and again after a pause."""
+        """Request a producer id, now and again after each pause."""
         broker = find_broker(self._site, self._random)
         if broker is not None:
             self._correlation += 1
@@ -41,7 +42,7 @@ class SimNewcomer:
         self._site.world.after(PAUSE_MS, self.ask)
 
     def answered(self, correlation: int, response: object) -> None:
-        """The network may bring one answer twice; that is not two producers with one id."""
+        """Store the id. A response that the network duplicated does not count as a second use."""
         assert isinstance(response, InitProducerIdResponse)
         if response.error is not ErrorCode.NONE:
             return
@@ -49,4 +50,4 @@ class SimNewcomer:
             self._given_twice(response.producer_id)
 
     def refused(self, correlation: int) -> None:
-        """The next try comes by itself."""
+        """Do nothing: the client retries after its pause anyway."""

@@ -1,11 +1,11 @@
-"""Producers: plain ones that may write twice or lose, and idempotent ones that may not.
+"""Producers: plain ones, which may duplicate or lose records, and idempotent ones, which may not.
 
-Each batch is sent until it is acknowledged, refused for good, or too old; what acks=all
-acknowledged goes to the oracle. An idempotent producer keeps up to five batches in flight
-for a partition, numbers them, and resends the same bytes; when it has to give a batch up,
-the numbers after it would have a gap, so it goes on under a new producer id.
+A producer sends each batch until it is acknowledged, rejected with a final error, or expired. It
+reports batches that were acknowledged with acks=all to the oracle. An idempotent producer keeps up
+to five batches of a partition in flight, numbers them, and resends the same bytes. If it gives a
+batch up, the sequence numbers would have a gap, so it continues under a new producer id.
 
-Always true: every batch ends, so once faults stop, nothing is pending for long.
+Invariant: every batch ends, so no batch is pending for long after faults stop.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Process, Site
 
 REQUEST_TIMEOUT_MS = 800
-"""How long a leader waits for replicas; the client waits a bit longer."""
+"""How long a leader waits for replicas; the client waits 100 ms longer."""
 BACKOFF_MS = 60
-"""Before the first retry; doubled with each, up to:"""
+"""The delay before the first retry. Each retry doubles it, up to `BACKOFF_MAX_MS`."""
 BACKOFF_MAX_MS = 960
 DELIVERY_TIMEOUT_MS = 6_000
 IN_FLIGHT_MAX = 5
@@ -43,12 +43,12 @@ _FINAL = frozenset(
 )
 
 Acknowledged = Callable[[TopicPartition, Offset, int], None]
-"""Told the partition, the base offset and the checksum of what acks=all acknowledged."""
+"""Called with the partition, base offset and checksum of a batch acknowledged with acks=all."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingBatch:
-    """A batch on its way."""
+    """A batch that is not acknowledged or given up yet."""
 
     values: list[bytes]
     expires_ms: int
@@ -60,7 +60,7 @@ class PendingBatch:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What one producer has for one partition, in order."""
+    """The pending batches of one producer for one partition, in order."""
 
     partition: TopicPartition
     producer_id: int = -1
@@ -98,11 +98,11 @@ class SimProducer:
 
     @property
     def pending(self) -> int:
-        """Batches whose end is still open."""
+        """The number of batches that are neither acknowledged nor given up."""
         return sum(len(lane.queue) for lane in self._lanes.values())
 
     def produce(self, partition: TopicPartition, count: int) -> None:
-        """Write a batch of so many records."""
+        """Write a batch of `count` records."""
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = Lane(partition)
@@ -121,7 +121,7 @@ class SimProducer:
         return self._ids
 
     def _encode(self, lane: Lane, batch: PendingBatch) -> None:
-        """Give it its sequence number and its bytes; batches are first sent in order."""
+        """Assign the batch its sequence number and encode it; first sends happen in order."""
         writer = NO_PRODUCER
         if self.idempotent:
             writer = Writer(lane.producer_id, 0, lane.sequence)
@@ -144,7 +144,7 @@ class SimProducer:
                 self._send(lane, batch)
 
     def _drop_expired(self, lane: Lane) -> None:
-        """What waited so long that it was never sent."""
+        """Give up batches that expired before they were sent."""
         now = self._world.now_ms
         kept = [batch for batch in lane.queue if batch.in_flight or now < batch.expires_ms]
         if len(kept) < len(lane.queue):
@@ -174,7 +174,7 @@ class SimProducer:
             self._world.after(wait, self._failed, correlation, ErrorCode.REQUEST_TIMED_OUT)
 
     def _arrive(self, target: Process, correlation: int, lane: Lane, data: bytes) -> None:
-        """The broker stamps the buffer it gets, so each delivery has its own."""
+        """Deliver the request with its own copy of the batch: the broker modifies the buffer."""
         part = ProducePartition(lane.partition, bytearray(data))
         request = Produce(self.acks, REQUEST_TIMEOUT_MS, [part])
         target.request(self._address, 0, correlation, request)
@@ -221,7 +221,7 @@ class SimProducer:
 
     def _give_up(self, lane: Lane, batch: PendingBatch) -> None:
         if batch not in lane.queue:
-            return  # another sending of it was answered
+            return  # another attempt to send the batch succeeded
         self.given_up += 1
         lane.queue.remove(batch)
         if self.idempotent:
@@ -229,7 +229,7 @@ class SimProducer:
         self._pump(lane)
 
     def _start_over(self, lane: Lane) -> None:
-        """Number everything that is left anew, under another id."""
+        """Renumber all batches in the queue, under a new producer id."""
         lane.producer_id = self._new_id()
         lane.sequence = 0
         for batch in lane.queue:

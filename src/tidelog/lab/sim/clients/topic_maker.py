@@ -19,7 +19,7 @@ _TRY_AGAIN = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class SimTopicMaker:
-    """Repeats each creation until the topic exists, then goes on to the next."""
+    """Retries each creation until the topic exists, then creates the next topic."""
 
     def __init__(self, site: Site, address: Address, refused: Callable[[str], None]) -> None:
         self.made = 0
@@ -32,7 +32,7 @@ class SimTopicMaker:
         site.clients[address] = self
 
     def create(self) -> None:
-        """Now, and again after a pause."""
+        """Send the request to create the current topic, now and again after each pause."""
         broker = find_broker(self._site, self._random)
         if broker is not None and not self.finished:
             self._correlation += 1
@@ -46,8 +46,10 @@ class SimTopicMaker:
         self._site.world.after(PAUSE_MS, self.create)
 
     def answered(self, correlation: int, response: object) -> None:
-        """Only the first answer to the last question counts: others may be about an earlier
-        topic."""
+        """Count a topic as created on the first response to the latest request.
+
+        Other responses may concern an earlier topic.
+        """
         assert isinstance(response, TopicAnswer)
         if response.error in _MADE:
             if correlation == self._correlation:
@@ -57,10 +59,10 @@ class SimTopicMaker:
             self._refused(f"{response.error.name}: {response.message}")
 
     def refused(self, correlation: int) -> None:
-        """The next try comes by itself."""
+        """Do nothing: the client retries after its pause anyway."""
 
     def why_not_settled(self) -> str | None:
-        """Every topic that was made has all its replicas in sync in the end."""
+        """Return which created topic does not have all its replicas in sync, or None."""
         for process in self._site.brokers.values():
             for number in range(self.made if process.node is not None else 0):
                 known = process.node.image.partition(_name(number), 0) if process.node else None
