@@ -1,1 +1,1 @@
-"""What must hold after every event, and once the cluster has settled."""
+"""The checks of the simulator: after every event, and once the cluster has settled."""

@@ -1,9 +1,14 @@
-"""What brokers and the controller reported about records that one partition may have lost.
+"""The reports of brokers and the controller about records that one partition may have lost.
 
-When several replicas are damaged at a time, no rule can save what all of them lack. Then the
-promise is that nothing is lost silently: each committed record that the next leader lacks is
-covered by a report of damage that names its offset, a report of dropped records, or an election
-that is recorded as unclean. A report counts until every replica is mended.
+When several replicas are damaged at a time, no rule can save a record that all of them lack.
+Then the promise is that no record is lost silently. One of these covers each committed record
+that the next leader lacks:
+
+- a report of damage at or before its offset;
+- a report of dropped records;
+- an election that is recorded as unclean.
+
+A report counts until every replica is repaired.
 """
 
 from collections.abc import Sequence
@@ -42,12 +47,12 @@ class Admissions:
         self._damaged_from = offset if known is None else min(offset, known)
 
     def covers(self, offset: Offset) -> bool:
-        """Whether a loss of this record was reported."""
+        """Return whether a broker reported the loss of this record."""
         if self._damaged_from is not None and self._damaged_from <= offset:
             return True
         return any(start <= offset < end for start, end in self._dropped)
 
     def clear(self) -> None:
-        """Drop all reports: every replica is mended, so later losses need new reports."""
+        """Drop all reports: every replica is repaired, so later losses need new reports."""
         self._damaged_from = None
         self._dropped.clear()

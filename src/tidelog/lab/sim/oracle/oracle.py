@@ -1,13 +1,13 @@
-"""Looks on after every event, and says at once when something is wrong.
+"""Check the invariants after every event, and report a violation at once.
 
-Only what changed is looked at: a step changes one broker, and of that broker only the
-replicas whose offsets or epochs are not what they were. The invariants bear the names that
-stories use (lab/spec/invariants.py), and seven more that need a whole run to be seen:
+A step changes one broker, so the oracle checks only that broker. Of its replicas, it checks
+those whose offsets or epochs changed. The invariants have the names that stories use
+(lab/spec/invariants.py). Seven more need a whole run:
 
-flushed-records-survive  with flush-before-ack a power failure takes nothing committed
-emptied-never-leads      whose folder was removed does not lead while another has records
-losses-reported          what a replica throws away is what it says it threw away
-no-silent-loss           where several replicas are damaged, each lost record was said to be
+flushed-records-survive  with flush-before-ack a power failure loses no committed record
+emptied-never-leads      a replica whose folder was removed never leads while another has records
+losses-reported          a replica reports exactly the records that it drops
+no-silent-loss           where several replicas are damaged, each lost record was reported
 no-duplicates            an idempotent producer's batch is in the log at most once
 young-records-stay       retention deletes no record that is younger than retention.ms
 settles                  once faults stop, all replicas become equal and in sync
@@ -39,7 +39,7 @@ from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
 
 
 class InvariantBroken(Exception):
-    """Something that must always be true is not."""
+    """An invariant does not hold."""
 
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what}")
@@ -48,7 +48,7 @@ class InvariantBroken(Exception):
 
 
 class Oracle:
-    """Knows what is true of every partition of the one topic."""
+    """Checks every partition of the simulated topic against its true history."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class Oracle:
         self._report = report
         self._flush_before_ack = flush_before_ack
         self._retention_ms = retention_ms
-        """None: records go for other reasons, too."""
+        """None: ages are not checked, because records are also deleted for other reasons."""
         self.damages = 0
-        """How many replicas were damaged; each once until it is mended."""
+        """Number of damaged replicas; each counts once until it is repaired."""
         self.expired = 0
-        """Records that replicas deleted for their age."""
+        """Number of records that replicas deleted because of their age."""
         self._skew_ms = 0
-        """How far a monotonic clock was ever ahead."""
+        """The most that any broker's monotonic clock has been ahead of the true time."""
         self._keys = {keys.partition(*key): name for name, key in partitions.items()}
         self._partition_keys = partitions
         self._admitted: dict[BrokerId, int] = {}
@@ -80,7 +80,7 @@ class Oracle:
         self._revision = 0
         self.registrations = RegistrationOracle(site, report)
         self.table: TableOracle | None = None
-        """Of the compacted topic, if there is one."""
+        """The oracle of the compacted topic, if the run has one."""
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
             truth = Truth(name, report, Promise(min_isr), unclean_allowed=unclean_allowed)
@@ -92,7 +92,7 @@ class Oracle:
     # -- the store -------------------------------------------------------------------------
 
     def store_changed(self) -> None:
-        """Every revision is seen here before any broker hears of it."""
+        """Check all new revisions of the store, before any broker receives them."""
         mvcc = self._site.store.mvcc
         batches = mvcc.watch("", self._revision)
         assert isinstance(batches, list), "the oracle follows every revision"
@@ -120,12 +120,15 @@ class Oracle:
             self._settle(truth)
 
     def _unregistered(self, broker: BrokerId) -> None:
-        """Whatever it kept does not count until it is in the ISR again, as after a crash."""
+        """Treat a removed registration like a crash.
+
+        The replicas of this broker do not count until they are in the ISR again.
+        """
         for truth in self.truths.values():
             truth.promise.stopped_uncleanly(broker, self._revision)
 
     def _away(self, truth: Truth) -> set[BrokerId]:
-        """Brokers that stopped and have not registered since."""
+        """Return the brokers that stopped and have not registered since."""
         stops = truth.promise.unsettled.items()
         return {broker for broker, at in stops if self._admitted.get(broker, -1) <= at}
 
@@ -146,8 +149,11 @@ class Oracle:
                     truth.admissions.clear()
 
     def check_settled(self, excused: Collection[TopicPartition]) -> None:
-        """At the end of a run, when nothing moves any more. The replicas of `excused` can't
-        become equal: too many of them are damaged, and reported it."""
+        """Check the end of a run, when the cluster has settled.
+
+        The replicas of the partitions in `excused` can't become equal: too many of them are
+        damaged, and reported it.
+        """
         for name, truth in self.truths.items():
             known = truth.registration
             if known is not None and known.leader is not None:
@@ -169,21 +175,21 @@ class Oracle:
                 truth.promise.stopped_uncleanly(process.id, self._revision)
 
     def emptied(self, process: Process, partition: TopicPartition) -> None:
-        """A replica's folder was removed while its broker was down."""
+        """Record that a replica's folder was removed while its broker was down."""
         truth = self.truths[partition]
         shadow = truth.shadows[process.id]
         truth.promise.emptied(process.id, self._revision)
         shadow.start, shadow.entries = 0, []
 
     def is_damaged(self, partition: TopicPartition) -> bool:
-        """Whether some replica's damage is not mended yet."""
+        """Return whether a replica of this partition is damaged and not repaired yet."""
         return bool(self.truths[partition].promise.damaged)
 
     def may_damage(self, process: Process, partition: TopicPartition) -> bool:
         return self.truths[partition].may_damage(process.id)
 
     def damaged(self, process: Process, partition: TopicPartition) -> None:
-        """A replica's files were damaged, under its broker or while that was down."""
+        """Record damage to a replica's files, whether its broker runs or is down."""
         promise = self.truths[partition].promise
         self.damages += process.id not in promise.damaged
         if process.node is None:
@@ -197,8 +203,11 @@ class Oracle:
     def may_put_back(
         self, process: Process, partition: TopicPartition, log_end_offset: Offset
     ) -> bool:
-        """Whether an old copy that ends there lacks records that all other replicas know to be
-        committed. All brokers are down."""
+        """Return whether a replica's log may be replaced by an old copy with this log end offset.
+
+        The copy must lack records that all other replicas know to be committed. All brokers
+        are down.
+        """
         truth = self.truths[partition]
         known = () if truth.registration is None else truth.registration.replicas
         disks = [self._site.brokers[broker].disk for broker in known if broker != process.id]
@@ -207,23 +216,26 @@ class Oracle:
         return truth.may_damage(process.id) and log_end_offset < min(marks)
 
     def outdated(self, process: Process, partition: TopicPartition) -> None:
-        """A replica's files were replaced by an old copy."""
+        """Record that a replica's files were replaced by an old copy."""
         self.damaged(process, partition)
         self.truths[partition].promise.outdated.add(process.id)
 
     def noted(self, notes: Sequence[Note]) -> None:
-        """A broker wrote this to its log."""
+        """Read the events that a broker logged."""
         for truth in self.truths.values():
             if truth.admissions is not None:
                 truth.admissions.noted(notes)
 
     def may_serve_damage(self, partition: TopicPartition, broker: BrokerId) -> bool:
-        """Whether bytes changed that this broker has written or checked, so that it can't know:
-        then only a reader's own check tells."""
+        """Return whether this broker may serve damaged records.
+
+        It may if bytes changed after this process wrote or checked them. Then only the
+        reader's own checksum detects the damage.
+        """
         return broker in self.truths[partition].promise.decayed
 
     def started(self, process: Process) -> None:
-        """See what the disk kept."""
+        """Read the logs that a broker has on disk at startup."""
         assert process.node is not None
         if self.table is not None:
             self.table.started(process)
@@ -251,7 +263,7 @@ class Oracle:
                 self._wounded(truth, process.id, after)
 
     def _wounded(self, truth: Truth, broker: BrokerId, offset: int) -> None:
-        """A power failure took committed records from this replica, or damage did."""
+        """Record that this replica lost committed records by a power failure or by damage."""
         if broker in truth.promise.damaged:
             return
         truth.promise.lost(broker, offset)
@@ -261,17 +273,20 @@ class Oracle:
             self._report("flushed-records-survive", what)
 
     def stepped(self, process: Process) -> None:
-        """The hot path: compare a few numbers for each replica."""
+        """Check a broker after one of its steps.
+
+        This is the hot path: it compares a few numbers for each replica.
+        """
         assert process.node is not None
         if process.node.halted is not None:
-            return  # its disk refused; what it believed in memory binds nobody
+            return  # its disk failed; its state in memory no longer counts
         if self.table is not None:
             self.table.stepped(process)
         cuts = process.disk.cuts
         for name, replica in process.node.replicas.items():
             truth = self.truths.get(name)
             if truth is None:
-                continue  # the table
+                continue  # the compacted topic, which TableOracle checks
             partition = replica.partition
             shadow = truth.shadows[process.id]
             seen = (
@@ -289,7 +304,7 @@ class Oracle:
             self._look_at_refusals(process)
 
     def _look_at_refusals(self, process: Process) -> None:
-        """A leader is refused only if its log, or the follower's, is not as it was written."""
+        """Check that a follower refuses a leader only if one of their two logs is damaged."""
         assert process.node is not None
         for name, refused in process.node.refused.items():
             truth = self.truths.get(name)
@@ -321,7 +336,7 @@ class Oracle:
         self._look_at_log(process, replica, shadow, truth, led=led)
         old_mark = shadow.high_watermark
         if shadow.leads and not partition.is_leader and mark > old_mark:
-            # It committed in the last moment: the same news that deposed it freed its HW.
+            # The metadata change that deposed this leader also let its HW advance.
             truth.advanced(shadow, old_mark, mark)
             old_mark = mark
         shadow.leader_epoch = partition.leader_epoch
@@ -344,7 +359,7 @@ class Oracle:
             return
         if log is not shadow.log:
             shadow.begin(log)
-        # Of a file that has lost its end already nothing is left to cut.
+        # If damage removed the end of a file, a truncation cuts no bytes. So compare the LEO too.
         if process.disk.cuts != shadow.cuts or log.log_end_offset < shadow.end:
             shadow.cuts = process.disk.cuts
             self._look_at_cut(process, replica, shadow, truth, led=led)
@@ -360,8 +375,11 @@ class Oracle:
             truth.report("hw-below-leo", what)
 
     def _check_age(self, truth: Truth, process: Process, gone: list[Entry]) -> None:
-        """By the true time, and not by what any wall clock says. A monotonic clock that leapt
-        ahead is believed, though."""
+        """Check that retention deleted no record that is younger than retention.ms.
+
+        Ages count by the true time, not by any wall clock. The lead of a monotonic clock is
+        allowed for.
+        """
         world, retention_ms = self._site.world, self._retention_ms
         if retention_ms is None or process.id in truth.promise.damaged:
             return
@@ -377,7 +395,7 @@ class Oracle:
     def _look_at_cut(
         self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth, *, led: bool
     ) -> None:
-        """Files lost bytes: read everything again, and find out what went."""
+        """Read a log again after its files lost bytes, and check which records it dropped."""
         log = replica.log
         end = log.log_end_offset
         old_start, old = shadow.start, shadow.entries
@@ -385,13 +403,13 @@ class Oracle:
         damaged = process.id in truth.promise.damaged
         shadow.read_again(process.disk, log, damaged=damaged)
         if damaged:
-            truth.appended(shadow, shadow.entries, shadow.start)  # repaired, perhaps
+            truth.appended(shadow, shadow.entries, shadow.start)  # some may be repaired
         if shadow.start > old_start:
             truth.deleted_upto = max(truth.deleted_upto, shadow.start)
         told = self._new_losses(process, shadow, truth)
         restarted = any(loss.restarted_at is not None for loss in told)
         if shadow.start > old_end or (restarted and shadow.start == old_end):
-            kept = old_start  # it begins anew, further on
+            kept = old_start  # the log restarted at a higher offset
         else:
             kept = max(old_start, shadow.start)
             self._check_age(truth, process, old[: kept - old_start])
@@ -405,8 +423,8 @@ class Oracle:
         if end > fresh:
             truth.appended(shadow, shadow.entries[fresh - shadow.start :], fresh)
         if process.id in truth.promise.damaged:
-            return  # it reports its damage instead
-        # What was cut off must be what the broker says was cut off.
+            return  # a damaged replica reports its damage instead
+        # The broker must report exactly the records that it dropped.
         really = [(kept, old_end)] if kept < old_end else []
         if [(loss.start, loss.end) for loss in told] != really:
             what = f"broker {process.id} dropped {really} and reported {told}"

@@ -1,31 +1,34 @@
-"""What a committed record may rely on, and when that ends.
+"""The durability promise for committed records, and the faults that end it.
 
-Committed means: some leader's high watermark passed it. An acks=all answer says so about
-its records, and consumers only see such records. The promise:
+A record is committed once some leader's high watermark has passed it. An acks=all response
+confirms that its records are committed, and consumers read only committed records. The promise:
 
-- any number of killed, stopped and restarted processes loses nothing;
-- with flush-before-ack any number of power failures loses nothing either;
-- without it, power failures lose nothing as long as fewer than min.insync.replicas replicas
-  are unsettled at a time. A replica is unsettled from an unclean stop until it is in the ISR
-  again: a kill counts as much as a power failure, because the cluster can't tell them apart;
-- a folder removed by hand counts as an unclean stop that lost everything. Whose folder is
-  gone never makes others throw records away: it leads only if nobody else has any, or if
-  an unclean election had no other choice;
-- damage to the files of one replica loses nothing that another replica in sync has. It is
-  only done where there is one, and to one replica at a time; a power failure or a removed
-  folder elsewhere, before the damage is mended, counts as above. What is committed while only
-  damaged replicas are in sync may be lost. A disk that lied about its syncs, and then lost
-  power, is damaged. A replica whose log was replaced by an old copy may lead for a moment, but
-  no other replica drops a committed record;
-- where several replicas are damaged at a time, records may be lost, but never silently
-  (admissions.py);
-- an unclean election, where allowed, may lose whatever the new leader lacks. It must be
-  recorded in the partition's registration, and what replicas then throw away must be
-  reported by them, range for range.
+1. Any number of killed, stopped and restarted processes loses no committed record.
+2. With flush-before-ack, any number of power failures loses no committed record either.
+3. Without flush-before-ack, power failures lose no committed record while fewer than
+   min.insync.replicas replicas are unsettled. A replica is unsettled from an unclean stop until
+   it is in the ISR again. A kill counts like a power failure, because the cluster can't
+   distinguish them.
+4. A folder that an operator removed counts as an unclean stop that lost every record. A replica
+   without its folder never makes other replicas drop records. It leads only if no other
+   replica has records, or if an unclean election had no other choice.
+5. Damage to the files of one replica loses no record that another in-sync replica has.
+   - The simulator damages a replica only if there is such another replica, and only one replica
+     at a time. A power failure or a removed folder elsewhere, before the damage is repaired,
+     counts as above.
+   - Records that are committed while only damaged replicas are in sync may be lost.
+   - A disk that confirmed syncs it had not done, and then lost power, is damaged.
+   - A replica whose log was replaced by an old copy may lead for a moment, but no other replica
+     drops a committed record.
+6. Where several replicas are damaged at a time, records may be lost, but never silently
+   (admissions.py).
+7. An unclean election, where allowed, may lose every record that the new leader lacks. The
+   partition's registration must record the election. The replicas must report each range of
+   records that they then drop.
 
-acks=1 promises only that the leader has the record while it leads; acks=0 nothing.
+acks=1 promises only that the leader has the record while it leads. acks=0 promises nothing.
 
-This file keeps the books of the third, fourth and fifth rule for one partition.
+This file tracks rules 3, 4 and 5 for one partition.
 """
 
 from collections.abc import Collection
@@ -34,7 +37,10 @@ from tidelog.core.types import BrokerId, Offset
 
 
 class Promise:
-    """Who is unsettled, who really lost something, and from where on the promise is void."""
+    """The faults of one partition's replicas, and the offset from which records may be lost.
+
+    From `void_from` on, rule 3 or 4 no longer protects records.
+    """
 
     __slots__ = (
         "alone_from",
@@ -52,46 +58,46 @@ class Promise:
     def __init__(self, min_isr: int) -> None:
         self.min_isr = min_isr
         self.unsettled: dict[BrokerId, int] = {}
-        """With the store's revision when it stopped: registrations before it are not news."""
+        """The store's revision when each broker stopped; only a later registration counts."""
         self.wounded: dict[BrokerId, Offset] = {}
-        """The first committed record that a power failure, or a person, took from it."""
+        """The first committed record that each replica lost by a power failure or an operator."""
         self.void_from: Offset | None = None
         self.folderless: set[BrokerId] = set()
-        """Whose folder was removed, and who has not been in the ISR since."""
+        """Brokers whose folder was removed, and that have not been in the ISR since."""
         self.damaged: set[BrokerId] = set()
-        """Whose files were damaged, and are not mended yet."""
+        """Brokers whose files were damaged and are not repaired yet."""
         self.decayed: set[BrokerId] = set()
-        """Those of them whose broker has run ever since: it may not have noticed yet."""
+        """Damaged brokers that have run ever since: they may not have detected the damage yet."""
         self.outdated: set[BrokerId] = set()
-        """Those of them whose log was replaced by an old copy, which the broker can't detect."""
+        """Damaged brokers whose log was replaced by an old copy, which they can't detect."""
         self.alone_from: Offset | None = None
         """The first record that was committed while only damaged replicas were in sync."""
         self.mended = 0
 
     def damage(self, broker: BrokerId, revision: int) -> None:
-        """Its files are not as they were written. By itself that allows no loss."""
+        """Record damage to a broker's files. Damage alone allows no loss."""
         self.damaged.add(broker)
         self.unsettled[broker] = revision
         self._judge()
 
     def decay(self, broker: BrokerId) -> None:
-        """The same under its running broker: it need not register again to be settled."""
+        """Record damage to a running broker's files. It can settle without a new registration."""
         self.decayed.add(broker)
         self.damage(broker, -1)
 
     def committed(self, offset: Offset, isr: Collection[BrokerId]) -> None:
-        """A record was committed by these replicas."""
+        """Record that an ISR of these brokers committed the records from `offset` on."""
         if self.alone_from is None and self.damaged.issuperset(isr):
             self.alone_from = offset
 
     def emptied(self, broker: BrokerId, revision: int) -> None:
-        """Its folder is gone: all records, and where the log had started."""
+        """Record that a replica's folder was removed, with all records and the log start."""
         self.folderless.add(broker)
         self.unsettled[broker] = revision
         self.lost(broker, 0)
 
     def stopped(self, broker: BrokerId) -> None:
-        """The next process checks whatever it reads."""
+        """Record that a process ended: the next one checks every record before it serves it."""
         self.decayed.discard(broker)
 
     def stopped_uncleanly(self, broker: BrokerId, revision: int) -> None:
@@ -103,7 +109,7 @@ class Promise:
         self._judge()
 
     def settle(self, broker: BrokerId) -> None:
-        """It is in the ISR again, and has everything."""
+        """Clear the faults of a broker that is in the ISR again with every committed record."""
         self.unsettled.pop(broker, None)
         self.wounded.pop(broker, None)
         self.folderless.discard(broker)
@@ -117,7 +123,7 @@ class Promise:
             self.alone_from = None
 
     def waiting(self, isr: Collection[BrokerId]) -> list[BrokerId]:
-        """Who might be settled now."""
+        """Return the unsettled brokers that are in the ISR."""
         return [broker for broker in self.unsettled if broker in isr]
 
     def allows_loss_from(self, offset: Offset) -> bool:
@@ -125,7 +131,7 @@ class Promise:
         return any(first is not None and offset >= first for first in froms)
 
     def is_intact(self) -> bool:
-        """Whether no record may be lost, so that no person has to decide anything."""
+        """Return whether every committed record must survive without an operator's decision."""
         return self.void_from is None and self.alone_from is None and not self.folderless
 
     def _judge(self) -> None:

@@ -1,7 +1,7 @@
-"""Invariants of broker registrations, whichever brokers are up.
+"""Invariants of broker registrations. They hold whichever brokers are up.
 
 A registration stays when its broker goes down. So while one broker is active, a topic with a
-replica on every broker can be created; its ISR starts with brokers that are online.
+replica on every broker can be created. Its ISR starts with the brokers that are online.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _BROKERS = (keys.BROKER_IDS, keys.BROKER_STATES)
 
 
 class RegistrationOracle:
-    """Follows the brokers' keys of the store, one revision at a time."""
+    """Follows the broker keys of the store, one revision at a time."""
 
     __slots__ = ("_complete", "_image", "_nobody_active", "_report", "_site", "may_leave")
 
@@ -37,10 +37,11 @@ class RegistrationOracle:
         """Whether all brokers were active in time for every controller to learn of it before
         the first fault."""
         self._nobody_active = False
-        """Since then, even for a moment: a controller that lags may still see it so."""
+        """Whether, since then, no broker was active at some moment. A slow controller may still see
+        that state."""
 
     def store_changed(self, batch: Batch) -> None:
-        """See one revision, before any broker does."""
+        """Check one revision, before any broker receives it."""
         before = [b.id for b in self._image.brokers.values() if b.admitted_epoch != NEVER_ADMITTED]
         changes = tuple(change for change in batch.changes if change.key.startswith(_BROKERS))
         self._image.apply(Batch(batch.rev, changes))
@@ -66,13 +67,13 @@ class RegistrationOracle:
             self._report("new-isr-is-online", what)
 
     def unregistered(self) -> list[BrokerId]:
-        """Brokers that take no part until they are restarted."""
+        """Return the brokers that are not registered; they stay so until they restart."""
         return [broker for broker in self._site.brokers if broker not in self._image.brokers]
 
     def _online(self, broker: BrokerId) -> bool:
         return broker in self._image.brokers and self._image.brokers[broker].online
 
     def creation_refused(self, why: str) -> None:
-        """A topic with a replica on every broker could not be created."""
+        """Check whether the controller may refuse a topic with a replica on every broker."""
         if self._complete and not self._nobody_active:
             self._report("topics-can-be-created", why)

@@ -1,4 +1,4 @@
-"""What a cluster looks like that has recovered from everything."""
+"""Checks of a cluster that has recovered from all faults."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,7 +12,7 @@ from tidelog.lab.sim.plain_values import ends_in_words
 def why_not_settled(
     site: Site, truths: Mapping[TopicPartition, Truth], excused: Collection[TopicPartition] = ()
 ) -> str | None:
-    """The first thing that is not yet as it should be; None if all is well."""
+    """Return the first reason why the cluster has not settled yet; None if it has."""
     down = [broker for broker, process in site.brokers.items() if process.node is None]
     if down:
         return f"brokers {down} are down"
@@ -26,8 +26,10 @@ def why_not_settled(
 
 
 def given_up(site: Site, truths: Mapping[TopicPartition, Truth]) -> set[TopicPartition]:
-    """Partitions of which several replicas lack records, and that are offline or have a damaged
-    replica that says so: without a person they stay as they are."""
+    """Return the partitions that only an operator can repair.
+
+    Several of their replicas lack records. They are offline, or a replica reports damage.
+    """
     found = set()
     for name, truth in truths.items():
         strict = truth.admissions is None and truth.promise.is_intact()
@@ -70,7 +72,7 @@ def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None
 
 
 def check_equal_logs(site: Site, name: TopicPartition, truth: Truth) -> None:
-    """All replicas have the same records at the same offsets: all committed ones."""
+    """Check that all replicas have all committed records, at the same offsets."""
     known = truth.registration
     if known is None or known.leader is None:
         return
@@ -95,7 +97,7 @@ def check_equal_logs(site: Site, name: TopicPartition, truth: Truth) -> None:
 
 
 def check_mended(truth: Truth) -> None:
-    """Every damaged replica is in sync, and its files hold what the leader's do."""
+    """Check that every damaged replica is in sync, with the same records as the leader."""
     assert truth.registration is not None
     left = truth.promise.damaged.intersection(truth.registration.replicas)
     if left:
@@ -103,7 +105,7 @@ def check_mended(truth: Truth) -> None:
 
 
 def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
-    """Sequence numbers of an idempotent producer are in the log once."""
+    """Check that the log has each sequence number of an idempotent producer only once."""
     assert truth.registration is not None
     assert truth.registration.leader is not None
     node = site.brokers[truth.registration.leader].node

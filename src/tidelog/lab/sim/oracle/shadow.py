@@ -1,8 +1,9 @@
-"""What each replica's log holds, kept beside it as it changes.
+"""The oracle's own copy of each replica's log.
 
-After a step only what was appended is read, from the files themselves and not from what the
-node believes; a cut or a restart makes the whole log be read again. An offset's entry is its
-batch's epoch, base offset and checksum: enough to tell any two records apart, and cheap.
+After a step the oracle reads only the appended records. It reads the files themselves and does
+not rely on the node's state. After a truncation or a restart it reads the whole log again. The
+entry of an offset is its batch's epoch, base offset, checksum and largest timestamp: cheap, and
+enough to distinguish any two records.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from tidelog.core.types import BrokerId, LeaderEpoch, Offset
 
 
 class Entry(NamedTuple):
-    """The batch that holds an offset."""
+    """The identity of the batch that contains an offset."""
 
     epoch: LeaderEpoch
     base: Offset
@@ -28,12 +29,12 @@ class Entry(NamedTuple):
 
 
 DELETED = Entry(-1, -1, -1, -1)
-"""Stands for what was deleted at the head before anybody saw it committed, and for what a leader
-lacks that is alone with its damage."""
+"""Stands for records that the committed history lacks. Either they were deleted at the log start
+before the oracle saw them committed, or the damaged leader that committed them had a hole."""
 
 
 HOLE = Entry(-2, -2, -2, -2)
-"""Stands for what a damaged replica lacks while it has records behind it: it is being repaired."""
+"""Stands for records that a damaged replica lacks, though it has later ones, until its repair."""
 
 
 def entry_of(batch: RecordBatch) -> Entry:
@@ -43,9 +44,9 @@ def entry_of(batch: RecordBatch) -> Entry:
 def read_entries(
     disk: Disk, log: Log, start: Offset, end: Offset, *, check_crc: bool = False
 ) -> list[Entry]:
-    """One entry for each offset from `start` to `end`, as the log's files have them.
+    """Return one entry for each offset from `start` to `end`, read from the log's files.
 
-    Reads the files itself: a read by the log would find damage before the broker does.
+    It reads the files directly: a read through the log would find damage before the broker does.
     """
     entries: list[Entry] = []
     offset = start
@@ -67,10 +68,12 @@ def read_entries(
 
 
 def entries_on_disk(disk: Disk, log: Log, *, damaged: bool) -> list[Entry | None]:
-    """One for each offset from log start to log end; None where no sound batch holds it. In a
-    damaged log a leader epoch is sound only if the log's own list of epochs has it there.
+    """Return one entry for each offset from log start to log end.
 
-    Reads the files itself: a read by the log would find damage before the broker does.
+    An entry is None where no sound batch contains the offset. In a damaged log, a batch is sound
+    only if the log's epoch cache has the same leader epoch at its offset.
+
+    It reads the files directly: a read through the log would find damage before the broker does.
     """
     start = log.log_start_offset
     found: list[Entry | None] = [None] * (log.log_end_offset - start)
@@ -78,11 +81,11 @@ def entries_on_disk(disk: Disk, log: Log, *, damaged: bool) -> list[Entry | None
         expected = segment.base_offset
         try:
             for batch in whole_batches(disk, segment.path, 0, segment.size, check_crc=True):
-                # Of what was deleted the list has no epoch.
+                # The cache has no epoch for deleted records.
                 epoch = log.epochs.epoch_for_offset(batch.base_offset)
                 wrong = damaged and epoch not in (None, batch.leader_epoch)
                 if batch.base_offset != expected or wrong:
-                    break  # no checksum covers these
+                    break  # no checksum covers offset and epoch
                 expected = batch.next_offset
                 for offset in range(max(batch.base_offset, start), batch.next_offset):
                     if offset - start < len(found):
@@ -93,7 +96,7 @@ def entries_on_disk(disk: Disk, log: Log, *, damaged: bool) -> list[Entry | None
 
 
 class Shadow:
-    """One replica as the oracle last saw it."""
+    """The state of one replica when the oracle last checked it."""
 
     __slots__ = (
         "broker",
@@ -114,7 +117,7 @@ class Shadow:
         self.broker = broker
         self.incarnation = 0
         self.start: Offset = 0
-        """The log start: what lies before it is nobody's business, though files still have it."""
+        """The log start. Records before it do not count, even if the files still have them."""
         self.entries: list[Entry] = []
         self.log: Log | None = None
         self.high_watermark: Offset = 0
@@ -124,19 +127,19 @@ class Shadow:
         self.cuts = -1
         self.losses = 0
         self.seen: tuple[int, ...] = ()
-        """Everything cheap to compare; while it stays the same, nothing has changed."""
+        """Values that are cheap to compare; while they stay equal, the replica has not changed."""
 
     @property
     def end(self) -> Offset:
         return self.start + len(self.entries)
 
     def entry(self, offset: Offset) -> Entry | None:
-        """What the replica has there; None outside its log."""
+        """Return the entry at an offset; None outside the log."""
         index = offset - self.start
         return self.entries[index] if 0 <= index < len(self.entries) else None
 
     def first_difference(self, records: list[Entry]) -> Offset | None:
-        """The first offset from the log start on at which it lacks one of `records`."""
+        """Return the first offset, from the log start on, at which it lacks one of `records`."""
         if len(records) <= self.start:
             return None
         wanted = records[self.start :] if self.start else records
@@ -151,21 +154,24 @@ class Shadow:
         return self.start + len(mine)
 
     def drop_before(self, start: Offset) -> list[Entry]:
-        """Forget what lies before; the entries that went."""
+        """Remove the entries before `start` and return them."""
         gone = self.entries[: start - self.start]
         del self.entries[: start - self.start]
         self.start = start
         return gone
 
     def read_again(self, disk: Disk, log: Log, *, damaged: bool) -> None:
-        """Take what the files hold. Where they are damaged, take what was there before: the
-        broker may not have read it yet."""
+        """Replace the entries by those on disk.
+
+        Where the files are damaged, keep the old entry: the broker may not have detected the
+        damage yet.
+        """
         start, found = log.log_start_offset, entries_on_disk(disk, log, damaged=damaged)
         entries: list[Entry] = []
         for offset, entry in enumerate(found, start):
             if offset >= start + len(entries):
                 known = entry or self.entry(offset)
-                # What was appended behind damage in the same segment.
+                # Records appended after the damage, in the same segment.
                 behind = (log, offset, offset + 1)
                 entries += [known] if known else read_entries(disk, *behind, check_crc=True)
             if offset >= start + len(entries):
@@ -175,19 +181,19 @@ class Shadow:
         self.start, self.entries = start, entries
 
     def is_sound(self, disk: Disk) -> bool:
-        """Whether the files hold every record that the replica passes for having."""
+        """Return whether the files have every entry of this replica undamaged."""
         log = self.log
         return log is not None and entries_on_disk(disk, log, damaged=True) == self.entries
 
     def begin(self, log: Log) -> None:
-        """The replica was made anew: a reassignment brought it here, perhaps once more."""
+        """Start with a new log, after a reassignment created the replica or recreated it."""
         self.log = log
         self.start = log.log_start_offset
         self.entries = []
         self.high_watermark = log.log_start_offset
 
     def forget_run(self) -> None:
-        """The process ended: what was only in its memory is gone."""
+        """Reset the state that a process keeps only in memory, because the process ended."""
         self.leader_epoch = self.partition_epoch = -1
         self.leads = False
         self.losses = 0

@@ -1,11 +1,14 @@
-"""What must be true of a compacted topic, on every replica and at any time.
+"""Invariants of a compacted topic, on every replica and at any time.
 
-The oracle reads each record when it is committed, before any cleaning can reach it. Of what a
-replica knows to be committed, then, every record it holds is one of these, at its own offset;
-and of each key it holds the latest, if it has come that far. A key whose latest is a tombstone
-may be gone, but then with all its older values.
+The oracle reads each record when it is committed, before the cleaner can remove it. Below a
+replica's high watermark:
 
-The topic has flush-before-ack and no unclean elections, so nothing committed is ever lost.
+- Invariant: every record of the replica is a committed record, at its original offset.
+- Invariant: the replica has the latest record of each key.
+- If the latest record of a key is a tombstone, the replica may lack the key. Then it lacks all
+  older values of the key too.
+
+The topic has flush-before-ack and no unclean elections, so no committed record is ever lost.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,13 +51,13 @@ def _read(log: Log, start: Offset, end: Offset) -> Iterator[tuple[Offset, Writte
 
 
 class TableOracle:
-    """Knows what was ever committed to the one partition of a compacted topic."""
+    """The committed records of a compacted topic's only partition, and the checks against them."""
 
     def __init__(self, name: TopicPartition, report: Callable[[str, str], None]) -> None:
         self.end: Offset = 0
-        """So much is committed."""
+        """The records before this offset are committed."""
         self.cleaned_away = 0
-        """The most committed records that a replica was seen without."""
+        """The largest number of committed records that the cleaner removed from a replica."""
         self._name = name
         self._report = report
         self._history: dict[Offset, Written] = {}
@@ -62,7 +65,7 @@ class TableOracle:
         self._seen: dict[BrokerId, tuple[int, int]] = {}
 
     def started(self, process: Process) -> None:
-        """See what a crash left."""
+        """Check the log that a broker has on disk at startup."""
         assert process.node is not None
         directory = process.node.directory
         log = directory.logs.get(self._name)
@@ -89,7 +92,7 @@ class TableOracle:
             self._report("acked-records-survive", f"{self._name}: {what}")
 
     def why_not_settled(self, site: Site) -> str | None:
-        """All replicas have all there is."""
+        """Return why not all replicas have all committed records yet; None if they have."""
         ends = {}
         for broker, process in site.brokers.items():
             replica = None if process.node is None else process.node.replicas.get(self._name)
@@ -106,7 +109,7 @@ class TableOracle:
                 self._check(broker, replica.log, self.end)
 
     def _commit(self, log: Log, mark: Offset) -> None:
-        """A leader says that so much is committed; nothing of it was cleaned yet."""
+        """Store the records that a leader has just committed; none of them is cleaned yet."""
         for offset, written in _read(log, self.end, mark):
             self._history[offset] = written
             self._latest[written.key] = offset

@@ -1,7 +1,7 @@
-"""What is true of one partition, whoever asks: its committed records and who led it.
+"""The true history of one partition: its committed records and its leaders.
 
-`committed` only grows, except when a leader takes office without some of it. If the promise
-(promise.py) does not allow that, it is the very thing this simulator looks for.
+`committed` only grows, except when a new leader lacks some of its records. If the promise
+(promise.py) does not allow that loss, the simulator has found the kind of bug it looks for.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,7 +16,7 @@ from tidelog.lab.sim.oracle.shadow import DELETED, HOLE, Entry, Shadow, entries_
 from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
 
 Report: TypeAlias = Callable[[str, str], None]
-"""Takes the invariant's name and what is wrong."""
+"""Called with the name of the invariant and a description of the violation."""
 
 
 class Truth:
@@ -30,18 +30,19 @@ class Truth:
         self.shadows: dict[BrokerId, Shadow] = {}
         self.committed: list[Entry] = []
         self.lost: dict[Offset, list[Entry]] = {}
-        """What was committed once and is rightly gone."""
+        """Records that were committed and that a later leader lacks, by offset. Acknowledgements
+        and reads of them are no violation."""
         self.deleted_upto: Offset = 0
-        """The highest log start that retention or an administrator made."""
+        """The highest log start that retention or an administrator set."""
         self.acked: dict[Offset, Entry] = {}
-        """First offset of each batch that acks=all acknowledged."""
+        """Batches that acks=all acknowledged, by base offset."""
         self.admissions: Admissions | None = None
-        """In runs in which several replicas are damaged at a time: losses must be reported."""
+        """Set in runs that damage several replicas at a time: then losses must be reported."""
         self.registration: PartitionRegistration | None = None
         self._report = report
         self._unclean_allowed = unclean_allowed
         self._unclean_epochs: dict[LeaderEpoch, bool] = {}
-        """Epochs that began uncleanly; whether the controller elected by comparing logs."""
+        """Epochs that began with an unclean election; true if the controller compared the logs."""
         self._leaders: dict[LeaderEpoch, tuple[BrokerId, int]] = {}
         self._newest: LeaderEpoch = -1
         self._written: dict[tuple[Offset, LeaderEpoch], Entry] = {}
@@ -52,8 +53,11 @@ class Truth:
     # -- the store -------------------------------------------------------------------------
 
     def registered(self, new: PartitionRegistration, away: Collection[BrokerId]) -> None:
-        """The store has a new registration of the partition. Brokers that are `away` have not
-        registered since they stopped: it may show them as they were before."""
+        """Check a new registration of the partition in the store.
+
+        The brokers in `away` have not registered since they stopped. The registration may still
+        show their state before the stop.
+        """
         old = self.registration
         self.registration = new
         unclean = new.unclean_election
@@ -72,7 +76,7 @@ class Truth:
 
     def _check_complete(self, broker: BrokerId, how: str) -> None:
         if self.registration is not None and broker == self.registration.leader:
-            return  # judged when it takes office
+            return  # took_office checks the leader
         missing = self.shadows[broker].first_difference(self.committed)
         if missing is not None:
             self.report("isr-holds-committed", f"broker {broker} {how} without {missing}")
@@ -80,7 +84,10 @@ class Truth:
     # -- replicas --------------------------------------------------------------------------
 
     def appended(self, shadow: Shadow, entries: Iterable[Entry], start: Offset) -> None:
-        """Same offset and epoch, same record: now and for ever, on every replica."""
+        """Check appended records. Epochs never fall along a log.
+
+        Invariant: the same offset and epoch mean the same record, on every replica, for ever.
+        """
         written = self._written
         before = shadow.entry(start - 1)
         epoch = -1 if before is None else before.epoch
@@ -97,8 +104,10 @@ class Truth:
             epoch = entry.epoch
 
     def truncated(self, shadow: Shadow, to: Offset) -> None:
-        """A member of the ISR may not throw committed records away, unless a power failure took
-        some of them before."""
+        """Check that no ISR member truncates committed records.
+
+        It may, if it lost some of them before in a power failure.
+        """
         isr = () if self.registration is None else self.registration.isr
         counts = shadow.broker in isr and shadow.broker not in self.promise.wounded
         if to < len(self.committed) and counts and not shadow.leads:
@@ -114,7 +123,8 @@ class Truth:
         if epoch > self._newest:
             before, self._newest = self._newest, epoch
             missing = shadow.first_difference(self.committed)
-            # Followers have an outdated leader replaced, unless a person wanted it.
+            # Followers report a leader with an old copy of the log, and the controller replaces it,
+            # unless an unclean election chose it.
             replaced = shadow.broker in self.promise.outdated
             if missing is not None and (not replaced or self._elected_uncleanly(before, epoch)):
                 self._lose(shadow, before, epoch, missing)
@@ -123,13 +133,17 @@ class Truth:
             self.check_log_start(shadow, f"leads epoch {epoch} from")
 
     def check_log_start(self, shadow: Shadow, how: str) -> None:
-        """A log start that only damage explains hides committed records."""
+        """Report a log start above all deletions: it hides committed records."""
         if shadow.start > self.deleted_upto and not self._was_reported(self.deleted_upto):
             what = f"broker {shadow.broker} {how} {shadow.start} on, none deleted those from"
             self.report("acked-records-survive", f"{what} {self.deleted_upto} on")
 
     def may_damage(self, broker: BrokerId) -> bool:
-        """Whether all records of this replica that count are elsewhere, and will stay there."""
+        """Return whether the simulator may damage this replica.
+
+        Another replica that may lead must have all its records and all committed ones, and no
+        other replica may have a fault. Runs that damage several replicas skip this condition.
+        """
         known, hurt = self.registration, self.promise
         if known is None or broker not in known.replicas or not self.shadows[broker].entries:
             return False
@@ -145,16 +159,23 @@ class Truth:
         return any(other.first_difference(wanted) is None for other in others)
 
     def _elected_uncleanly(self, after: LeaderEpoch, upto: LeaderEpoch) -> bool:
-        """Whether one of these epochs began with a free choice among all replicas, which the
-        settings must allow. Its leader may have been replaced before it took office."""
+        """Return whether an unclean election with a free choice of the leader began one of these
+        epochs.
+
+        The settings must allow such elections. The elected leader may have been replaced before
+        it acted as leader.
+        """
         return self._unclean_allowed and any(
             after < epoch <= upto and not recovered
             for epoch, recovered in self._unclean_epochs.items()
         )
 
     def check_needs_person(self) -> None:
-        """A partition without a leader waits for an operator. Damage to one replica is no reason
-        for that while another one was in sync."""
+        """Report a partition that waits for an operator without need.
+
+        Damage to one replica must not leave the partition without a leader while another
+        replica was in sync.
+        """
         known, promise = self.registration, self.promise
         if known is None or self.admissions is not None or not promise.is_intact():
             return
@@ -162,11 +183,11 @@ class Truth:
             self.report("settles", f"brokers {sorted(promise.damaged)} keep it without a leader")
 
     def _was_reported(self, offset: Offset) -> bool:
-        """Whether this record may be missing because brokers reported that it is."""
+        """Return whether this record may be missing because a broker reported its loss."""
         return self.admissions is not None and self.admissions.covers(offset)
 
     def check_losses_reported(self, disk: Disk) -> None:
-        """Every acknowledged record is on the leader's disk, or its loss was reported."""
+        """Check that each acknowledged record is on the leader's disk, or its loss was reported."""
         known = self.registration
         log = None if known is None or known.leader is None else self.shadows[known.leader].log
         if self.admissions is None or log is None or log.offline:
@@ -181,7 +202,7 @@ class Truth:
     def _lose(
         self, shadow: Shadow, before: LeaderEpoch, epoch: LeaderEpoch, offset: Offset
     ) -> None:
-        """The new leader lacks committed records from `offset` on."""
+        """Remove the records that a new leader lacks, from `offset` on; report a forbidden loss."""
         unclean = self._elected_uncleanly(before, epoch)
         if shadow.broker in self.promise.folderless and not unclean:
             self._check_emptied(shadow.broker, epoch, offset)
@@ -215,7 +236,7 @@ class Truth:
         return self.shadows[broker].entry(offset) == self.committed[offset]
 
     def advanced(self, shadow: Shadow, old: Offset, new: Offset) -> None:
-        """A replica's high watermark rose."""
+        """Check the records that a replica's high watermark has just passed."""
         if shadow.leads:
             self._commit(shadow, old, new)
         committed = self.committed
@@ -262,7 +283,11 @@ class Truth:
                     return
 
     def _stale_commit(self, shadow: Shadow, new: Offset) -> bool:
-        """A deposed leader that has not heard of it: the newer one must have all it commits."""
+        """Return whether a deposed leader commits a record that the newest leader lacks.
+
+        The deposed leader does not know yet that it is deposed. Only an unclean election may
+        lead to this.
+        """
         broker, incarnation = self._leaders[self._newest]
         newer = self.shadows[broker]
         if newer.incarnation != incarnation or broker in self.promise.unsettled:
@@ -280,7 +305,7 @@ class Truth:
         return False
 
     def _shown_in_vain(self, shadow: Shadow, start: Offset, end: Offset) -> None:
-        """An unclean election took these away before they were even committed."""
+        """Count records as lost that an unclean election discarded before their commit."""
         for offset in range(start, end):
             entry = shadow.entry(offset)
             if entry is not None:
@@ -289,7 +314,7 @@ class Truth:
     # -- clients ---------------------------------------------------------------------------
 
     def acknowledged(self, base: Offset, crc: int) -> None:
-        """A producer was told that all in-sync replicas have its batch."""
+        """Check a batch that acks=all acknowledged to a producer."""
         entry = self.committed[base] if base < len(self.committed) else None
         if entry is not None and (entry.base, entry.crc) == (base, crc):
             self.acked[base] = entry
@@ -298,7 +323,7 @@ class Truth:
             self.report("acked-records-survive", what)
 
     def consumed(self, offset: Offset, entry: Entry) -> None:
-        """A consumer was shown this record."""
+        """Check a record that a consumer read."""
         known = self.committed[offset] if offset < len(self.committed) else None
         if known != entry and entry not in self.lost.get(offset, ()):
             what = f"a consumer read {entry} at {offset}, committed is {known}"
