@@ -1,1 +1,1 @@
-"""Known mistakes put back, in the lab alone, to see whether the lab finds them."""
+"""Known bugs, put back into a copy of the code to test whether the lab finds them."""

@@ -1,8 +1,8 @@
-"""Rules of brokers, disks and the controller taken out one by one.
+"""Mutants that each remove one rule of brokers, disks or the controller.
 
-These need what the model checker leaves out: time, restarts, records lost with the page
-cache, brokers that are fenced, two controllers at once. The simulator must find them, or,
-where several rare things must come together, a story.
+They need events that the model checker leaves out: time, restarts, records lost with the page
+cache, fenced brokers, two controllers at once. The simulator must find them. Where several rare
+events must coincide, a story must find them.
 """
 
 from tidelog.lab.mutants.mutant import Mutant

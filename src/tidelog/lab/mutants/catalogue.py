@@ -1,4 +1,4 @@
-"""All mutants: each removes one rule, and names the bug or the model that taught it."""
+"""All mutants. Each removes one rule, and names the bug or the model behind the rule."""
 
 from tidelog.lab.mutants import broker_rules, damage_rules, replication_rules
 from tidelog.lab.mutants.mutant import Mutant
@@ -10,4 +10,4 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 ESCAPED: tuple[Mutant, ...] = (*broker_rules.ESCAPED, *damage_rules.ESCAPED)
-"""Named openly, not hunted: the lab does not find these."""
+"""Mutants that the lab does not find. They are listed, but not searched for."""

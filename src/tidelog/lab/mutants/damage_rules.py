@@ -1,4 +1,4 @@
-"""Rules about damaged logs, and about elections that compare logs, taken out one by one."""
+"""Mutants that each remove one rule about damaged logs, or elections that compare logs."""
 
 from tidelog.lab.mutants.mutant import Mutant
 from tidelog.lab.mutants.universe import Change

@@ -1,4 +1,4 @@
-"""Look for a mutant until something breaks, and say what and how far away it was."""
+"""Search for a mutant until an invariant breaks, and return which one and after how long."""
 
 import time
 from collections.abc import Callable
@@ -10,35 +10,35 @@ from tidelog.lab.mutants.mutant import Mutant
 from tidelog.lab.mutants.universe import Universe
 
 STATES_MAX = 600_000
-"""How far the checker goes before it calls a mutant not found."""
+"""The most states that the checker explores before it reports a mutant as not found."""
 SEEDS_MAX = 2_000
-"""How many runs the simulator makes before it calls a mutant not found."""
+"""The most seeds that the simulator runs before it reports a mutant as not found."""
 
 Report: TypeAlias = Callable[[int, int, str], None]
-"""Called in the course of a hunt: how many were looked at, of how many at most, and what."""
+"""Called with the progress of a hunt: the number done, the maximum, and the unit."""
 
 
 def silent(_done: int, _most: int, _what: str) -> None:
-    """Report to nobody."""
+    """Ignore progress."""
 
 
 @dataclass(slots=True)
 class Catch:
-    """What became of one mutant."""
+    """The result of the hunt for one mutant."""
 
     mutant: Mutant
     found: bool
     broke: str
     """The invariant it broke, or why it was not found."""
     where: str
-    """How far away: steps for the checker, a seed for the simulator."""
+    """Steps and states for the checker, a seed for the simulator, a story's name for stories."""
     seconds: float
     steps: list[str]
-    """The way there: actions of the checker, the last events of the simulator."""
+    """Actions of the checker, the last events of the simulator, or the problems of a story."""
 
 
 def hunt(mutant: Mutant, report: Report = silent) -> Catch:
-    """Let whoever is expected to find it look for it."""
+    """Search with the tool that is expected to find the mutant."""
     match mutant.finder:
         case "checker":
             return hunt_with_checker(mutant, report=report)
@@ -49,7 +49,7 @@ def hunt(mutant: Mutant, report: Report = silent) -> Catch:
 
 
 def hunt_with_stories(mutant: Mutant, report: Report = silent) -> Catch:
-    """Play every story on the mutated package until one does not go as it should."""
+    """Play every story on the mutated package until one fails."""
     started = time.perf_counter()
     with Universe(mutant.name, mutant.changes) as universe:
         library = universe.load("tidelog.lab.story.library")
@@ -67,7 +67,7 @@ def hunt_with_stories(mutant: Mutant, report: Report = silent) -> Catch:
 def hunt_with_simulator(
     mutant: Mutant, seeds_max: int = SEEDS_MAX, *, report: Report = silent
 ) -> Catch:
-    """Run seeds of the simulator over the mutated package until one breaks."""
+    """Run seeds of the simulator on the mutated package until one breaks an invariant."""
     started = time.perf_counter()
     with Universe(mutant.name, mutant.changes) as universe:
         runner = universe.load("tidelog.lab.sim.runner")
@@ -91,7 +91,7 @@ def hunt_with_simulator(
 def hunt_with_checker(
     mutant: Mutant, states_max: int = STATES_MAX, *, report: Report = silent
 ) -> Catch:
-    """Run the model checker over the mutated package."""
+    """Run the model checker on the mutated package."""
     assert mutant.bounds is not None, "this one is the simulator's"
 
     def watch(now: Any) -> None:

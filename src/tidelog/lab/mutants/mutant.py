@@ -1,4 +1,4 @@
-"""What a mutant is."""
+"""The description of a mutant."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,23 @@ from tidelog.lab.mutants.universe import Change
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A rule taken out."""
+    """A variant of the code without one of its rules."""
 
     name: str
     rule: str
     source: str
-    """Where it is known from: a bug of Kafka's, or a published model."""
+    """The origin of the rule: a bug in Kafka or in this project, or a published model."""
     changes: tuple[Change, ...]
     bounds: Bounds | None = None
-    """Where the checker looks; None leaves it to others."""
+    """The bounds of the checker's search; None if the simulator or a story finds the mutant."""
     prologue: tuple[str, ...] = ()
-    """What has happened before the checker begins to look."""
+    """The actions before the start of the checker's search."""
     only_stories: bool = False
-    """True where what must come together is too rare for a few hundred random runs."""
+    """True if the events that must coincide are too rare for a few hundred random runs."""
 
     @property
     def finder(self) -> str:
-        """Who is expected to find it."""
+        """The tool that is expected to find the mutant."""
         if self.bounds is not None:
             return "checker"
         return "stories" if self.only_stories else "simulator"

@@ -1,4 +1,4 @@
-"""Rules of replication taken out one by one; the model checker must find each."""
+"""Mutants that each remove one rule of replication; the model checker must find each."""
 
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
 from tidelog.lab.mutants.mutant import Mutant
@@ -43,7 +43,7 @@ RULES: tuple[Mutant, ...] = (
                 " != replica.leader_epoch:\n",
                 "    if replica.following is not Following.FETCHING:\n",
             ),
-            # The node drops such replies too; here it is not to help.
+            # The node discards such replies too; remove that, so that it does not hide the mutant.
             Change(
                 "tidelog.lab.modelcheck.shipped.cluster_model",
                 "[*wire.asked_again(state[2], broker), message]",
@@ -51,7 +51,7 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
         THREE_IN_FLIGHT,
-        # C holds a record that the next leader lacks; that leader's answer is under way.
+        # C has a record that the next leader lacks; that leader's response is in flight.
         (
             "LeaderWrite(A)",
             "FollowerAsk(C)",
@@ -76,7 +76,8 @@ RULES: tuple[Mutant, ...] = (
             ),
         ),
         THREE_ISR_CHANGES,
-        # A has committed a record; the reply that would tell B so is under way. C is out.
+        # A has committed a record. Its response, from which B would learn this, is in flight.
+        # C is not in the ISR.
         (
             "ControllerFence(C)",
             "Learn(A, 1)",

@@ -1,9 +1,9 @@
 """A second copy of the whole package with some lines of its source changed.
 
-A mutant must not leave a switch on the shipped path, so it is made from the source text:
-every module of `tidelog` is loaded once more under another root name, imports included,
-and the changed lines are put in on the way. The change must match the text exactly once;
-when the line is gone from the source, the mutant fails to load instead of testing nothing.
+A mutant must not need a switch in the shipped code, so it is made from the source text. Every
+module of `tidelog` is loaded a second time under another root name, imports included, with the
+changed lines. The old text must occur exactly once. If the source no longer has it, the mutant
+fails to load, instead of running the unchanged code.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _IMPORT = re.compile(rf"^(\s*(?:from|import) ){ROOT}\b", re.MULTILINE)
 
 
 class Change(NamedTuple):
-    """One piece of source text and what stands there instead."""
+    """A piece of a module's source text, and its replacement."""
 
     module: str
     old: str
@@ -30,11 +30,11 @@ class Change(NamedTuple):
 
 
 class StaleMutant(Exception):
-    """The text to be changed is not in the source exactly once."""
+    """The old text of a change does not occur exactly once in the source."""
 
 
 class Universe(MetaPathFinder, Loader):
-    """The package under another name, with changes. Install it, use it, remove it."""
+    """The package under another name, with changes. Use it as a context manager."""
 
     def __init__(self, name: str, changes: Sequence[Change]) -> None:
         self.root = f"{ROOT}_{re.sub('[^a-z0-9]+', '_', name.lower())}"
@@ -46,7 +46,7 @@ class Universe(MetaPathFinder, Loader):
     def __enter__(self) -> "Universe":
         sys.meta_path.insert(0, self)
         for module in self._changes:
-            self.load(module)  # a stale mutant is found at once, not when it is first used
+            self.load(module)  # detect a stale mutant now, not at its first use
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,11 +55,11 @@ class Universe(MetaPathFinder, Loader):
             del sys.modules[name]
 
     def load(self, module: str) -> ModuleType:
-        """The copy of a module, by its name in the original package."""
+        """Return the copy of a module, by its name in the original package."""
         return importlib.import_module(self.root + module.removeprefix(ROOT))
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        """Part of the import machinery: the copy is made from the original's file."""
+        """Find a module of the copy: its source is the original's file (import machinery)."""
         if fullname != self.root and not fullname.startswith(f"{self.root}."):
             return None
         original = importlib.util.find_spec(ROOT + fullname.removeprefix(self.root))
@@ -71,7 +71,7 @@ class Universe(MetaPathFinder, Loader):
         return spec
 
     def exec_module(self, module: ModuleType) -> None:
-        """Part of the import machinery: change the text, then run it."""
+        """Change the source text, then run it (import machinery)."""
         assert module.__spec__ is not None, "import always sets it"
         assert module.__spec__.origin is not None, "and we set its origin"
         text = Path(module.__spec__.origin).read_text()

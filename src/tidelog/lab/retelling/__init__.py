@@ -1,1 +1,1 @@
-"""What checker and simulator found, told again as stories that anyone can play."""
+"""Translate findings of the model checker and the simulator into playable stories."""

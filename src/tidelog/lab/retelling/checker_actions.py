@@ -1,14 +1,17 @@
-"""The checker's actions in the words of a story.
+"""Translate the model checker's actions into commands of a story.
 
-Both run the same code, so most actions have a word of their own. Three things are unlike:
+Checker and stories run the same code, so most actions have a matching command. There are three
+differences:
 
-- Nobody hears of anything in the checker until `Learn`: every word of the controller is
-  `unseen` by all, and `tell` is a word of its own.
-- A message in flight is one that the story holds; losing it is never delivering it.
-- Fencing lasts a moment, so `unfence` follows at once, unless that would elect somebody.
+- In the checker, a broker receives a metadata change only with `Learn`. So each command of the
+  controller lists all brokers in `unseen=`, and a separate `tell` delivers the change.
+- A message in flight in the checker is a message that the story holds. A lost message is one
+  that the story never delivers.
+- In the checker, a broker is fenced only for a moment. So `unfence` follows at once, unless it
+  would elect a leader.
 
-With a bound of no messages in flight, one action is a question and all that follows from it,
-ISR proposals and their answers included.
+With a bound of 0 messages in flight, one action is a request and everything that follows from
+it, including ISR proposals and their responses.
 """
 
 import re
@@ -25,17 +28,18 @@ from tidelog.lab.retelling.telling import Telling
 from tidelog.lab.story.grammar import StoryError
 
 LAG_MS = 1_000
-"""replica.lag.time.max.ms of a story in which a follower lags, and a time beyond it."""
+"""replica.lag.time.max.ms of a story in which a follower lags."""
 LATE_MS = 2_000
+"""How long a follower lags: longer than LAG_MS."""
 RETRY_MS = 60
-"""After that a leader proposes again."""
+"""The time after which a leader retries its ISR proposal."""
 PROPOSALS_MAX = 5
-"""More proposals than this in a row and leader and controller go round in circles."""
+"""The most proposals to answer in a row; with more, leader and controller are in a loop."""
 _ACTION = re.compile(r"^(\w+)\((.*)\)$")
 
 
 class CheckerActions:
-    """Says one action after the other; StoryError if one can't be said."""
+    """Translates one action after the other; raises StoryError if no command expresses it."""
 
     def __init__(self, telling: Telling, bounds: Bounds, *, lags: bool) -> None:
         self._telling = telling
@@ -45,7 +49,7 @@ class CheckerActions:
         self._held: dict[wire.Message, str] = {}
         self._held_ever = 0
         self._refusals: dict[str, str] = {}
-        """By leader, the answer that said no and that is held."""
+        """By leader, the name of the held response that refuses its proposal."""
         self._fenced: set[str] = set()
         self._words: dict[str, Callable[[str, State, State], None]] = {
             "LeaderWrite": self._write,
@@ -73,7 +77,7 @@ class CheckerActions:
         return " ".join(["cluster", *self._names, *options])
 
     def tell(self, number: int, action: str, before: State, after: State) -> None:
-        """Say what led from one state to the next."""
+        """Add the commands for the action that leads from one state to the next."""
         match = _ACTION.match(action)
         assert match is not None, "actions read Name(argument)"
         self._action = f"{number}. {action}"
@@ -85,7 +89,7 @@ class CheckerActions:
                 self._let_propose(broker_name(message[1]))
 
     def _let_propose(self, leader: str) -> None:
-        """A broker that still waits for an answer sends no other proposal."""
+        """Deliver the held refusal: a leader that waits for a response sends no new proposal."""
         if leader in self._refusals:
             self._say("deliver", self._refusals.pop(leader))
             self._say(f"tick {RETRY_MS}")
@@ -94,7 +98,7 @@ class CheckerActions:
         self._telling.say(" ".join(word for word in words if word), self._action)
 
     def _answer_proposals(self) -> None:
-        """Each answer reaches its leader, as news if it is a yes."""
+        """Answer each pending proposal. If it is accepted, deliver the change to its leader."""
         world = self._telling.world
         for _ in range(PROPOSALS_MAX):
             if world.proposals:
@@ -140,7 +144,7 @@ class CheckerActions:
         candidates = [m for m in before[2] if wire.NAMES[m[0]] == kind and _route(m) == route]
         fresh = [m for m in after[2] if m not in before[2] and m[2] == candidates[0][1]]
         reply = next((m for m in fresh if m[0] in wire.REPLIES), None)
-        # Of two that were sent alike, only the last is answered.
+        # Of two equal requests, only the last gets a response.
         answered = wire.ABANDONED if reply is None else wire.AWAITED
         message = min(candidates, key=lambda m: (m in after[2], m[-1] != answered))
         if message[0] == wire.PROPOSE:
@@ -161,7 +165,11 @@ class CheckerActions:
     # -- ISR proposals -----------------------------------------------------------------------
 
     def _propose(self, message: wire.Message, before: State, after: State) -> None:
-        """A yes does nothing before it is news; a no may be late, or lost."""
+        """Deliver an ISR proposal to the controller.
+
+        An acceptance has no effect until the leader receives the metadata change. A refusal may
+        be late or lost.
+        """
         leader = broker_name(message[1])
         self._drop_older_proposal(leader, message)
         accepted = after[1][-1] != before[1][-1]
@@ -175,7 +183,7 @@ class CheckerActions:
         self._say("ask-isr", leader, self._unseen, fate)
 
     def _drop_older_proposal(self, leader: str, message: wire.Message) -> None:
-        """A broker has one proposal under way: the older one must be known to be lost."""
+        """Lose the leader's older proposal: a broker has at most one proposal in flight."""
         for sent in self._telling.world.proposals:
             request = sent.request
             assert isinstance(request, AlterPartitionReceived), "proposals are nothing else"
@@ -198,11 +206,14 @@ class CheckerActions:
     def _learn(self, what: str, before: State, _after: State) -> None:
         name, epoch = what.split(", ")
         known = fields_of(before[0][self._names.index(name)][0])[PARTITION_EPOCH]
-        if int(epoch) > known:  # stories tell news in order, and old news change nothing
+        if int(epoch) > known:  # stories deliver in order; an old change has no effect
             self._hear(name, int(epoch) - known)
 
     def _hear(self, name: str, words: int) -> None:
-        """The last of so many words. Who was fenced meanwhile for a moment is not noticed."""
+        """Deliver the next `words` changes of the partition to a broker, as one change.
+
+        So the broker does not see that another broker was fenced for a moment.
+        """
         world = self._telling.world
         broker, controller = world.brokers[name], world.controller
         known = -1 if broker.partition is None else broker.partition.partition_epoch

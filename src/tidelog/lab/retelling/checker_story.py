@@ -1,12 +1,12 @@
-"""The checker's shortest counterexample as a story that anyone can play.
+"""Translate the model checker's shortest counterexample into a playable story.
 
     retold = retell(model, violation, policy)
     retold.text       a story file in the grammar of scenarios/README.md
-    retold.faithful   played, it ends as the checker's last state: logs, HWs, epochs, ISR
-    retold.shown      and an invariant of the stories is VIOLATED at its end
+    retold.faithful   the story ends in the checker's last state: logs, HWs, epochs, ISR
+    retold.shown      an invariant of the stories is VIOLATED at its end
 
-Nothing is claimed that was not played: the text says where a telling departs from the checker,
-and under the shipped rule it prints what the same schedule comes to there.
+The text claims only results that were played, and says where the story differs from the checker.
+If the invariant holds under the shipped rule, the text also prints the outcome under that rule.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,20 +34,20 @@ CHECKS = {
     invariants.ONE_HISTORY: ("committed-agree", "leader-complete"),
     invariants.ONLY_COMMITTED_SHOWN: ("committed-agree", "isr-holds-committed"),
     invariants.LOG_MATCHING: ("log-matching",),
-    invariants.HW_NEVER_FALLS: (),  # one picture can't show it; what comes of it may
+    invariants.HW_NEVER_FALLS: (),  # one snapshot can't show it; its consequences may
     invariants.NONE_REFUSED: ("leader-complete",),
     invariants.ONE_LEADER: ("one-leader-per-epoch",),
     invariants.NONE_REFUSED: ("leader-complete", "isr-holds-committed"),
 }
-"""What the checker calls an invariant, and what stories call it; the nearest first."""
+"""For each invariant of the checker, the matching ones of the stories; the closest first."""
 PROMISES = ("acked-records-survive", "committed-agree", "leader-complete")
-"""What a cluster promises to its clients, judged after somebody was elected."""
+"""The invariants that a cluster promises to its clients; checked after an election."""
 
 
 def retell(
     model: ClusterModel, violation: Violation, policy: str, prologue: Sequence[str] = ()
 ) -> Retelling:
-    """Tell how the model came to break an invariant; `prologue` is what the model began with."""
+    """Translate a violation into a story; `prologue` has the actions before the model's start."""
     path = [*_walk(model.bounds, POLICIES[policy], prologue), *violation.path[1:]]
     telling = Telling(policy)
     departure = _translate(telling, model.bounds, path)
@@ -64,7 +64,7 @@ def retell(
 
 
 def _walk(bounds: Bounds, policy: TruncationPolicy, prologue: Sequence[str]) -> list[Step]:
-    """The prologue as steps of a path, from where everything begins."""
+    """Return the prologue as steps of a path, from the initial state."""
     model = ClusterModel(bounds, policy)
     path = [Step("", next(iter(model.initial())))]
     for wanted in prologue:
@@ -74,7 +74,10 @@ def _walk(bounds: Bounds, policy: TruncationPolicy, prologue: Sequence[str]) -> 
 
 
 def _translate(telling: Telling, bounds: Bounds, path: Sequence[Step]) -> str:
-    """Say every step; the first place where the stage is not as the checker has it."""
+    """Translate every step. Return the first difference between story and checker.
+
+    Return an empty string if there is no difference.
+    """
     lags = any(step.action.startswith("FollowerLags") for step in path)
     actions = CheckerActions(telling, bounds, lags=lags)
     departure = ""
@@ -90,7 +93,10 @@ def _translate(telling: Telling, bounds: Bounds, path: Sequence[Step]) -> str:
 
 
 def _ending(telling: Telling, invariant: str, state: State) -> tuple[list[str], str]:
-    """What must still be said until a story's invariant shows the harm, and which one does."""
+    """Return the commands until an invariant of the stories is violated, and its name.
+
+    The name is empty if no invariant is violated.
+    """
     for name in CHECKS[invariant]:
         if telling.violates(name):
             return [], name
@@ -103,7 +109,10 @@ def _ending(telling: Telling, invariant: str, state: State) -> tuple[list[str], 
 
 
 def _consequences(telling: Telling, state: State) -> Iterator[list[str]]:
-    """What might well happen next: the leader hears that it leads, or another is elected."""
+    """Yield likely next commands.
+
+    The leader learns that it leads, the cluster settles, or another broker is elected.
+    """
     leader = telling.world.leader()
     if leader is not None:
         yield [f"tell {leader.name} newest"]

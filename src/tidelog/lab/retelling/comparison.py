@@ -1,7 +1,8 @@
-"""Where a stage and a state of the checker differ, in words; empty when they are the same.
+"""Compare the world of a story with a state of the model checker.
 
-Compared is what both have: each replica's log, high watermark, leader epoch and role, and the
-controller's leader, epoch, ISR and ELR. The checker numbers brokers from 0, stories from 1.
+It compares the values that both have: each replica's log, high watermark, leader epoch and role,
+and the controller's leader, epoch, ISR and ELR. The checker numbers brokers from 0, stories
+from 1.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tidelog.lab.story.stage.world import World
 
 
 def difference(world: World, state: State) -> str:
-    """The first thing that is not the same."""
+    """Describe the first difference; an empty string if there is no difference."""
     return next(_differences(world, state), "")
 
 

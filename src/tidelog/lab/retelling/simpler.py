@@ -1,10 +1,14 @@
-"""Makes a telling shorter without changing what comes of it.
+"""Make a story shorter without changing its outcome.
 
-A word-for-word translation holds every message and keeps everyone from all news. Where a
-message arrives before anything else happens, or could as well have been sent later, it need
-not be held; where a broker is told at once, it need not have been kept deaf; and what nobody
-would miss need not be said. Every change is tried by playing the whole, and kept only if the
-end is the same: replicas, controller, and what clients were promised.
+A literal translation holds every message and hides each metadata change from all brokers. Three
+kinds of changes make it shorter:
+
+- Do not hold a message that arrives before any other event, or that could be sent later.
+- Do not hide a change from a broker that receives it at once.
+- Leave out commands and options that have no effect on the outcome.
+
+Each change is tried by playing the whole story. It is kept only if the outcome is the same:
+replicas, controller, and promises to clients.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +20,7 @@ TRIES_MAX = 400
 
 
 def simplify(telling: Telling) -> Telling:
-    """The same story in fewer words."""
+    """Return a shorter story with the same outcome."""
     tries = 0
     found = True
     while found and tries < TRIES_MAX:
@@ -31,9 +35,9 @@ def simplify(telling: Telling) -> Telling:
 
 
 def shorten(telling: Telling, still: Callable[[Telling], bool]) -> Telling:
-    """As few of its commands as can be without losing what `still` looks for at the end.
+    """Leave out as many commands as possible while `still` is true at the end.
 
-    Large pieces are tried first; the cluster stays.
+    Large pieces are tried first. The `cluster` command stays.
     """
     size = max(1, (len(telling.said) - 1) // 2)
     tries = 0
@@ -70,7 +74,7 @@ def _changes(said: list[Said]) -> Iterator[list[Said]]:
 
 
 def _without_holding(said: list[Said], index: int, name: str) -> Iterator[list[Said]]:
-    """Send it when it arrives, or let it arrive when it is sent, or let it be lost."""
+    """Yield stories that do not hold a message: sent later, delivered at once, or lost."""
     sent = said[index]
     plain = " ".join(w for w in sent.words if not w.startswith(("hold=", "as=")))
     arrives = next((i for i, s in enumerate(said) if s.words[:2] == ["deliver", name]), None)
@@ -86,7 +90,7 @@ def _without_holding(said: list[Said], index: int, name: str) -> Iterator[list[S
 
 
 def _without_telling(said: list[Said], index: int) -> Iterator[list[Said]]:
-    """Let a broker hear the last news when it is made."""
+    """Yield the story in which a broker receives the latest change at once, without `tell`."""
     told = said[index]
     for earlier in range(index - 1, -1, -1):
         deaf = (said[earlier].named("unseen") or "").split(",")

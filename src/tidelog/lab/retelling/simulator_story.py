@@ -1,11 +1,11 @@
-"""A failed run of the simulator as a story, as short as it can be and still show the failure.
+"""Translate a failed run of the simulator into the shortest story that shows the failure.
 
     retold = retell_run(plan, policy, violation)
 
-The simulator's scribe writes tellings of what it saw, of which one may show the failure; here
-they are played. From one that does, and under the shipped rule does not, everything is left
-out that this difference does not need. If none does, the text says so, and keeps the steps
-that could be played.
+The simulator's scribe writes several candidate stories of the run. This module plays them. It
+prefers a story that shows the failure under the given rule and not under the shipped rule, and
+leaves out each step that this difference does not need. If no candidate shows the failure, the
+text says so, and keeps the steps that could be played.
 """
 
 from tidelog.lab.retelling.simpler import shorten
@@ -18,7 +18,7 @@ from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.grammar import SHIPPED, StoryError, parse
 
 PROMISE = "acked-records-survive"
-"""What is checked where stories have no word for what broke."""
+"""The invariant to check if stories have no name for the violated one."""
 NEEDED = "Told with what the failure needs, and nothing else."
 WHOLE = (
     "Told whole, since other rules do no better here: what breaks under every rule may be"
@@ -27,7 +27,7 @@ WHOLE = (
 
 
 def retell_run(plan: Plan, policy: str, violation: Violation) -> Retelling:
-    """Tell how the plan came to break an invariant."""
+    """Translate the run of a plan that violated an invariant into a story."""
     invariant = "logs-agree" if violation.invariant in NEEDS_QUIET else violation.invariant
     known = invariant in INVARIANTS
     tellings = [_played(text, policy) for text in write_stories(plan, policy, violation)]
@@ -50,9 +50,10 @@ def retell_run(plan: Plan, policy: str, violation: Violation) -> Retelling:
 
 
 def _blames_the_rule(telling: Telling, invariant: str) -> bool:
-    """Whether it breaks here and not under the shipped rule.
+    """Return whether the story violates the invariant here and not under the shipped rule.
 
-    What breaks under both may be what an operator asked for: a lost disk, an unclean election.
+    A violation under both may be the result of an operator's action: a lost disk, an unclean
+    election.
     """
     if telling.policy == SHIPPED or not telling.violates(invariant):
         return False
@@ -61,7 +62,10 @@ def _blames_the_rule(telling: Telling, invariant: str) -> bool:
 
 
 def _played(text: str, policy: str) -> tuple[Telling, list[str]]:
-    """Every step that can be played, and those that can't; the last is the scribe's demand."""
+    """Play every step that can be played, and return those that can't.
+
+    The last step is the scribe's own check, which is not played.
+    """
     telling = Telling(policy)
     left_out = []
     for step in parse(text).steps[:-1]:

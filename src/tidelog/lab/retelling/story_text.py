@@ -1,7 +1,7 @@
-"""A telling as the text of a story file, with what it prints where it matters.
+"""Write a telling as the text of a story file, with the output of its last commands.
 
-The shipped rule is played beside the one that failed, if it can be and if the invariant holds
-there: then the story shows the harm and the cure.
+If the commands can be played under the shipped rule, and the invariant holds there, the story
+runs under both rules. Then it shows the failure, and that the shipped rule prevents it.
 """
 
 import re
@@ -18,26 +18,26 @@ WIDTH = 96
 
 @dataclass(frozen=True, slots=True)
 class Retelling:
-    """A story, and what playing it has shown."""
+    """The text of a story, and the results of playing it."""
 
     text: str
     faithful: bool
-    """It ends as what it tells of did."""
+    """Whether the story ends like the run or the path that it translates."""
     departure: str
-    """Where it leaves what it tells of; empty if it doesn't."""
+    """The first difference from that run or path; empty if there is no difference."""
     broken: str
     """The stories' invariant that is violated at its end; empty if none is."""
 
     @property
     def shown(self) -> bool:
-        """Whether the story shows what is wrong."""
+        """Whether an invariant is violated at the end of the story."""
         return bool(self.broken)
 
 
 def story_text(
     prose: Sequence[str], telling: Telling, ending: Sequence[str], invariant: str
 ) -> str:
-    """Prose, commands with what they stand for, `state`, what follows from it, and a check."""
+    """Return the text: prose, commands with their origins, `state`, the ending and a check."""
     check = f"check {invariant}"
     rules = [telling.policy]
     everything = [*telling.said, *map(Said, ending), Said(check)]

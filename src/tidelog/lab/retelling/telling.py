@@ -1,8 +1,8 @@
-"""A story while it is being written: each command is played as soon as it is put down.
+"""A story under construction: each command is played as soon as it is added.
 
-So the writer sees what came of its words before it chooses the next ones, and a telling that
-can't be played is never written. A telling may be played again from the start, whole or
-changed, under any rule; that is how tellings are compared and made simpler.
+So the writer sees the effect of a command before it chooses the next one, and never writes a
+story that can't be played. A telling can be played again from the start, unchanged or changed,
+under any rule. This is how tellings are compared and made simpler.
 """
 
 from collections.abc import Sequence
@@ -19,24 +19,24 @@ from tidelog.lab.story.stage.world import World
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One command, and the happenings it stands for."""
+    """One command, and the actions of the checker that it stands for."""
 
     command: str
     stands_for: tuple[str, ...] = ()
 
     def named(self, key: str) -> str | None:
-        """The value of an option."""
+        """Return the value of an option; None if it is not given."""
         return next((w[len(key) + 1 :] for w in self.words if w.startswith(key + "=")), None)
 
     @property
     def words(self) -> list[str]:
-        """The command, word by word."""
+        """The command's name and arguments."""
         return self.command.split()
 
 
 @dataclass(slots=True)
 class Telling:
-    """Commands so far, and the stage they were played on."""
+    """The commands so far, and the world in which they were played."""
 
     policy: str
     said: list[Said] = field(default_factory=list)
@@ -47,11 +47,11 @@ class Telling:
 
     @property
     def world(self) -> World:
-        """The stage as it is now."""
+        """The world after the last command."""
         return self._play.world
 
     def say(self, command: str, *stands_for: str) -> None:
-        """Put a command down and play it; StoryError if it can't be done."""
+        """Play a command and add it; raise StoryError if it can't be played."""
         step = parse(command).steps[0]
         try:
             frame = perform(self._play, step)
@@ -65,12 +65,12 @@ class Telling:
         self.said.append(Said(command, stands_for))
 
     def violates(self, invariant: str) -> bool:
-        """Whether an invariant of the stories is broken now."""
+        """Return whether an invariant of the stories is violated now."""
         return any(INVARIANTS[invariant](self.world.picture()))
 
 
 def play_again(said: Sequence[Said], policy: str) -> Telling | None:
-    """The same words from the start; None if they can't all be played."""
+    """Play the same commands from the start; return None if not all can be played."""
     telling = Telling(policy)
     try:
         for each in said:
@@ -81,7 +81,7 @@ def play_again(said: Sequence[Said], policy: str) -> Telling | None:
 
 
 def same_outcome(one: World, other: World) -> bool:
-    """Whether two stages look alike: replicas, controller, and what clients were promised."""
+    """Return whether two worlds have equal replicas, controller and promises to clients."""
     return _board(one.picture()) == _board(other.picture())
 
 

@@ -1,1 +1,1 @@
-"""What must be true of a cluster, said once for stories, simulator and model checker."""
+"""The invariants of a cluster, as stories check them. The simulator uses the same names."""

@@ -1,11 +1,14 @@
-"""What must be true of replicas, said once.
+"""The invariants of replicas.
 
-Each rule is a small function over one replica, a pair, or the cluster; it returns None
-where the rule holds and otherwise says what is wrong. The simulator calls the small ones
-on what an event touched; stories call the whole by name (`check acked-records-survive`).
+Each rule is a small function over one replica, a pair of replicas, or the cluster. Rules over
+replicas return None if they hold, or else a description of the violation. Rules over the cluster
+yield violations; stories call them by name (`check acked-records-survive`).
 
-What no rule here claims: that replicas are equal at every moment (they never are), that a
-record acknowledged with acks=0 or 1 survives, or that one survives which no disk kept.
+The rules do not claim that
+
+- replicas are equal at every moment: they rarely are;
+- a record survives that was acknowledged with acks=0 or acks=1;
+- a record survives that no disk has.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,11 +19,11 @@ from tidelog.core.types import BrokerId, Offset
 from tidelog.lab.spec.snapshot import ClusterSnapshot, LogEntry, ReplicaSnapshot
 
 Broken: TypeAlias = str | None
-"""None where a rule holds, else what is wrong."""
+"""None if a rule holds, or else a description of the violation."""
 
 
 def offsets_in_order(replica: ReplicaSnapshot) -> Broken:
-    """log start <= HW <= LEO (M02)."""
+    """Check log start <= HW <= LEO (M02)."""
     start, mark, end = replica.log_start_offset, replica.high_watermark, replica.log_end_offset
     if start <= mark <= end:
         return None
@@ -28,7 +31,7 @@ def offsets_in_order(replica: ReplicaSnapshot) -> Broken:
 
 
 def log_in_order(replica: ReplicaSnapshot) -> Broken:
-    """Offsets rise and epochs never fall along a log."""
+    """Check that offsets rise and epochs never fall along a log."""
     for before, after in pairwise(replica.log):
         if after.offset <= before.offset or after.epoch < before.epoch:
             return f"{after} (epoch {after.epoch}) follows {before} (epoch {before.epoch})"
@@ -36,7 +39,7 @@ def log_in_order(replica: ReplicaSnapshot) -> Broken:
 
 
 def epochs_in_order(replica: ReplicaSnapshot) -> Broken:
-    """The epoch cache rises in both columns, and covers every record with its epoch (M20)."""
+    """Check that epochs and offsets rise in the epoch cache, and that it matches the log (M20)."""
     for before, after in pairwise(replica.epochs):
         if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
             return f"epoch entry {tuple(after)} follows {tuple(before)}"
@@ -54,7 +57,10 @@ def epochs_in_order(replica: ReplicaSnapshot) -> Broken:
 def first_difference(
     one: Sequence[LogEntry], other: Sequence[LogEntry], below: Offset
 ) -> tuple[LogEntry, LogEntry] | None:
-    """The first offset before `below` at which both logs have a record, not the same one."""
+    """Return the two records at the first offset before `below` at which the logs differ.
+
+    Offsets at which only one log has a record do not count.
+    """
     records = {entry.offset: entry for entry in other}
     for entry in one:
         if entry.offset >= below:
@@ -66,7 +72,7 @@ def first_difference(
 
 
 def logs_match(one: ReplicaSnapshot, other: ReplicaSnapshot) -> Broken:
-    """Records with the same offset and epoch are the same, and so is all before them."""
+    """Check that records with equal offset and epoch are equal, with equal logs before them."""
     records = {entry.offset: entry for entry in other.log}
     differed: LogEntry | None = None
     for entry in one.log:
@@ -83,13 +89,13 @@ def logs_match(one: ReplicaSnapshot, other: ReplicaSnapshot) -> Broken:
 
 
 def committed_prefixes_agree(one: ReplicaSnapshot, other: ReplicaSnapshot) -> Broken:
-    """Two logs agree below the smaller of their high watermarks."""
+    """Check that two logs agree below the smaller of their high watermarks."""
     parted = first_difference(one.log, other.log, min(one.high_watermark, other.high_watermark))
     return parted and _two(*parted)
 
 
 def holds_all(replica: ReplicaSnapshot, records: Iterable[LogEntry]) -> list[LogEntry]:
-    """Those of `records` that the replica lacks though its log starts before them."""
+    """Return those of `records` that the replica lacks, from its log start on."""
     present = set(replica.log)
     return [r for r in records if r not in present and r.offset >= replica.log_start_offset]
 
@@ -99,7 +105,7 @@ def _two(one: LogEntry, other: LogEntry) -> str:
 
 
 class Violation(NamedTuple):
-    """A rule that does not hold: between which brokers, if any, and how."""
+    """A violation of a rule: the brokers that it concerns, if any, and a description."""
 
     brokers: tuple[BrokerId, ...]
     what: str
@@ -124,31 +130,30 @@ def _each_pair(
 
 
 def hw_below_leo(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """On every replica: log start <= HW <= LEO."""
+    """Invariant: on every replica, log start <= HW <= LEO."""
     yield from _each(cluster, offsets_in_order)
 
 
 def epochs_monotonic(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """On every replica: epochs never fall along the log, and the cache says the same."""
+    """Invariant: on every replica, epochs never fall along the log, and match the epoch cache."""
     yield from _each(cluster, log_in_order)
     yield from _each(cluster, epochs_in_order)
 
 
 def log_matching(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """Same offset and same epoch mean the same record, and the same before it."""
+    """Invariant: equal offset and epoch mean the same record, and the same log before it."""
     yield from _each_pair(cluster, logs_match)
 
 
 def committed_agree(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """Any two replicas agree below the smaller of their high watermarks."""
+    """Invariant: any two replicas agree below the smaller of their high watermarks."""
     yield from _each_pair(cluster, committed_prefixes_agree)
 
 
 def logs_agree(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """No two live replicas hold different records at one offset.
+    """Once the cluster has settled, live replicas have the same record at each offset.
 
-    Not always true: in flight, a tail that will be cut may differ. It is what must be true
-    once the cluster has settled.
+    Before that, the end of a log may differ until it is truncated.
     """
     alive = [replica for replica in cluster.replicas.values() if replica.alive]
     for one, other in combinations(alive, 2):
@@ -159,7 +164,7 @@ def logs_agree(cluster: ClusterSnapshot) -> Iterator[Violation]:
 
 
 def isr_holds_committed(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """Whoever the controller may elect cleanly has all that the leader shows (StrongIsr)."""
+    """Invariant: each ISR member has all records below the leader's high watermark (StrongIsr)."""
     leader = cluster.leader
     if leader is None:
         return
@@ -171,7 +176,7 @@ def isr_holds_committed(cluster: ClusterSnapshot) -> Iterator[Violation]:
 
 
 def leader_complete(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """The leader has every record that was ever committed."""
+    """Invariant: the leader has every record that was ever committed."""
     if cluster.leader is not None:
         missing = holds_all(cluster.leader, cluster.history.committed.values())
         if missing:
@@ -180,21 +185,24 @@ def leader_complete(cluster: ClusterSnapshot) -> Iterator[Violation]:
 
 
 def acked_survive(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """What acks=all acknowledged is in the leader's log, or can still be led from."""
+    """Invariant: the leader has each record that acks=all acknowledged.
+
+    Without a leader, a replica that may be elected has the record.
+    """
     lost = _lost(cluster, cluster.history.acked)
     if lost:
         yield Violation((), f"acked, then lost: {_named(lost)}")
 
 
 def consumers_see_no_change(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """What a consumer has read is still there, at the same offset."""
+    """Invariant: each record that a consumer has read stays in the log, at the same offset."""
     lost = _lost(cluster, cluster.history.consumed)
     if lost:
         yield Violation((), f"read, then gone: {_named(lost)}")
 
 
 def one_leader_per_epoch(cluster: ClusterSnapshot) -> Iterator[Violation]:
-    """Two replicas may take themselves for the leader, but never in the same epoch."""
+    """Invariant: two replicas never act as leader in the same epoch."""
     leaders = [r for r in cluster.replicas.values() if r.alive and r.leads]
     for one, other in combinations(leaders, 2):
         if one.leader_epoch == other.leader_epoch:
@@ -203,7 +211,10 @@ def one_leader_per_epoch(cluster: ClusterSnapshot) -> Iterator[Violation]:
 
 
 def _lost(cluster: ClusterSnapshot, records: Iterable[LogEntry]) -> list[LogEntry]:
-    """Records the leader lacks; with no leader, those that nobody who may lead has."""
+    """Return the records that the leader lacks.
+
+    Without a leader, return those that no member of the ISR or ELR has.
+    """
     if cluster.leader is not None:
         return holds_all(cluster.leader, records)
     may_lead = cluster.controller.isr | cluster.controller.elr
@@ -228,7 +239,7 @@ INVARIANTS: dict[str, Callable[[ClusterSnapshot], Iterator[Violation]]] = {
     "one-leader-per-epoch": one_leader_per_epoch,
     "logs-agree": logs_agree,
 }
-"""Every rule by the name that stories use."""
+"""The rules by the names that stories use."""
 
 ALWAYS = tuple(name for name in INVARIANTS if name != "logs-agree")
-"""Those that hold at every moment; the last only once all is quiet."""
+"""The rules that hold at every moment. `logs-agree` holds only once the cluster has settled."""

@@ -1,9 +1,8 @@
-"""A plain picture of a cluster at one moment, as seen from outside.
+"""A snapshot of a cluster at one moment, as seen from outside.
 
-Whoever runs replicas (a story, the simulator, the checker) paints it, and invariants.py
-judges it; neither has to know how the other works. A picture holds what a person would
-write on a board: each replica's log, LEO and HW, whom the controller named leader, and
-what clients were promised.
+Code that runs replicas (a story, for example) creates the snapshot, and invariants.py checks it.
+Neither depends on the other. A snapshot has each replica's log, LEO and HW, the controller's
+choice of the leader, and the promises to clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,11 @@ from typing import NamedTuple, TypeAlias
 from tidelog.core.types import BrokerId, EpochEntry, LeaderEpoch, Offset
 
 RecordId: TypeAlias = str | int
-"""Tells one produced record from every other."""
+"""Distinguishes a produced record from every other."""
 
 
 class LogEntry(NamedTuple):
-    """One record where it lies: two entries are the same record if all three are equal."""
+    """One record at its offset. Two entries are the same record if all three fields are equal."""
 
     offset: Offset
     epoch: LeaderEpoch
@@ -29,24 +28,24 @@ class LogEntry(NamedTuple):
 
 @dataclass(slots=True)
 class ReplicaSnapshot:
-    """One replica. Of a broker that is down, what its disk would give back."""
+    """One replica. If its broker is down, the state that a restart would read from its disk."""
 
     broker: BrokerId
     alive: bool
     leads: bool
-    """It takes itself for the leader; the controller may know better."""
+    """The replica acts as leader. The controller may have elected another one since."""
     leader_epoch: LeaderEpoch
     log_start_offset: Offset
     log_end_offset: Offset
     high_watermark: Offset
     epochs: Sequence[EpochEntry]
     log: Sequence[LogEntry]
-    """From the log start on, in order; offsets may have gaps where batches were compacted."""
+    """From the log start on, in order; compaction may leave gaps between offsets."""
 
 
 @dataclass(slots=True)
 class ControllerSnapshot:
-    """What the controller has decided about the partition."""
+    """The controller's state of the partition."""
 
     leader: BrokerId | None
     leader_epoch: LeaderEpoch
@@ -56,18 +55,18 @@ class ControllerSnapshot:
 
 @dataclass(slots=True)
 class History:
-    """What clients were promised, and what they saw."""
+    """The promises to clients, and the records that they read."""
 
     acked: list[LogEntry] = field(default_factory=list)
-    """Acknowledged with acks=all: the only acknowledgement that promises anything."""
+    """Acknowledged with acks=all; acks=0 and acks=1 do not promise that records survive."""
     consumed: list[LogEntry] = field(default_factory=list)
     committed: dict[Offset, LogEntry] = field(default_factory=dict)
-    """Everything that ever lay below a rightful leader's high watermark."""
+    """All records that were ever below the high watermark of the elected leader."""
 
 
 @dataclass(slots=True)
 class ClusterSnapshot:
-    """All of it."""
+    """The replicas, the controller and the clients' view of one partition."""
 
     replicas: Mapping[BrokerId, ReplicaSnapshot]
     controller: ControllerSnapshot
@@ -75,7 +74,7 @@ class ClusterSnapshot:
 
     @property
     def leader(self) -> ReplicaSnapshot | None:
-        """The rightful leader, if it is up and knows that it leads."""
+        """The leader that the controller elected, if it is up and knows that it leads."""
         if self.controller.leader is None:
             return None
         replica = self.replicas[self.controller.leader]

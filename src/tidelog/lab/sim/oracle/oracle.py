@@ -377,8 +377,8 @@ class Oracle:
     def _check_age(self, truth: Truth, process: Process, gone: list[Entry]) -> None:
         """Check that retention deleted no record that is younger than retention.ms.
 
-        Ages count by the true time, not by any wall clock. The lead of a monotonic clock is
-        allowed for.
+        Ages count by the true time plus the largest lead of a monotonic clock, not by any wall
+        clock.
         """
         world, retention_ms = self._site.world, self._retention_ms
         if retention_ms is None or process.id in truth.promise.damaged:

@@ -86,7 +86,7 @@ class Truth:
     def appended(self, shadow: Shadow, entries: Iterable[Entry], start: Offset) -> None:
         """Check appended records. Epochs never fall along a log.
 
-        Invariant: the same offset and epoch mean the same record, on every replica, for ever.
+        Invariant: the same offset and epoch mean the same record, on every replica, at all times.
         """
         written = self._written
         before = shadow.entry(start - 1)
@@ -159,11 +159,10 @@ class Truth:
         return any(other.first_difference(wanted) is None for other in others)
 
     def _elected_uncleanly(self, after: LeaderEpoch, upto: LeaderEpoch) -> bool:
-        """Return whether an unclean election with a free choice of the leader began one of these
-        epochs.
+        """Return whether an unclean election began one of these epochs.
 
-        The settings must allow such elections. The elected leader may have been replaced before
-        it acted as leader.
+        Only elections with a free choice among all replicas count, and the settings must allow
+        them. The elected leader may have been replaced before it acted as leader.
         """
         return self._unclean_allowed and any(
             after < epoch <= upto and not recovered
