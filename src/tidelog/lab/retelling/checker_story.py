@@ -35,7 +35,6 @@ CHECKS = {
     invariants.ONLY_COMMITTED_SHOWN: ("committed-agree", "isr-holds-committed"),
     invariants.LOG_MATCHING: ("log-matching",),
     invariants.HW_NEVER_FALLS: (),  # one snapshot can't show it; its consequences may
-    invariants.NONE_REFUSED: ("leader-complete",),
     invariants.ONE_LEADER: ("one-leader-per-epoch",),
     invariants.NONE_REFUSED: ("leader-complete", "isr-holds-committed"),
 }
