@@ -73,4 +73,4 @@ def test_without_java_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code == 2
     [line] = result.stderr.splitlines()
     assert package in line
-    assert line.endswith("tidelog demo --no-spark does without Spark")
+    assert line.endswith("`tidelog demo --no-spark` runs without Spark")
