@@ -1,5 +1,5 @@
-"""Ready pipelines on Spark: land topics in a lake, aggregate them, send a lake back to topics.
+"""Ready-made Spark pipelines: land topics in a lake, aggregate them, send a lake back to topics.
 
-Always true: what a plan is, and whether a file holds one, is known without Spark; a pipeline
-that was ended in any way goes on where it was, and no row is written twice.
+Invariants: reading and validating a plan does not need Spark. A pipeline that ended in any way
+resumes where it stopped, and writes no row twice.
 """

@@ -1,12 +1,13 @@
-"""Windows over topics, by event time: to a table and a topic, each result once.
+"""Aggregate topics by event-time windows into a table and a topic, each result once.
 
     aggregate(spark, AggregatePlan("per-minute", "localhost:9092", Origin(("orders",)), "cp",
               "1 minute", "5 minutes", {"orders": "count(*)"}, "table", "orders-per-minute"))
 
-A window is written when the watermark has passed its end, and never changes again. Always true:
-the table commits a batch first, as a lake does; the topic is written from the very files that
-were committed, under the query's name and the batch's number, so a replay sends the same rows and
-the sink leaves out those it has. Rows in are rows in windows, late and rejected ones together.
+A window is written when the watermark has passed its end, and never changes afterwards.
+
+Invariants: the table commits a batch first, as a lake does. The topic is then written from the
+committed files, under the query's id and the batch's number. So a replay sends the same rows, and
+the sink skips those it already has. Every input row is in a window, late, or rejected.
 """
 
 import os
@@ -35,9 +36,10 @@ def aggregate(
     stop: threading.Event | None = None,
     tell: Tell = lambda _progress: None,
 ) -> Report:
-    """Aggregate until all that is there is done, or for ever, as the plan's trigger says.
+    """Aggregate all available records, or aggregate without end, depending on the plan's trigger.
 
-    `stop` ends it after the batch that runs. Raises BadPlan, LakeRefuses, and what Spark does.
+    Setting `stop` ends the run after the current batch. Raises BadPlan, LakeRefuses, and the
+    exceptions of Spark.
     """
     from tidelog.apps.pipeline.lake.staging_source import register_staging, stage
 
@@ -70,7 +72,7 @@ def aggregate(
 
 
 def decoded_rows(frame: Any, plan: AggregatePlan) -> Any:
-    """Records with the columns of their values, and `bad`: not decoded, or without a time."""
+    """Add the columns of the values, and a flag `bad`: not decoded, or without an event time."""
     from pyspark.sql import functions as sql
 
     frame = with_value_columns(frame, plan.decode)
@@ -83,7 +85,7 @@ def decoded_rows(frame: Any, plan: AggregatePlan) -> Any:
 
 
 def windows_of(rows: Any, plan: AggregatePlan) -> Any:
-    """The streaming aggregate; what went in is observed on the way."""
+    """Return the streaming aggregate, which also observes the counts of its input rows."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as sql
 
@@ -106,7 +108,7 @@ def windows_of(rows: Any, plan: AggregatePlan) -> Any:
 
 
 def late_of(rows: Any, plan: AggregatePlan, watermark_ms: int) -> Any:
-    """Good rows that were too late for a window they belong to."""
+    """Return the valid rows that arrived after one of their windows was closed."""
     from pyspark.sql import functions as sql
 
     time = sql.unix_micros(sql.col(plan.event_time))
@@ -117,7 +119,7 @@ def late_of(rows: Any, plan: AggregatePlan, watermark_ms: int) -> Any:
 
 
 class Windows:
-    """Takes batches of finished windows into a table and a topic."""
+    """Writes batches of finished windows to a table and a topic."""
 
     def __init__(self, plan: AggregatePlan, table: Lake, tidying: Tidying) -> None:
         self._plan = plan
@@ -125,11 +127,11 @@ class Windows:
         self._tidying = tidying
 
     def take(self, frame: Any, batch: int, query: str) -> Progress:
-        """Write a batch to both, unless they have it."""
+        """Write a batch to the table and the topic, unless they already have it."""
         from tidelog.apps.pipeline.lake.staging_source import stage
 
         if self._table.is_committed(query, batch):
-            # The rows are known, but Spark's state of the windows is not: it comes with a run.
+            # The table has the rows, but Spark must still run the query to update its window state.
             frame.write.format("noop").mode("overwrite").save()
         else:
             self._tidying.tidy(frame.sparkSession)
@@ -141,7 +143,7 @@ class Windows:
         return Progress(batch, 0, rows)
 
     def _send(self, spark: Any, batch: int, query: str, rows: int) -> None:
-        """The batch's files to the topic; the sink knows the batch by its name."""
+        """Send the batch's files to the topic, under an id by which the sink detects a replay."""
         from pyspark.sql import functions as sql
 
         columns = ["window_start", "window_end", *self._plan.group_by, *self._plan.columns]

@@ -1,12 +1,13 @@
-"""A lake back to a topic: every row once, in the order it had, resumable.
+"""Send a lake back to a topic: every row once, in the original order, resumable.
 
     backfill(spark, BackfillPlan("again", "localhost:9092", "lake", "cp", topic="orders-again"))
 
-What is to be sent is settled at the first start, as stretches of offsets (`agenda.json` in the
-checkpoint), not as files: small files may be merged meanwhile. Each stretch is one write with a
-name and a number, which the sink knows again. Always true: a stretch has the same rows in the
-same tasks whenever it is run; `done` is written after the sink's own commit, so a crash between
-the two makes the sink find its rows and write none.
+The first start fixes what to send, as stretches of offsets (`agenda.json` in the checkpoint). It
+does not record files, because small files may be merged meanwhile. Each stretch is one write with
+an id and a number, by which the sink recognises a repeated write.
+
+Invariants: each run of a stretch has the same rows in the same tasks. `done` is written after the
+sink's own commit. After a crash between the two, the sink finds its rows and writes no others.
 """
 
 import os
@@ -29,9 +30,9 @@ COLUMNS = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>,"
     " timestamp timestamp, partition int, offset long, date string"
 )
-"""What is sent. Columns of values are not read: their types may differ from file to file."""
+"""The columns to send. Decoded columns are not read: their types may differ between files."""
 PIECES = 16
-"""Rows are counted by pieces of a batch so small, and put together again."""
+"""Rows are counted in pieces of 1/16 of a batch, which are then combined into stretches."""
 
 
 def backfill(
@@ -40,9 +41,9 @@ def backfill(
     stop: threading.Event | None = None,
     tell: Tell = lambda _progress: None,
 ) -> Report:
-    """Send what is in the lake and was not sent yet. `stop` ends it after the stretch that runs.
+    """Send the stretches that were not sent yet. Setting `stop` ends it after the current stretch.
 
-    Raises LakeRefuses, and what Spark does.
+    Raises LakeRefuses, and the exceptions of Spark.
     """
     make_folder(plan.checkpoint)
     try:
@@ -77,7 +78,7 @@ def _backfill(spark: Any, plan: BackfillPlan, stop: threading.Event, tell: Tell)
 
 
 def _send(spark: Any, plan: BackfillPlan, agenda: Agenda, stretch: Stretch) -> None:
-    """One stretch, known to the sink by the agenda and its number. Raises LakeRefuses."""
+    """Send one stretch, under the agenda's id and the stretch's number. Raises LakeRefuses."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
@@ -86,7 +87,7 @@ def _send(spark: Any, plan: BackfillPlan, agenda: Agenda, stretch: Stretch) -> N
     spark.dataSource.register(TidelogDataSource)
     rows = _rows(spark, plan, stretch)
     wanted = ("key", "value", "headers", "timestamp", *["partition"] * plan.keep_partitions)
-    # All rows of a partition in one task: in order, and the same ones on a replay.
+    # All rows of a partition are in one task: in order, and the same rows on a replay.
     cut = rows.repartition(len(stretch.ranges), "partition")
     ordered = cut.sortWithinPartitions("partition", "offset")
     seen = Observation()
@@ -112,7 +113,7 @@ def _send(spark: Any, plan: BackfillPlan, agenda: Agenda, stretch: Stretch) -> N
 
 
 def _rows(spark: Any, plan: BackfillPlan, stretch: Stretch) -> Any:
-    """The rows of a stretch, from whatever files hold them now."""
+    """Return the rows of a stretch, from the files that hold them now."""
     places = " or ".join(
         f"(partition = {partition} and offset between {low} and {high})"
         for partition, (low, high) in stretch.ranges.items()
@@ -121,15 +122,17 @@ def _rows(spark: Any, plan: BackfillPlan, stretch: Stretch) -> Any:
 
 
 def _topic(spark: Any, plan: BackfillPlan, topic: str, dates: Iterable[str]) -> Any:
-    """A topic's rows of some days."""
+    """Return the rows of a topic on the given days."""
     folder = os.path.join(plan.path, layout.DATA, f"topic={topic}")
     paths = [os.path.join(folder, f"date={date}") for date in dates]
     return spark.read.schema(COLUMNS).option("basePath", folder).parquet(*paths)
 
 
 def _check_columns(plan: BackfillPlan, topic: str, dates: Iterable[str]) -> None:
-    """Raises LakeRefuses if a file can't be sent back: a column that is not there reads as null,
-    and a null value deletes its key."""
+    """Check that every file has the needed columns. Raises LakeRefuses.
+
+    Spark reads a missing column as null, and a null value deletes its key.
+    """
     from pyarrow import parquet
 
     for date in dates:
@@ -144,7 +147,7 @@ def _check_columns(plan: BackfillPlan, topic: str, dates: Iterable[str]) -> None
 
 
 def _counted(spark: Any, plan: BackfillPlan) -> Iterator[Count]:
-    """How many rows there are in each small piece of offsets. Raises LakeRefuses."""
+    """Count the rows in each small piece of offsets. Raises LakeRefuses."""
     days = days_by_topic(plan)
     there = days_by_topic(replace(plan, topics=(), first=None, last=None))
     if absent := [topic for topic in plan.topics if topic not in there]:
@@ -166,7 +169,7 @@ def _counted(spark: Any, plan: BackfillPlan) -> Iterator[Count]:
 
 
 def days_by_topic(plan: BackfillPlan) -> dict[str, list[str]]:
-    """The folders of the lake that the plan speaks of."""
+    """Return the days in the lake that the plan selects, by topic."""
     days: dict[str, list[str]] = {}
     for folder in layout.partition_folders(plan.path):
         parts = folder.split(os.sep)

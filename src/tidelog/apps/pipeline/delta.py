@@ -1,7 +1,8 @@
-"""A lake in Delta's format, where its jar is there.
+"""Land topics in Delta tables, if Delta's jar is installed.
 
-Delta keeps a transaction log and knows a write again by `txnAppId` and `txnVersion`, so a replayed
-batch is left out by Delta itself. Always true: what is not decoded goes to a table of its own.
+Delta keeps a transaction log and recognises a repeated write by `txnAppId` and `txnVersion`, so
+Delta itself skips a replayed batch. Invariant: records that cannot be decoded go to a separate
+table, `rejected`.
 """
 
 from typing import Any
@@ -15,16 +16,16 @@ UTC_DAY = (
     "date_from_unix_date(cast("
     "(unix_micros(timestamp) - pmod(unix_micros(timestamp), 86400000000)) div 86400000000 as int))"
 )
-"""As everywhere in a lake; `to_date` would go by the session's time zone."""
+"""The UTC day of a timestamp, as in every lake; `to_date` would use the session's time zone."""
 SOURCE_CLASS = "org.apache.spark.sql.delta.sources.DeltaDataSource"
 
 
 def require_delta(spark: Any) -> None:
-    """Raises LakeRefuses if Delta's jar is not there."""
+    """Check that Delta's jar is installed. Raises LakeRefuses if it is missing."""
     loader = spark.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
     try:
         loader.loadClass(SOURCE_CLASS)
-    except Exception:  # noqa: BLE001 - py4j's, whatever Java threw
+    except Exception:  # noqa: BLE001 - py4j's error for any Java exception
         raise LakeRefuses(
             f"Delta's jar is not there: add --conf spark.jars.packages=io.delta:... for Spark"
             f' {spark.version}, if there is one, or take format = "parquet"'
@@ -32,13 +33,13 @@ def require_delta(spark: Any) -> None:
 
 
 class DeltaLanding:
-    """Takes micro-batches into two Delta tables, `data` and `rejected`."""
+    """Writes micro-batches to two Delta tables, `data` and `rejected`."""
 
     def __init__(self, plan: LandPlan) -> None:
         self._plan = plan
 
     def take(self, frame: Any, batch: int, query: str) -> Progress:
-        """Write a batch, unless Delta knows it."""
+        """Write a batch; Delta skips it if it was written before."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as sql
 

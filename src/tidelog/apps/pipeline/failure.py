@@ -1,8 +1,8 @@
-"""One line out of what Spark throws.
+"""Reduce a Spark exception to one line.
 
-A failed query is a trace of Java around a trace of Python around what happened. Always true:
-the line is what our own code said, if it said something; else Spark's own first sentence. It ends
-with what to do next.
+A failed query gives a Java stack trace around a Python traceback around the actual error.
+Invariant: the line is the message of our own code if there is one, otherwise the first sentence
+of Spark's message. It ends with what to do next.
 """
 
 import re
@@ -15,35 +15,35 @@ from tidelog.apps.spark.session import NoJava
 
 
 class CannotStart(Exception):
-    """Spark is there, but gives no session; one line."""
+    """Spark is installed, but cannot start a session. The message is one line."""
 
 
 OUR_OWN: tuple[type[Exception], ...] = (BadPlan, LakeRefuses, NoFastavro, NoJava, CannotStart)
-"""Whose text is made for people."""
+"""Exceptions whose message is written for the user."""
 LENGTH_MAX = 600
 _OURS = re.compile(r"^\s*(?:E\s+)?tidelog\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\s*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _JAVA = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
-"""What Java said, as Py4J hands it on."""
+"""The Java exception message, as Py4J formats it."""
 _CONDITION = re.compile(r"^\[[A-Z_.0-9]+\] ?")
 _GONE = ("DataLost", "NoSuchTopic", "NoSuchPartition", "OptionError")
-"""The last one: offsets beyond the end of a log that was cut or made anew."""
+"""Errors for missing records. OptionError: offsets past the end of a truncated or recreated log."""
 _CONTINUE = "; run it again to go on where it was, --verbose shows the trace"
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, and what to do next."""
+    """Return one line: what failed, and what to do next."""
     text, next_is_clear = _told(error)
     return text if next_is_clear else text + _CONTINUE
 
 
 def said(error: BaseException) -> str:
-    """What went wrong."""
+    """Return one line: what failed."""
     return _told(error)[0]
 
 
 def _told(error: BaseException) -> tuple[str, bool]:
-    """What went wrong, and whether the text says what to do next."""
+    """Return what failed, and whether the text already says what to do next."""
     if isinstance(error, OUR_OWN):
         return str(error), True
     if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in (
@@ -64,7 +64,7 @@ def _told(error: BaseException) -> tuple[str, bool]:
 
 
 def reason(error: BaseException) -> str:
-    """Spark's own first sentence."""
+    """Return the first line of Spark's own message."""
     text = str(error)
     java = _JAVA.search(text)
     lines = [java[1]] if java else [line.strip() for line in text.splitlines() if line.strip()]
@@ -72,7 +72,7 @@ def reason(error: BaseException) -> str:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether the source said that the records it was to read are not there any more."""
+    """Whether the source failed because the records to read no longer exist."""
     return any(kind in _GONE for kind, _ in _OURS.findall(str(error)))
 
 

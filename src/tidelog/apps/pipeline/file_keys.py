@@ -1,7 +1,7 @@
-"""Every key that a pipeline file may have: its type, who needs it, what it is for.
+"""The keys of a pipeline file: their types, allowed values, and the pipeline kinds that use them.
 
-The page `docs/reference/pipeline-file.md` has the same keys; a test compares them. Always
-true: a key that is not here is refused.
+The page `docs/reference/pipeline-file.md` lists the same keys; a test compares the two.
+Invariant: a key that is not listed here is rejected.
 """
 
 from typing import NamedTuple
@@ -11,16 +11,16 @@ STREAMS = (LAND, AGGREGATE)
 
 
 class Key(NamedTuple):
-    """One key of a section."""
+    """The rules for one key of a section."""
 
     type: str
-    """text, texts, number, flag, date, path."""
+    """One of: text, texts, number, flag, date, path."""
     kinds: tuple[str, ...] = KINDS
-    """The kinds of pipeline that may have it."""
+    """The kinds of pipeline that accept the key."""
     needed: bool = False
     choices: tuple[str, ...] = ()
     least: int = 0
-    """Of a number."""
+    """The smallest allowed value, for a key of type number."""
 
 
 SECTIONS: dict[str, dict[str, Key]] = {
@@ -74,8 +74,10 @@ FREE: dict[str, tuple[str, ...]] = {
     "sink": (AGGREGATE, BACKFILL),
     "aggregate.columns": (AGGREGATE,),
 }
-"""Sections whose keys are the user's: options that go on to the source or the sink, and the
-columns of a result."""
+"""Sections whose keys the user chooses, with the kinds that accept them.
+
+They hold options that are passed to the source or the sink, and the columns of a result.
+"""
 NEEDED_SECTIONS: dict[str, tuple[str, ...]] = {
     LAND: ("lake",),
     AGGREGATE: ("aggregate", "aggregate.columns", "output"),
@@ -84,11 +86,11 @@ NEEDED_SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def sections_of(kind: str) -> list[str]:
-    """The sections that such a pipeline may have."""
+    """Return the sections that a pipeline of this kind may have."""
     fixed = [s for s, keys in SECTIONS.items() if any(kind in k.kinds for k in keys.values())]
     return [*fixed, *(section for section, kinds in FREE.items() if kind in kinds)]
 
 
 def keys_of(section: str, kind: str) -> dict[str, Key]:
-    """The keys that such a pipeline may have in a section."""
+    """Return the keys that a pipeline of this kind may have in a section."""
     return {name: key for name, key in SECTIONS[section].items() if kind in key.kinds}

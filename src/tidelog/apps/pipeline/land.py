@@ -1,9 +1,9 @@
-"""Topics to a lake: every committed record once, in Parquet files by topic and day.
+"""Land topics in a lake: every committed record once, in Parquet files by topic and day.
 
     land(spark, LandPlan("orders", "localhost:9092", Origin(("orders",)), "cp", "lake"))
 
-Always true: what is in the lake is a prefix of each partition's committed records, each once,
-whatever died; `rejected` holds those that could not be decoded.
+Invariant: the lake holds a prefix of each partition's committed records, each record once, even
+after a crash of any process. The table `rejected` holds records that could not be decoded.
 """
 
 import threading
@@ -27,9 +27,10 @@ def land(
     stop: threading.Event | None = None,
     tell: Tell = lambda _progress: None,
 ) -> Report:
-    """Land until all that is there is landed, or for ever, as the plan's trigger says.
+    """Land all available records, or land without end, depending on the plan's trigger.
 
-    `stop` ends it after the batch that runs. Raises BadPlan, LakeRefuses, and what Spark does.
+    Setting `stop` ends the run after the current batch. Raises BadPlan, LakeRefuses, and the
+    exceptions of Spark.
     """
     if plan.decode is not None:
         decoded_columns(plan.decode, (*RECORD_COLUMNS, DATE, "reason"))
@@ -54,13 +55,13 @@ def land(
 
 
 def in_words(totals: dict[str, int]) -> dict[str, int]:
-    """What a lake counted, as a report says it."""
+    """Convert the row counts of a lake, by table, to the totals of a report."""
     out, rejected = totals.get(layout.DATA, 0), totals.get(layout.REJECTED, 0)
     return {"rows_in": out + rejected, "rows_out": out, "rejected": rejected}
 
 
 class Landing:
-    """Takes micro-batches into a lake."""
+    """Writes micro-batches to a lake."""
 
     def __init__(self, plan: LandPlan, lake: Lake, tidying: Tidying) -> None:
         self._plan = plan
@@ -68,7 +69,7 @@ class Landing:
         self._tidying = tidying
 
     def take(self, frame: Any, batch: int, query: str) -> Progress:
-        """Write and commit a batch, unless the lake has it."""
+        """Write and commit a batch, unless the lake already has it."""
         from tidelog.apps.pipeline.lake.staging_source import stage
 
         if self._lake.is_committed(query, batch):

@@ -1,12 +1,11 @@
-"""Rows that came after their window was closed: counted exactly, and kept.
+"""Count and keep rows that arrived after their window was closed.
 
-Spark drops them and counts groups, not rows (`numRowsDroppedByWatermark` is taken after the
-first, partial aggregation). Its checkpoint tells which offsets a batch had and which watermark
-was in force, so the batch's rows are read once more, where something was dropped at all.
+Spark drops these rows and counts groups, not rows: it computes `numRowsDroppedByWatermark` after
+the first, partial aggregation. Spark's checkpoint holds the offsets of each batch and the watermark
+that applied to it. If Spark dropped rows of a batch, this module reads the batch again.
 
-Always true: every batch is counted once; `checked` is written after what it counts, and a batch
-that was committed by Spark and not counted, because the process died between, is counted by the
-next run.
+Invariants: every batch is counted once. `checked` is written after the late rows are stored. If the
+process dies after Spark commits a batch and before it is counted, the next run counts it.
 """
 
 import json
@@ -21,21 +20,21 @@ from tidelog.apps.pipeline.lake.durable import read_whole, write_whole
 from tidelog.apps.pipeline.plan import AggregatePlan
 
 LATE = "late"
-"""A lake of its own inside the table's folder."""
+"""The folder of the late rows: a separate lake inside the table's folder."""
 NO_BATCH = -1
 
 
 class BatchRange(NamedTuple):
-    """What a checkpoint tells of one micro-batch."""
+    """The offset range and the watermark of one micro-batch, from Spark's checkpoint."""
 
     starting: dict[str, dict[str, int]]
     ending: dict[str, dict[str, int]]
     watermark_ms: int
-    """Rows of windows that end here or before were dropped."""
+    """Spark dropped rows of windows that end at this time or earlier."""
 
 
 class Counted(NamedTuple):
-    """Rows of one batch, or of all."""
+    """Row counts of one batch, or of all batches."""
 
     rows_in: int = 0
     late: int = 0
@@ -43,7 +42,7 @@ class Counted(NamedTuple):
 
 
 def batch_range(checkpoint: str, batch: int) -> BatchRange | None:
-    """Of a batch that Spark has planned; None: its files are gone, or it read nothing."""
+    """Return the range of a planned batch; None if its files are missing or it read no records."""
     here = _offsets(checkpoint, batch)
     before = _offsets(checkpoint, batch - 1) if batch else (0, {"topics": {}})
     if here is None or before is None:
@@ -57,13 +56,13 @@ def batch_range(checkpoint: str, batch: int) -> BatchRange | None:
             if start is not None and start < place["offset"]:
                 starting.setdefault(topic, {})[partition] = start
                 ending.setdefault(topic, {})[partition] = place["offset"]
-    # Late rows are judged by the watermark of the batch before (Spark since 3.4, so that one
-    # operator behind another sees what the first still lets through).
+    # Since Spark 3.4, the watermark of the previous batch decides which rows are late. With it, a
+    # second operator accepts all rows that the first operator lets through.
     return BatchRange(starting, ending, before[0]) if starting else None
 
 
 def _offsets(checkpoint: str, batch: int) -> tuple[int, dict[str, Any]] | None:
-    """The watermark and the source's offset at the end of a batch."""
+    """Return the watermark of a batch and the source's offset at its end; None if missing."""
     try:
         with open(os.path.join(checkpoint, "offsets", str(batch)), encoding="utf-8") as file:
             _version, metadata, *sources = file.read().splitlines()
@@ -73,7 +72,7 @@ def _offsets(checkpoint: str, batch: int) -> tuple[int, dict[str, Any]] | None:
 
 
 def last_committed(checkpoint: str) -> int:
-    """The last batch in Spark's commit log; -1: none."""
+    """Return the last batch in Spark's commit log; -1 if there is no batch."""
     try:
         names = os.listdir(os.path.join(checkpoint, "commits"))
     except OSError:
@@ -82,7 +81,7 @@ def last_committed(checkpoint: str) -> int:
 
 
 class LateRows:
-    """Counts what went in, was late, was rejected; over all runs of a pipeline."""
+    """Counts input, late and rejected rows over all runs of a pipeline."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class LateRows:
         read: Callable[[BatchRange], tuple[Any, Any]],
         stage: Callable[[Any, str], Any],
     ) -> None:
-        """`read` gives the rows of a range, decoded, and those of them that were late."""
+        """`read` returns the decoded rows of a range, and the late rows among them."""
         self._plan = plan
         self._path = layout.own(plan.table, "counted.json")
         self._lake = lake
@@ -101,11 +100,14 @@ class LateRows:
         self.checked: int = found.get("checked", NO_BATCH)
         self.totals = Counted(**found.get("totals", {}))
         self.notes: list[str] = []
-        """What could not be counted, a line each."""
+        """Messages about batches that could not be counted, one line each."""
 
     def catch_up(self, query: str, until: int | None = None) -> None:
-        """Count batches that were committed and not counted, because a process died or Spark's
-        word of them was not heard. `until`: only those before."""
+        """Count the batches that Spark committed but that were not counted yet.
+
+        This happens if a process died, or if Spark's progress of a batch was missed. With
+        `until`, only count the batches before that number.
+        """
         if until is None:
             until = last_committed(self._plan.checkpoint) + 1
         for batch in range(self.checked + 1, until):
@@ -114,7 +116,7 @@ class LateRows:
                 self._note(batch, self._count_again(query, batch, place))
 
     def _count_again(self, query: str, batch: int, place: BatchRange) -> Counted:
-        """From the topics, unless they have its records no more."""
+        """Count a batch from the topics; add a note if its records no longer exist."""
         from pyspark.errors import PySparkException
 
         try:
@@ -129,7 +131,7 @@ class LateRows:
             return Counted()
 
     def count(self, query: str, batch: int, spoken: dict[str, Any]) -> Counted:
-        """Count a batch of which Spark has just told."""
+        """Count a batch for which Spark has just reported progress."""
         if batch <= self.checked:
             return Counted()
         self.catch_up(query, until=batch)

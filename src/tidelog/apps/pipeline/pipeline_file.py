@@ -1,7 +1,7 @@
-"""A pipeline written down in TOML, read into a plan and checked key by key.
+"""Read a pipeline file in TOML into a plan, and validate it key by key.
 
-Always true: an error names the file, the line where there is one, and the key, in one line.
-Relative paths are taken from the file's own folder, so a pipeline runs alike from anywhere.
+Invariant: an error is one line that names the file, the line number if known, and the key.
+Relative paths start at the folder of the file, so the working directory does not matter.
 """
 
 import os
@@ -50,7 +50,7 @@ _TYPES: dict[str, tuple[type, str]] = {
 
 
 class BadFile(Exception):
-    """A pipeline file that can't be run; one line: file, line, key, what to do."""
+    """An invalid pipeline file. The message is one line: file, line, key, what to do."""
 
 
 def read_plan(
@@ -60,10 +60,10 @@ def read_plan(
     *,
     to_run: bool = False,
 ) -> Plan:
-    """The plan in a file. Raises BadFile.
+    """Return the plan in a file. Raises BadFile.
 
-    `bootstrap` wins over the file's; `otherwise` is asked where neither names brokers. `to_run`:
-    what it reads from disk must be there.
+    `bootstrap` takes precedence over the file. `otherwise` is called if neither names brokers.
+    With `to_run`, folders that the pipeline reads must exist.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def parse_plan(
     *,
     to_run: bool = False,
 ) -> Plan:
-    """The plan in a file's text. Raises BadFile."""
+    """Return the plan in the text of a file. Raises BadFile."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -116,7 +116,7 @@ def _lower(text: str) -> str:
 
 
 def _tables(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Sections by name; a section inside another one has a dotted name."""
+    """Return the sections by name; a section inside another section has a dotted name."""
     tables: dict[str, dict[str, Any]] = {}
     for section, content in found.items():
         if not isinstance(content, dict):
@@ -171,7 +171,7 @@ def _values(section: str, table: Mapping[str, Any], kind: str, folder: str) -> d
 
 
 def _option(where: str, value: object) -> str:
-    """An option as Spark takes it: text."""
+    """Return an option as text, which Spark requires."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
@@ -247,7 +247,7 @@ def _decode(given: dict[str, Any]) -> Decode:
 
 
 def _check_options(plan: Plan) -> None:
-    """What the source and the sink would say of their options, before there is a Spark."""
+    """Validate the options of the source and the sink before Spark starts."""
     brokers = {BOOTSTRAP: plan.bootstrap}
     if not isinstance(plan, LandPlan):
         _ask("sink", plan.sink, write_options, {**brokers, **plan.sink})
@@ -285,10 +285,10 @@ def _check_folders(plan: Plan) -> None:
 
 
 def _line_of(text: str, key: str) -> str:
-    """Where a key, or at least its section, stands: `:12`, or nothing."""
+    """Return the line of a key, or else of its section, as `:12`; empty if not found."""
     section, _, name = key.rpartition(".")
     for free in FREE:
-        if key.startswith(f"{free}."):  # names of options have dots themselves
+        if key.startswith(f"{free}."):  # option names may contain dots
             section, name = free, key.removeprefix(f"{free}.")
     if key in SECTIONS or key in FREE:
         section, name = key, ""

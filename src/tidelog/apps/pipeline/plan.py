@@ -1,8 +1,10 @@
-"""What a pipeline is asked to do, as values: one class for each kind.
+"""Plans: the parameters of a pipeline, with one class for each kind.
 
-These are what the functions `land`, `aggregate` and `backfill` take; a file in TOML is one way
-to write them down (`pipeline_file`), a notebook makes them by hand. Always true: a plan that
-exists is sound by itself; what only brokers, files or Spark can tell is found out on the way.
+The functions `land`, `aggregate` and `backfill` take a plan. A plan comes from a TOML file
+(`pipeline_file`), or a notebook constructs it directly.
+
+Invariant: a plan object is valid in itself. Errors that only brokers, files or Spark can detect
+appear at run time.
 """
 
 import os
@@ -24,9 +26,9 @@ RECORD_COLUMNS = (
     "leader_epoch",
     "headers",
 )
-"""What a record has of its own."""
+"""The columns of the record itself, without those decoded from its value."""
 DATE = "date"
-"""The UTC day of a record's timestamp: a folder of the lake."""
+"""The column with the UTC day of a record's timestamp; each day is a folder of the lake."""
 _INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour|day|week)s?\s*", re.IGNORECASE)
 _UNIT_MS = {
     "millisecond": 1,
@@ -40,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class BadPlan(ValueError):
-    """A plan that can't be; one line. `key` is what is wrong, as in the file."""
+    """An invalid plan. The message is one line; `key` is the invalid key, as in the file."""
 
     def __init__(self, key: str, what: str) -> None:
         super().__init__(f"{key}: {what}")
@@ -49,14 +51,14 @@ class BadPlan(ValueError):
 
 
 def interval_ms(text: str) -> int | None:
-    """A length of time as Spark writes it, `10 minutes`; None: it is none."""
+    """Parse a length of time as Spark writes it, `10 minutes`; None if it is invalid."""
     found = _INTERVAL.fullmatch(text)
     return int(found[1]) * _UNIT_MS[found[2].lower()] if found else None
 
 
 @dataclass(frozen=True)
 class Decode:
-    """How a value becomes columns."""
+    """How to decode a record's value into columns."""
 
     format: Literal["json", "avro"]
     schema: str
@@ -73,7 +75,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Origin:
-    """The topics that a stream reads, and how."""
+    """The topics that a stream reads, and the options of the source."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -86,7 +88,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class LandPlan:
-    """Topics to a lake of Parquet files."""
+    """A plan to land topics in a lake of Parquet files or Delta tables."""
 
     name: str
     bootstrap: str
@@ -109,7 +111,7 @@ class LandPlan:
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """Event-time windows over topics, to a table and a topic."""
+    """A plan to aggregate topics by event-time windows, into a table and optionally a topic."""
 
     name: str
     bootstrap: str
@@ -150,18 +152,18 @@ class AggregatePlan:
 
     @property
     def window_ms(self) -> int:
-        """How long a window is."""
+        """The length of a window."""
         return interval_ms(self.window) or 0
 
     @property
     def slide_ms(self) -> int:
-        """From the begin of one window to that of the next."""
+        """The time from the start of one window to the start of the next."""
         return interval_ms(self.slide) or 0 if self.slide else self.window_ms
 
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """A lake back to a topic."""
+    """A plan to send the rows of a lake back to a topic."""
 
     name: str
     bootstrap: str
@@ -187,7 +189,7 @@ Plan: TypeAlias = LandPlan | AggregatePlan | BackfillPlan
 
 
 def _from_the_root(plan: Plan, *keys: str) -> None:
-    """Spark's processes stand in other folders than ours: no path may depend on that."""
+    """Make paths absolute, because Spark's processes run in other working directories."""
     for key in keys:
         path = getattr(plan, key)
         if "://" not in path:
@@ -195,12 +197,12 @@ def _from_the_root(plan: Plan, *keys: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """A pipeline's name becomes the name of files and of a producer."""
+    """Validate a pipeline's name, which is used in file names and as a producer name."""
     if not _NAME.fullmatch(name):
         raise BadPlan("pipeline.name", f"{name!r} has more than letters, digits, dot, _ and -")
 
 
 def check_trigger(trigger: str) -> None:
-    """When micro-batches begin."""
+    """Validate a trigger, which sets when micro-batches start."""
     if trigger != AVAILABLE_NOW and interval_ms(trigger) is None:
         raise BadPlan("pipeline.trigger", f"{trigger!r} is none; say {AVAILABLE_NOW} or 10 seconds")

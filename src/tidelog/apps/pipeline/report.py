@@ -1,7 +1,7 @@
-"""What a pipeline tells: a line for each micro-batch while it runs, and sums at the end.
+"""What a pipeline reports: progress after each micro-batch, and totals at the end.
 
-Always true: `rows_in` of a batch is `rows_out` and `rejected` together for land and backfill; for
-an aggregate, rows go in and windows come out.
+Invariant: for land and backfill, `rows_in` of a batch equals `rows_out` plus `rejected`. For an
+aggregate, `rows_in` counts records and `rows_out` counts windows.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Progress:
-    """One micro-batch."""
+    """The counts of one micro-batch."""
 
     batch: int
     rows_in: int
@@ -20,11 +20,11 @@ class Progress:
     rejected: int = 0
     seconds: float = 0.0
     lag: int | None = None
-    """Offsets that wait in the topics; None: not known."""
+    """Offsets in the topics that are not read yet; None if unknown."""
 
     @property
     def rows_per_s(self) -> float:
-        """Rows in for each second of the batch."""
+        """Input rows per second of the batch."""
         return self.rows_in / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -33,7 +33,7 @@ Tell: TypeAlias = Callable[[Progress], None]
 
 @dataclass
 class Report:
-    """A run: what it did, and what stands there now."""
+    """The result of one run, with the totals of all runs."""
 
     name: str
     kind: str
@@ -43,19 +43,19 @@ class Report:
     late: int = 0
     rejected: int = 0
     lost: int = 0
-    """Offsets that the source reported as lost, where `onDataLoss` lets it go on."""
+    """Offsets that the source reported as lost, if `onDataLoss` lets the query continue."""
     merged: int = 0
-    """Small files that were made part of larger ones."""
+    """Number of small files that were merged into larger ones."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know, a line each."""
+    """Messages for the user, one line each."""
     seconds: float = 0.0
     stopped: bool = False
-    """Ended by a signal, not because all was done."""
+    """Whether a stop request ended the run before all rows were processed."""
     totals: dict[str, int] = field(default_factory=dict)
-    """The same since the pipeline's very first run."""
+    """The same counts, summed since the first run of the pipeline."""
 
     def add(self, progress: Progress) -> None:
-        """Count a micro-batch."""
+        """Add the counts of a micro-batch."""
         self.batches += 1
         self.rows_in += progress.rows_in
         self.rows_out += progress.rows_out
@@ -63,5 +63,5 @@ class Report:
         self.rejected += progress.rejected
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report as data for JSON."""
         return {**asdict(self), "seconds": round(self.seconds, 3)}

@@ -1,7 +1,7 @@
-"""A pipeline as a command runs it: a Spark of its own, signals, and the same three functions.
+"""Run a pipeline as a command: start a Spark session, handle signals, call the pipeline's function.
 
-Always true: SIGINT and SIGTERM reach this process alone, not Spark's (which would lose its
-workers in the middle of a batch); a second one ends without waiting.
+Invariants: SIGINT and SIGTERM reach only this process, not Spark's processes; otherwise Spark
+would lose its workers in the middle of a batch. A second signal ends the run without waiting.
 """
 
 import logging
@@ -18,19 +18,21 @@ from tidelog.apps.pipeline.report import Report, Tell
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _TRACES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Where PySpark logs each exception that it raises, plan and Java's trace included."""
+"""Loggers to which PySpark writes each exception it raises, with the plan and Java's trace."""
 
 
 @contextmanager
 def own_spark(
     name: str, master: str, settings: Mapping[str, str], log: str | None
 ) -> Iterator[Any]:
-    """A session whose processes hear no signal of ours; its log goes to a file if one is named.
-    Raises NoJava, CannotStart."""
+    """Start a Spark session whose processes do not receive the signals sent to this process.
+
+    Spark's log goes to the file `log`, if given. Raises NoJava, CannotStart.
+    """
     from tidelog.apps.spark.session import find_java, settle_environment, spark_session
 
     find_java()
-    settle_environment(master)  # else Java would plan with whatever python3 there is
+    settle_environment(master)  # otherwise Java would use any python3 on the path
     with open(log or os.devnull, "ab") as file, _traces_in(log):
         try:
             _start_java(settings, file if log else None)
@@ -47,8 +49,11 @@ def own_spark(
 
 
 def _suit_shuffles(spark: Any, master: str) -> None:
-    """One task for each core, where nobody asked for a number: Spark's 200 are for clusters, and
-    each costs a micro-batch its time. A query that has a checkpoint keeps the number it has."""
+    """Use one shuffle task per core in local mode, unless the user configured a number.
+
+    Spark's default of 200 is meant for clusters, and each task adds time to a micro-batch. A query
+    that has a checkpoint keeps its number.
+    """
     context = spark.sparkContext
     if master.startswith("local") and not context.getConf().contains(SHUFFLE_PARTITIONS):
         spark.conf.set(SHUFFLE_PARTITIONS, context.defaultParallelism)
@@ -56,7 +61,7 @@ def _suit_shuffles(spark: Any, master: str) -> None:
 
 @contextmanager
 def _traces_in(log: str | None) -> Iterator[None]:
-    """PySpark's own log of exceptions goes to the file, not to stderr."""
+    """Send PySpark's log of exceptions to the file instead of stderr."""
     if log is None:
         yield
         return
@@ -83,19 +88,19 @@ def _start_java(settings: Mapping[str, str], log: Any) -> None:
     from tidelog.apps.spark.session import JVM_OPTIONS
 
     conf = SparkConf(loadDefaults=False)
-    # What a JVM takes only when it starts.
+    # Options that a JVM accepts only at startup.
     conf.set("spark.driver.extraJavaOptions", JVM_OPTIONS)
     for key, value in settings.items():
         conf.set(key, value)
     streams = {"stdout": log, "stderr": log} if log is not None else {}
-    SparkContext._ensure_initialized(  # noqa: SLF001 - PySpark has no other door to `Popen`
+    SparkContext._ensure_initialized(  # noqa: SLF001 - the only way to set `Popen` options
         gateway=launch_gateway(conf, {"start_new_session": True, **streams})
     )
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set."""
+    """Provide an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
 
     def hear(number: int, _frame: object) -> None:

@@ -1,9 +1,10 @@
-"""A streaming query from its start to its end: the source, the wait, the stop.
+"""Run a streaming query from start to stop: its source, the wait for its end, and its shutdown.
 
-Spark calls back for each micro-batch (`foreachBatch`); the main thread waits, tells progress and
-hears whether it shall stop. Always true: a batch that has begun when the stop is asked for is
-finished if that takes no longer than STOP_S; none is begun afterwards, and one that is abandoned
-leaves nothing behind that a restart does not mend.
+Spark calls back for each micro-batch (`foreachBatch`). The main thread waits, reports progress and
+checks for a stop request.
+
+Invariants: a batch that runs at the time of a stop request is completed if that takes at most
+STOP_S. No batch starts after the request. A restart repairs what an abandoned batch left behind.
 """
 
 import json
@@ -36,18 +37,18 @@ After: TypeAlias = Callable[[dict[str, Any], Progress], Progress]
 
 
 class Stopping(Exception):
-    """Raised in a callback: no batch is to begin any more."""
+    """Raised in a callback because no new batch may start."""
 
 
 class TakesBatches(Protocol):
-    """What is done with each micro-batch."""
+    """The work that a pipeline does for each micro-batch."""
 
     def take(self, frame: Any, batch: int, query: str) -> Progress:
-        """Make a batch durable, once; what it was."""
+        """Make a batch durable exactly once, and return its counts."""
 
 
 def source_frame(spark: Any, bootstrap: str, origin: Origin, **options: str) -> Any:
-    """The stream of records that a pipeline reads."""
+    """Return the streaming frame of records that a pipeline reads."""
     reader = _reader(spark, spark.readStream, bootstrap)
     for name, value in source_options(origin, **options).items():
         reader = reader.option(name, value)
@@ -55,7 +56,7 @@ def source_frame(spark: Any, bootstrap: str, origin: Origin, **options: str) -> 
 
 
 def source_options(origin: Origin, **options: str) -> dict[str, str]:
-    """As the source is told them; names in small letters, which is all the same to it."""
+    """Return the options for the source, with lower-case names; the source ignores case."""
     topics = ",".join(origin.topics)
     chosen = (
         {"subscribe": topics} if origin.pattern is None else {"subscribePattern": origin.pattern}
@@ -71,8 +72,10 @@ def batch_frame(
     starting: dict[str, dict[str, int]],
     ending: dict[str, dict[str, int]],
 ) -> Any:
-    """The records of a stretch that the stream has read, once more; those that are still there:
-    that they were read in time is all that the stream needs."""
+    """Return a batch frame that reads an offset range again which the stream has already read.
+
+    It skips records that no longer exist (`onDataLoss` is skip): the stream read them in time.
+    """
     reader = _reader(spark, spark.read, bootstrap)
     parts = {topic: sorted(map(int, places)) for topic, places in starting.items()}
     for name, value in origin.options.items():
@@ -95,7 +98,7 @@ def _reader(spark: Any, door: Any, bootstrap: str) -> Any:
 
 
 class Run:
-    """One run of a stream."""
+    """One run of a streaming query."""
 
     def __init__(
         self, spark: Any, plan: LandPlan | AggregatePlan, stop: threading.Event, tell: Tell
@@ -107,10 +110,10 @@ class Run:
         self._tell = tell
         self._busy = threading.Lock()
         self._waiting: list[Progress] = []
-        """Appended to by callbacks, taken from its front by the main thread."""
+        """Batches not reported yet. Callbacks append; the main thread removes from the front."""
         self._failure: BaseException | None = None
         self._held_back = False
-        """A batch was not begun, because of the stop."""
+        """Whether a batch was not started because of the stop request."""
         self._abandoned = False
         self._seen = -1
         self._lag = Lag({BOOTSTRAP: plan.bootstrap, **source_options(plan.origin)})
@@ -122,9 +125,9 @@ class Run:
         mode: str = "append",
         after: After = lambda _spoken, progress: progress,
     ) -> Report:
-        """Run until all is done, a stop is asked for, or something fails.
+        """Run until all rows are processed, a stop is requested, or the query fails.
 
-        `after` hears Spark's own progress of each batch, and may add what that tells.
+        `after` receives Spark's progress of each batch, and may add counts from it.
         """
         with closing(self._lag):
             return self._go(frame, work, mode, after)
@@ -165,7 +168,7 @@ class Run:
                 progress = work.take(frame, batch, query)
             except BaseException as error:
                 if not self._abandoned:
-                    self._failure = error  # Spark tells it as a trace in a trace
+                    self._failure = error  # Spark wraps it in nested traces
                 raise
             took = time.monotonic() - started
             self._waiting.append(replace(progress, seconds=took))
@@ -181,7 +184,7 @@ class Run:
             query.stop()
 
     def _tell_news(self, query: Any, after: After) -> None:
-        """Join what callbacks counted with what Spark knows of the same batches."""
+        """Report batches: combine the counts of the callbacks with Spark's progress."""
         for spoken in self._spoken(query):
             self._seen = spoken["batchId"]
             self.report.lost += lost_offsets(spoken)
@@ -191,21 +194,21 @@ class Run:
                 self._add(replace(progress, lag=self._lag.behind(spoken)))
 
     def _settle(self, before: int | None = None) -> None:
-        """Batches of which Spark's progress was not heard, and will not be."""
+        """Report batches for which no progress from Spark will arrive."""
         while self._waiting and (before is None or self._waiting[0].batch < before):
             self._add(self._waiting[0])
 
     def _add(self, first: Progress) -> None:
-        """The first of those that wait, with all that is known of it."""
+        """Report the first waiting batch; `first` holds its complete counts."""
         self._waiting.pop(0)
         self.report.add(first)
         self._tell(first)
 
     def _spoken(self, query: Any) -> Iterator[dict[str, Any]]:
-        """Spark's progress of batches that were taken and not told yet.
+        """Yield Spark's progress of batches that were processed and not reported yet.
 
-        An idle query tells progress too, under the number of the batch that will come: that
-        one has no `addBatch`.
+        An idle query also reports progress, with the number of the next batch. That progress
+        has no `addBatch`.
         """
         if self._waiting:
             for each in query.recentProgress:
@@ -214,10 +217,10 @@ class Run:
 
 
 class Lag:
-    """How far a stream is behind its topics, asked of the brokers when a batch is told.
+    """The lag of a stream behind its topics, requested from the brokers after each batch.
 
-    Spark's progress has the newest offsets as they were when the batch was planned: what came
-    while it ran is not in there, and without a limit on batches the difference is always 0.
+    Spark's progress holds the newest offsets at the time the batch was planned. It misses records
+    that arrived while the batch ran; without a limit on batch size its lag is always 0.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -227,9 +230,9 @@ class Lag:
         self._ends: Mapping[TopicPartition, Place] = {}
 
     def behind(self, spoken: Any) -> int | None:
-        """Offsets that wait behind a batch, over all partitions; None: nobody says."""
+        """Return the unread offsets after a batch, over all partitions; None if unknown."""
         for source in spoken["sources"]:
-            if told := _said(source, "endOffset"):  # a batch without data says null
+            if told := _said(source, "endOffset"):  # null for a batch without data
                 self._ends = from_json(told).places
         try:
             found = self._survey.ask(dict.fromkeys(self._ends, LATEST))
@@ -245,12 +248,12 @@ class Lag:
         return waiting
 
     def close(self) -> None:
-        """No more questions."""
+        """Close the connections to the brokers."""
         self._survey.close()
 
 
 def lost_offsets(progress: Any) -> int:
-    """Offsets that were found lost when this batch was planned, as the source counts them."""
+    """Return how many offsets the source counted as lost when it planned this batch."""
     lost = 0
     for source in progress["sources"]:
         if end := _said(source, "endOffset"):
@@ -260,6 +263,6 @@ def lost_offsets(progress: Any) -> int:
 
 
 def _said(source: Any, name: str) -> Any:
-    """An offset as the source wrote it; None: it said nothing."""
+    """Return an offset as the source wrote it; None if the source wrote nothing."""
     told = source[name]
     return json.loads(told) if isinstance(told, str) else told

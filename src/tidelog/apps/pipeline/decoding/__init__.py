@@ -1,4 +1,4 @@
-"""Values into columns, where a schema is given; what does not fit is told apart with a reason.
+"""Decode values into columns if a schema is given; values that do not fit get a reason.
 
-Always true: a null value is no error (a tombstone has none), and gives null columns.
+Invariant: a null value (a tombstone) is not an error, and gives null columns.
 """

@@ -1,7 +1,7 @@
-"""The Arrow type of an Avro schema, and Avro's named types looked up.
+"""Convert an Avro schema to an Arrow type, and resolve Avro's named types.
 
-Always true: what has no columns of its own kind (a union of several types) is refused with its
-place in the schema, before any row is read.
+Invariant: a type that cannot be a column (a union of several types) is rejected before any row is
+read. The error names its place in the schema.
 """
 
 import json
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class BadAvroSchema(ValueError):
-    """An Avro schema that gives no columns; one line."""
+    """An Avro schema that cannot be converted to columns. The message is one line."""
 
 
 def parse_avro_schema(text: str) -> dict[str, Any]:
-    """A schema whose values are records. Raises BadAvroSchema."""
+    """Parse a schema of Avro records. Raises BadAvroSchema."""
     try:
         schema = json.loads(text)
     except ValueError as error:
@@ -25,7 +25,7 @@ def parse_avro_schema(text: str) -> dict[str, Any]:
 
 
 def arrow_type(schema: Any, where: str = "", named: dict[str, Any] | None = None) -> Any:
-    """The Arrow type that values of a schema have. Raises BadAvroSchema."""
+    """Return the Arrow type for the values of a schema. Raises BadAvroSchema."""
     import pyarrow as pa
 
     named = {} if named is None else named
@@ -68,7 +68,7 @@ def _record_type(schema: dict[str, Any], where: str, named: dict[str, Any]) -> A
     import pyarrow as pa
 
     name = _full_name(schema)
-    named[name] = None  # a type inside itself has no end
+    named[name] = None  # marks a recursive type, which is rejected
     fields = [
         pa.field(field["name"], arrow_type(field["type"], f"{where}.{field['name']}"[:200], named))
         for field in schema.get("fields", [])

@@ -1,7 +1,9 @@
-"""Avro values into columns, with fastavro: Spark's own reader is a jar to match.
+"""Decode Avro values into columns with fastavro.
 
-The schema is the writer's: what Confluent's registry would look up by the id that each value
-begins with must be given. Always true: a value is decoded to its last byte, or is bad.
+Spark's own Avro reader needs a jar that matches the Spark version.
+
+The schema must be the writer's: the schema that Confluent's registry returns for the id at the
+start of each value. Invariant: a value is bad unless it is decoded to its last byte.
 """
 
 import io
@@ -13,15 +15,15 @@ from tidelog.apps.pipeline.plan import Decode
 
 MAGIC = 0
 PREFIX_BYTES = 5
-"""Confluent's: a zero, and the schema's id in four bytes."""
+"""The length of Confluent's prefix: a zero byte and the schema id in four bytes."""
 
 
 class NoFastavro(Exception):
-    """The package that decodes Avro is not there; one line."""
+    """The package that decodes Avro is missing. The message is one line."""
 
 
 def require_fastavro() -> Any:
-    """The module. Raises NoFastavro."""
+    """Return the module `fastavro`. Raises NoFastavro."""
     try:
         import fastavro
     except ImportError:
@@ -30,7 +32,7 @@ def require_fastavro() -> Any:
 
 
 def with_decoded(frame: Any, decode: Decode) -> Any:
-    """The frame with a struct `decoded` and a flag `bad`."""
+    """Return the frame with a struct `decoded` and a flag `bad`."""
     import pyarrow as pa
     from pyspark.sql import functions as sql
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -40,7 +42,7 @@ def with_decoded(frame: Any, decode: Decode) -> Any:
     schema, framing = decode.schema, decode.framing
 
     @sql.arrow_udf(from_arrow_schema(pa.schema(list(answer))))
-    def decoded(values: pa.Array) -> pa.Array:  # Spark goes by these
+    def decoded(values: pa.Array) -> pa.Array:  # Spark uses these type hints
         rows, reasons = AvroDecoder(schema, framing).decode(values)
         bad = pa.array([why is not None for why in reasons])
         return pa.StructArray.from_arrays([rows, bad], fields=list(answer))
@@ -50,7 +52,7 @@ def with_decoded(frame: Any, decode: Decode) -> Any:
 
 
 class AvroDecoder:
-    """Decodes columns of values."""
+    """Decodes arrays of Avro values."""
 
     def __init__(self, schema: str, framing: str) -> None:
         fastavro = require_fastavro()
@@ -61,7 +63,7 @@ class AvroDecoder:
         self._framed = framing == "confluent"
 
     def decode(self, values: Any) -> tuple[Any, list[str | None]]:
-        """A struct array, and for each row why it is bad, or None."""
+        """Return a struct array, and for each row the reason why it is bad, or None."""
         import pyarrow as pa
 
         rows: list[dict[str, Any] | None] = []
@@ -78,8 +80,11 @@ class AvroDecoder:
     def _one_by_one(
         self, rows: list[dict[str, Any] | None], reasons: list[str | None]
     ) -> tuple[Any, list[str | None]]:
-        """Avro has values that a column has not: an int of 40 bits, a decimal of too many
-        digits. Those rows are bad, not all of them."""
+        """Convert row by row, so that only rows that do not fit their columns are bad.
+
+        Some Avro values do not fit an Arrow column: an int of 40 bits, a decimal with too many
+        digits.
+        """
         import pyarrow as pa
 
         for place, row in enumerate(rows):
@@ -102,7 +107,7 @@ class AvroDecoder:
         source.seek(start)
         try:
             row = self._read(source, self._schema)
-        except Exception as error:  # noqa: BLE001 - bytes of strangers: any error is the row's
+        except Exception as error:  # noqa: BLE001 - untrusted bytes: any error makes the row bad
             return None, f"not Avro of this schema{written_as}: {_first_line(error)}"
         if left := len(value) - source.tell():
             return None, f"not Avro of this schema{written_as}: {left} bytes are left over"
@@ -114,7 +119,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain(row: Any) -> Any:
-    """Arrow has no UUID of Python's."""
+    """Convert UUID objects to text, because Arrow does not accept them."""
     if isinstance(row, dict):
         return {name: _plain(value) for name, value in row.items()}
     if isinstance(row, list):

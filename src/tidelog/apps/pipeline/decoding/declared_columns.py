@@ -1,7 +1,7 @@
-"""The columns that a schema declares, read without Spark: enough to find a slip of the pen.
+"""Read the columns that a schema declares without Spark, to find typing errors early.
 
-Spark's own parser decides when the pipeline runs. Always true: what Spark takes is taken here;
-what is refused here, Spark would refuse too.
+Spark's own parser decides when the pipeline runs. Invariant: every schema that Spark accepts is
+accepted here; Spark would also reject every schema that is rejected here.
 """
 
 import json
@@ -20,11 +20,11 @@ KEY = "decode.schema"
 _COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+)(?:\s*:\s*|\s+)(\w+)")
 _STRUCT = re.compile(r"\s*struct\s*<(.*)>\s*", re.DOTALL | re.IGNORECASE)
 _HIDDEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
-"""Comments, which may hold anything."""
+"""String literals and comments, which may contain any character."""
 
 
 def declared_columns(decode: Decode) -> list[str]:
-    """The names of the columns that a value becomes. Raises BadPlan."""
+    """Return the names of the columns that a value is decoded into. Raises BadPlan."""
     text = decode.schema.strip()
     is_json = decode.format == "avro" or text.startswith("{")
     names = _of_json(text) if is_json else _of_list(text)
@@ -32,7 +32,7 @@ def declared_columns(decode: Decode) -> list[str]:
 
 
 def _of_json(text: str) -> list[str]:
-    """Avro, or Spark's own schema as JSON."""
+    """Return the column names of an Avro schema, or of a Spark schema in JSON."""
     try:
         return [str(field["name"]) for field in json.loads(text)["fields"]]
     except ValueError as error:
@@ -58,7 +58,7 @@ def _of_list(text: str) -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """Cut at commas that stand in no brackets and no quoted name."""
+    """Split at commas that are outside brackets and quoted names."""
     parts, depth, quoted = [""], 0, False
     for letter in text:
         quoted ^= letter == "`"

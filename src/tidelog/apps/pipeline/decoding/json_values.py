@@ -1,8 +1,7 @@
-"""JSON values into columns: Spark parses them, we say what was wrong with those it could not.
+"""Decode JSON values into columns: Spark parses them, and this module explains the failures.
 
-Always true: a value that is not one whole JSON object, or has a field of another type than
-the schema says, is bad. A field that is missing is null, one that the schema does not name
-is left out; so it is in Spark.
+Invariant: a value is bad if it is not one whole JSON object, or if a field's type differs from the
+schema. As in Spark, a missing field is null, and a field that is not in the schema is ignored.
 """
 
 import json
@@ -18,12 +17,14 @@ _STRICT = {
     "allowNonNumericNumbers": "false",
 }
 _FRAME = """concat('{"v":', cast(value as string), ',"e":1}')"""
-"""Spark's parser stops behind the first object. In this frame what follows it is seen: either the
-whole is no JSON, or `e` is not reached."""
+"""Wraps the value, because Spark's parser stops after the first object.
+
+If more text follows that object, the wrapped text is invalid JSON, or the parser never reads `e`.
+"""
 
 
 def schema_of(text: str) -> Any:
-    """The columns as Spark has them. Raises ValueError, one line."""
+    """Return the schema as a Spark type. Raises ValueError with a one-line message."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -37,7 +38,7 @@ def schema_of(text: str) -> Any:
 
 
 def with_decoded(frame: Any, decode: Decode) -> Any:
-    """The frame with a struct `decoded` and a flag `bad`."""
+    """Return the frame with a struct `decoded` and a flag `bad`."""
     from pyspark.sql import functions as sql
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -57,7 +58,7 @@ def with_decoded(frame: Any, decode: Decode) -> Any:
 
 
 def reason(value: bytes, decoded: dict[str, Any] | None, types: dict[str, str]) -> str:
-    """Why a value could not be decoded. `decoded` is what could be, field by field."""
+    """Return why a value could not be decoded. `decoded` holds the fields that Spark could read."""
     try:
         found = json.loads(value.decode(), parse_constant=_refuse)
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""The columns that a value becomes, whichever format it has.
+"""Decode values of any format into columns.
 
-Always true: no column of a value has the name of one of the record's own.
+Invariant: no decoded column has the name of one of the record's own columns.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from tidelog.apps.pipeline.plan import RECORD_COLUMNS, BadPlan, Decode
 
 
 def decoded_columns(decode: Decode, taken: tuple[str, ...]) -> list[str]:
-    """The columns that a value becomes. Raises BadPlan, NoFastavro."""
+    """Return the columns that a value is decoded into. Raises BadPlan, NoFastavro."""
     try:
         if decode.format == "avro":
             avro_values.require_fastavro()
@@ -22,7 +22,7 @@ def decoded_columns(decode: Decode, taken: tuple[str, ...]) -> list[str]:
     except (BadAvroSchema, ValueError) as error:
         raise BadPlan("decode.schema", str(error)) from None
     columns = [f"{decode.prefix}{name}" for name in names]
-    # By small letters: Spark does not tell Key from key.
+    # Compare in lower case: for Spark, Key and key are the same name.
     alike = Counter(name.lower() for name in columns)
     if twice := [name for name in columns if alike[name.lower()] > 1]:
         raise BadPlan("decode.schema", f"{' and '.join(twice[:2])} are the same name to Spark")
@@ -36,7 +36,7 @@ def decoded_columns(decode: Decode, taken: tuple[str, ...]) -> list[str]:
 
 
 def with_value_columns(frame: Any, decode: Decode | None, *taken: str) -> Any:
-    """A frame of records with the columns of their values, and a flag `bad`. Raises BadPlan."""
+    """Add the columns of the values, and a flag `bad`, to a frame of records. Raises BadPlan."""
     from pyspark.sql import functions as sql
 
     if decode is None:
