@@ -1,4 +1,4 @@
-"""A lake: folders of Parquet files that any reader may list, written exactly once.
+"""A lake: folders of Parquet files that any reader may list, with each row written exactly once.
 
-Always true: a row that a plain reader finds under `data` is there once, after a crash too.
+Invariant: a plain Parquet reader finds each row under `data` exactly once, also after a crash.
 """

@@ -1,7 +1,7 @@
-"""What a backfill has to send, settled once: stretches of offsets, and how many are done.
+"""The agenda of a backfill: the stretches of offsets to send, and how many are done.
 
-Always true: an agenda never changes but for `done`, which only grows; so a stretch has one number
-for ever, and the sink knows it by that. Stretches of a partition follow each other.
+Invariants: only `done` changes in an agenda, and it only grows. So the number of a stretch never
+changes, and the sink recognises a stretch by it. Stretches of a partition are in offset order.
 """
 
 import os
@@ -18,7 +18,7 @@ FILE = "agenda.json"
 
 
 class Count(NamedTuple):
-    """Rows of one partition that lie near each other."""
+    """The row count of a small offset range in one partition."""
 
     topic: str
     partition: int
@@ -29,17 +29,21 @@ class Count(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """One write: for each partition the first and the last offset."""
+    """One write to the sink: the first and the last offset of each partition."""
 
     topic: str
     ranges: dict[int, tuple[int, int]]
     rows: int
     dates: tuple[str, ...]
-    """The folders that have rows of it."""
+    """The days whose folders hold rows of the stretch."""
 
 
 def cut(counts: Iterable[Count], rows_per_batch: int) -> Iterator[Stretch]:
-    """Stretches of about `rows_per_batch` rows; partitions of a topic go on side by side."""
+    """Combine counts into stretches of about `rows_per_batch` rows.
+
+    The partitions of a topic advance together: a stretch has rows of every partition
+    that has unsent rows.
+    """
     by_topic: dict[str, dict[int, list[Count]]] = defaultdict(lambda: defaultdict(list))
     for count in sorted(counts):
         by_topic[count.topic][count.partition].append(count)
@@ -63,7 +67,7 @@ def _stretch(counts: list[Count]) -> Stretch:
 
 
 class Agenda:
-    """The stretches of one backfill, and its progress."""
+    """The stretches of one backfill, and its progress on disk."""
 
     def __init__(self, path: str, data: dict[str, Any]) -> None:
         self._path = path
@@ -80,7 +84,10 @@ class Agenda:
 
     @classmethod
     def of(cls, plan: BackfillPlan) -> "Agenda | None":
-        """The one that was begun; None: none was. Raises LakeRefuses if it is of another plan."""
+        """Load the agenda of an earlier start; None if it does not exist.
+
+        Raises LakeRefuses if the agenda belongs to another plan.
+        """
         path = os.path.join(plan.checkpoint, FILE)
         data = read_whole(path)
         if data is None:
@@ -94,7 +101,7 @@ class Agenda:
 
     @classmethod
     def begin(cls, plan: BackfillPlan, counts: Iterable[Count]) -> "Agenda":
-        """Settle what is to be sent."""
+        """Create and store the agenda for a new backfill."""
         data = {
             "id": f"{plan.name}-{uuid.uuid4().hex}",
             "what": _what(plan),
@@ -108,22 +115,22 @@ class Agenda:
 
     @property
     def id(self) -> str:
-        """Of this backfill alone: the sink knows it by that, whatever it is called later."""
+        """The unique id by which the sink recognises this backfill, also after a rename."""
         return str(self._data["id"])
 
     @property
     def done(self) -> int:
-        """How many stretches are in the topic."""
+        """The number of stretches that are written to the topic."""
         return int(self._data["done"])
 
     def note_done(self) -> None:
-        """One more."""
+        """Record that one more stretch is written."""
         self._data["done"] += 1
         write_whole(self._path, self._data)
 
 
 def _what(plan: BackfillPlan) -> dict[str, Any]:
-    """What must not change between two runs of a backfill."""
+    """Return the parts of a plan that must not change between runs of a backfill."""
     return {
         "path": plan.path,
         "topics": list(plan.topics),

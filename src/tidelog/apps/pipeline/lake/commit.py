@@ -1,17 +1,17 @@
-"""How a micro-batch becomes part of a lake: once, whatever dies in between.
+"""Commit a micro-batch to a lake exactly once, also if a process crashes during the commit.
 
-1. Tasks write files under `_tidelog/staging`, and report each when it is finished.
-2. The driver writes the commit record: query, batch, each staged file and its place. That is
-   the moment of commit; it is one rename.
-3. The files are moved to their places.
+1. Tasks write files under `_tidelog/staging`, and report each file when it is finished.
+2. The driver writes the commit record: query, batch, each staged file and its final path. This
+   commits the batch; it is one rename.
+3. The driver moves the files to their final paths.
 
-A crash before 2 leaves staged files that nobody reads, and Spark runs the batch again. A crash
-after 2 leaves moves to be done: `Lake.open` does them, and the batch, when Spark runs it again,
-is known and left out. A replay may cut its rows into other files than before; that is why
-names of files alone would not do.
+A crash before step 2 leaves staged files that no reader sees, and Spark runs the batch again. A
+crash after step 2 leaves files to move. `Lake.open` moves them; when Spark runs the batch again,
+the lake recognises and skips it. A replay may split its rows into different files, so file names
+alone cannot detect a replay.
 
-Always true: one process writes to a lake at a time; a batch is committed by a query at most
-once; offsets of a partition only grow (unless `overlap` accepts otherwise).
+Invariants: one process writes to a lake at a time. A query commits a batch at most once. Offsets
+of a partition only grow (unless `overlap` is `accept`).
 """
 
 import os
@@ -36,11 +36,11 @@ _ANEW = "restore the one that belongs to the other, or begin anew: a new path an
 
 
 class LakeRefuses(Exception):
-    """The lake can't take this; one line that says what to do."""
+    """The lake rejects an operation. The message is one line that says what to do."""
 
 
 class StagedFile(NamedTuple):
-    """A finished file that no reader sees yet."""
+    """A finished file that is not committed, so that no reader sees it yet."""
 
     table: str
     topic: str
@@ -48,14 +48,14 @@ class StagedFile(NamedTuple):
     path: str
     rows: int
     offsets: dict[str, tuple[int, int]]
-    """First and last offset for each partition in it, `topic-partition`."""
+    """First and last offset in the file, by partition (`topic-partition`)."""
 
 
 class Lake:
     """One lake, open for writing by this process."""
 
     def __init__(self, path: str, overlap: str = "fail", *, gaps: bool = False) -> None:
-        """`gaps`: not every batch of the query comes here."""
+        """`gaps` allows the query to skip batch numbers: not every batch is written here."""
         self.path = path
         self.run = uuid.uuid4().hex[:12]
         self._overlap = overlap
@@ -71,7 +71,7 @@ class Lake:
         self.close()
 
     def open(self) -> None:
-        """Take the lake, and finish what an earlier process committed. Raises LakeRefuses."""
+        """Lock the lake, and finish the commit of an earlier process. Raises LakeRefuses."""
         make_folder(layout.own(self.path))
         try:
             self._lock.enter_context(held(layout.own(self.path, "lock")))
@@ -95,44 +95,47 @@ class Lake:
         make_folder(self.staging)
 
     def close(self) -> None:
-        """Let the lake go."""
+        """Release the lock."""
         self._lock.close()
 
     @property
     def staging(self) -> str:
-        """Where this run's tasks write."""
+        """The folder to which the tasks of this run write."""
         return os.path.join(layout.staging(self.path), self.run)
 
     @property
     def query(self) -> str:
-        """The query that wrote it; empty: none did yet."""
+        """The id of the query that writes this lake; empty if no batch was committed."""
         return str(self._record.get("query", ""))
 
     @property
     def batch(self) -> int:
-        """The last committed batch; -1: none."""
+        """The number of the last committed batch; -1 if no batch was committed."""
         return int(self._record.get("batch", -1))
 
     @property
     def totals(self) -> dict[str, int]:
-        """Rows by table since the lake was begun."""
+        """Rows by table since the lake was created."""
         return dict(self._record.get("totals", {}))
 
     def files_of_last_batch(self, table: str = layout.DATA) -> list[str]:
-        """Where the last committed batch is, unless it was compacted since."""
+        """Return the files of the last committed batch; compaction may have replaced them since."""
         wanted = table + os.sep
         return [os.path.join(self.path, to) for to in self.moved_to() if to.startswith(wanted)]
 
     def moved_to(self) -> list[str]:
-        """The same for all tables, from the lake on."""
+        """Return the files of the last batch in all tables, relative to the lake."""
         return [to for _, to in self._record.get("moves", [])]
 
     def rows_of_last_batch(self) -> dict[str, int]:
-        """How many rows the last committed batch had, by table."""
+        """Return the row counts of the last committed batch, by table."""
         return dict(self._record.get("rows", {}))
 
     def is_committed(self, query: str, batch: int) -> bool:
-        """Whether the lake has this batch already. Raises LakeRefuses."""
+        """Whether the lake already has this batch.
+
+        Raises LakeRefuses if the checkpoint and the lake do not belong together.
+        """
         if self.query not in ("", query):
             raise LakeRefuses(
                 f"{self.path} was written with another checkpoint; go on with that one,"
@@ -151,7 +154,7 @@ class Lake:
         return batch == self.batch
 
     def commit(self, query: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make staged files part of the lake. Raises LakeRefuses, and nothing is changed."""
+        """Make staged files part of the lake. On LakeRefuses, nothing has changed."""
         last = self._next_offsets(files)
         moves = []
         for number, file in enumerate(files):
@@ -178,7 +181,7 @@ class Lake:
         self._move_all()
 
     def _move_all(self) -> None:
-        """Do what the commit record says and is not done yet."""
+        """Move the files of the commit record that are still in staging."""
         touched = set()
         for staged, final in self._record.get("moves", []):
             source, target = os.path.join(self.path, staged), os.path.join(self.path, final)
@@ -190,7 +193,10 @@ class Lake:
             sync_folder(folder)
 
     def _next_offsets(self, files: Sequence[StagedFile]) -> Mapping[str, int]:
-        """The last offset of each partition with these files; that none was there before."""
+        """Return the last offset of each partition after these files.
+
+        Raises LakeRefuses if the lake already has an offset, unless `overlap` is `accept`.
+        """
         last: dict[str, int] = dict(self._record.get("last_offsets", {}))
         before = dict(last)
         for file in files:

@@ -1,12 +1,14 @@
-"""Many small files into few large ones, while others read.
+"""Merge many small files into few large ones while other processes read the lake.
 
-A new folder is built beside the old one: merged files, and links to the rest. Then the two
-change places in one system call, and the old one is removed. Always true: whoever lists the folder
-sees the old files or the new, never both and never none; a crash before the exchange leaves all
-as it was, one after it leaves only what the next start removes. Rows keep their order.
+A task builds a new folder in staging: the merged files, and links to the other files. Then one
+system call exchanges the two folders, and the old folder is removed.
 
-Files of about the same size are merged, so a row is copied as often as its file grows eightfold,
-not each time that a small file comes.
+Invariants: a reader that lists the folder sees either the old files or the new files. A crash
+before the exchange changes nothing; a crash after it leaves only files that the next start removes.
+Rows keep their order.
+
+Only files of about the same size are merged. So a row is copied once each time its file grows by a
+factor of 8, not each time a small file is added.
 """
 
 import math
@@ -21,14 +23,14 @@ from tidelog.apps.pipeline.lake.durable import exchange, sync_file, sync_folder
 from tidelog.apps.pipeline.lake.writing import CODEC, ROWS_PER_GROUP
 
 GROWTH = 8
-"""Files whose sizes are within this factor are about the same."""
+"""Files whose sizes are within this factor count as about the same size."""
 MERGED = "-merged-"
 FIRST_BYTES = 64 << 10
-"""Below that all are the same."""
+"""Files smaller than this all count as the same size."""
 
 
 class Merge(NamedTuple):
-    """A folder, and which of its files become one."""
+    """A folder, and the small files in it to merge."""
 
     folder: str
     small: tuple[str, ...]
@@ -37,26 +39,26 @@ class Merge(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A new folder that waits for the exchange."""
+    """A new folder that is ready for the exchange."""
 
     folder: str
     staged: str
     rows: int
     merged: int
-    """Files that will be no more."""
+    """The number of small files that the new folder replaces."""
 
 
 def crowded(
     lake: str, folders: Iterable[str], staging: str, least: int, file_bytes: int
 ) -> list[Merge]:
-    """What is worth merging: `least` files, or more, of about the same size."""
+    """Return the folders worth merging: those with `least` or more files of about the same size."""
     found = []
     for folder in sorted(folders):
         path = os.path.join(lake, folder)
         sizes = {}
         for entry in os.scandir(path) if os.path.isdir(path) else ():
             if entry.is_dir():
-                break  # not a folder of ours
+                break  # not a folder that we wrote
             if entry.name.endswith(layout.PARQUET):
                 sizes[entry.name] = entry.stat().st_size
         else:
@@ -67,7 +69,7 @@ def crowded(
 
 
 def alike(sizes: dict[str, int], least: int, file_bytes: int) -> tuple[str, ...]:
-    """The smallest files that are many enough to be merged, in the order of their names."""
+    """Return the smallest files, if there are enough to merge, in the order of their names."""
     tiers = {
         name: max(math.ceil(math.log(max(size, 1) / FIRST_BYTES, GROWTH)), 0)
         for name, size in sizes.items()
@@ -81,7 +83,7 @@ def alike(sizes: dict[str, int], least: int, file_bytes: int) -> tuple[str, ...]
 
 
 def build(merge: Merge) -> Built:
-    """Build the new folder. Runs in a task, perhaps twice: each has a folder of its own.
+    """Build the new folder. Runs in a task, possibly twice; each run uses a separate folder.
 
     Raises RuntimeError if rows would be lost.
     """
@@ -102,7 +104,7 @@ def build(merge: Merge) -> Built:
 
 
 def swap_in(built: Built) -> None:
-    """Put the new folder in the old one's place. Raises CannotExchange, and nothing is changed."""
+    """Replace the old folder by the new one. On CannotExchange, nothing has changed."""
     exchange(built.folder, built.staged)
     shutil.rmtree(built.staged)
 
@@ -116,7 +118,10 @@ def _link(source: str, target: str) -> None:
 
 
 def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
-    """Write the merged files; the rows of each. The name says where it stands in time."""
+    """Write the merged files, and yield the row count of each.
+
+    A merged file is named after its first small file, so the files stay sorted by time.
+    """
     from pyarrow import parquet
 
     writer = None
@@ -133,7 +138,7 @@ def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
                 writer = None
             if writer is None:
                 schema, bytes_in = file.schema_arrow, 0
-                # What was merged before is merged again and again: its name must not grow.
+                # A file may be merged many times; its name must not grow each time.
                 stem = name.removesuffix(layout.PARQUET).partition(MERGED)[0]
                 place = os.path.join(
                     staged, f"{stem}{MERGED}{uuid.uuid4().hex[:8]}{layout.PARQUET}"
@@ -147,7 +152,7 @@ def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
 
 
 class _GroupWriter:
-    """Gathers batches of small files to row groups of a proper size."""
+    """Collects the batches of small files into full-size row groups."""
 
     def __init__(self, path: str, schema: Any) -> None:
         from pyarrow import parquet

@@ -1,6 +1,7 @@
-"""Files that are there whole or not at all, also after the power went.
+"""Atomic and durable file operations: after a power failure a file is complete or missing.
 
-Always true: what `write_whole` and `move` did is on the disk when they return.
+Invariant: the changes of `write_whole`, `make_folder` and `exchange` are on the disk when these
+functions return.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ _RENAME_EXCHANGE = 2
 
 
 class CannotExchange(Exception):
-    """This file system has no way to swap two folders at once."""
+    """The operating system or file system cannot exchange two folders atomically."""
 
 
 class Taken(Exception):
@@ -28,7 +29,7 @@ class Taken(Exception):
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
-    """Hold a lock of the operating system, which goes with the process. Raises Taken."""
+    """Hold a file lock, which the operating system releases if the process ends. Raises Taken."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
@@ -41,7 +42,7 @@ def held(path: str) -> Iterator[None]:
 
 
 def sync_folder(path: str) -> None:
-    """Make the names in a folder durable."""
+    """Make the directory entries of a folder durable."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -56,7 +57,7 @@ def sync_file(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it, durably."""
+    """Create a folder and its missing parents, durably."""
     missing = []
     path = os.path.abspath(path)
     while not os.path.isdir(path):
@@ -68,7 +69,7 @@ def make_folder(path: str) -> None:
 
 
 def write_whole(path: str, data: Mapping[str, Any]) -> None:
-    """Put a JSON document in place of the one that is there."""
+    """Replace a JSON document atomically."""
     beside = f"{path}.new"
     with open(beside, "w", encoding="utf-8") as file:
         json.dump(data, file, indent=1)
@@ -79,7 +80,7 @@ def write_whole(path: str, data: Mapping[str, Any]) -> None:
 
 
 def read_whole(path: str) -> dict[str, Any] | None:
-    """A JSON document; None: there is none."""
+    """Return a JSON document; None if the file does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
             found: dict[str, Any] = json.load(file)
@@ -89,7 +90,7 @@ def read_whole(path: str) -> dict[str, Any] | None:
 
 
 def exchange(one: str, other: str) -> None:
-    """Let two folders change places in one step. Raises CannotExchange."""
+    """Exchange two folders atomically. Raises CannotExchange."""
     libc = ctypes.CDLL(None, use_errno=True)
     first, second = os.fsencode(one), os.fsencode(other)
     try:

@@ -1,8 +1,9 @@
-"""What a task of `land` does with its rows: decode, set aside what can't be, write files.
+"""The tasks of `land`: decode rows, separate those that cannot be decoded, write files.
 
-The door is a data source of Spark's Python API: its writers get Arrow batches, and need no
-pandas as `mapInArrow` does. Runs in Spark's Python workers. Always true: each row goes to exactly
-one table, and every column of the record is kept in both.
+This is a data source of Spark's Python API. Its writers receive Arrow batches and do not need
+pandas, unlike `mapInArrow`. It runs in Spark's Python workers. Invariant: each row goes to exactly
+one table. `rejected` keeps every column of the record; `data` drops `value` only if `keep_value` is
+false.
 """
 
 import json
@@ -27,13 +28,13 @@ FORMAT = "tidelog-staging"
 
 @dataclass
 class TaskFiles(WriterCommitMessage):
-    """What a task that succeeded wrote."""
+    """The files that a successful task wrote."""
 
     files: list[StagedFile]
 
 
 class StagingSource(DataSource):
-    """`format("tidelog-staging")`: rows to files that no reader sees yet."""
+    """`format("tidelog-staging")`: write rows to files that no reader sees yet."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,7 +52,7 @@ class StagingSource(DataSource):
 
 
 class StagingWriter(DataSourceArrowWriter):
-    """Writes in tasks; `commit`, in a process of Spark's, leaves the list of files."""
+    """Writes files in tasks; `commit`, which runs in a Spark process, stores the list of files."""
 
     def __init__(
         self, folder: str, report: str, file_bytes: int, decode: Decode | None, by: Folders
@@ -72,7 +73,7 @@ class StagingWriter(DataSourceArrowWriter):
 
 
 def register_staging(spark: Any) -> None:
-    """Make the format known, before a query starts: its batches run in a copy of the session."""
+    """Register the format. Call it before a query starts: batches run in a copy of the session."""
     spark.dataSource.register(StagingSource)
 
 
@@ -83,9 +84,9 @@ def stage(
     decode: Decode | None = None,
     by: Folders = BY_RECORD,
 ) -> list[StagedFile]:
-    """Write a frame to staged files; they, in an order that does not depend on who was first.
+    """Write a frame to staged files, and return them in an order independent of task timing.
 
-    The format must be known to the session: `register_staging`.
+    The session must know the format: call `register_staging` first.
     """
     report = os.path.join(folder, f"{uuid.uuid4().hex}.json")
     (
@@ -127,7 +128,7 @@ def _avro(batch: Any, decoder: AvroDecoder) -> tuple[Any, Any, list[str | None]]
 
 
 def _json(batch: Any) -> tuple[Any, Any, list[str | None]]:
-    """Spark parsed it already; find the words for what it could not."""
+    """Return a batch that Spark parsed, and the reasons for values that Spark could not parse."""
     decoded, bad = batch.column("decoded"), batch.column("bad")
     reasons: list[str | None] = [None] * batch.num_rows
     if bad.true_count:
@@ -141,7 +142,7 @@ def _json(batch: Any) -> tuple[Any, Any, list[str | None]]:
 
 
 def _there(row: Any) -> dict[str, Any] | None:
-    """Which fields could be read. As they are: Python has no year 10000."""
+    """Return the fields that could be read, as Arrow values: Python has no year 10000."""
     if not row.is_valid:
         return None
     return {name: field if field.is_valid else None for name, field in row.items()}
@@ -163,6 +164,6 @@ def _good_and_bad(
     good = record if decode.keep_value else record.drop_columns(["value"])
     columns = dict(zip(good.schema.names, good.columns, strict=True))
     for place, field in enumerate(decoded.type):
-        # Not `field(place)`: it would forget that the whole struct may be null.
+        # Not `field(place)`: it ignores that the whole struct may be null.
         columns[f"{decode.prefix}{field.name}"] = pc.struct_field(decoded, place)
     yield layout.DATA, pa.RecordBatch.from_pydict(columns)

@@ -1,7 +1,7 @@
-"""When a lake's small files are merged: between batches, by tasks of Spark.
+"""Merge a lake's small files between batches, in Spark tasks.
 
-Always true: only folders that got files in this run are looked at; nothing is merged while the
-last batch could still be run again, because an aggregate sends its topic from that batch's files.
+Invariants: only folders that received files in this run are checked. No files are merged while
+Spark may still run the last batch again: an aggregate sends that batch's files to its topic.
 """
 
 import os
@@ -15,7 +15,7 @@ from tidelog.apps.pipeline.report import Report
 
 
 class Tidying:
-    """Merges small files of one lake."""
+    """Merges the small files of one lake."""
 
     def __init__(self, lake: Lake, checkpoint: str, least: int, file_bytes: int) -> None:
         self._lake = lake
@@ -24,12 +24,12 @@ class Tidying:
         self._file_bytes = file_bytes
         self._touched: set[str] = set()
         self.merged = 0
-        """Files that are no more."""
+        """Number of small files that were merged into larger ones."""
         self.refused = ""
-        """Why nothing can be merged here."""
+        """Why files cannot be merged in this lake; empty if they can."""
 
     def tidy(self, spark: Any) -> None:
-        """Merge what is worth it, if nothing can still be run again."""
+        """Merge the files worth merging, unless Spark may still run the last batch again."""
         self._touched |= {os.path.dirname(path) for path in self._lake.moved_to()}
         if not self._least or self.refused or last_committed(self._checkpoint) < self._lake.batch:
             return
@@ -48,7 +48,7 @@ class Tidying:
             self.merged += built.merged
 
     def finish(self, spark: Any, report: Report) -> None:
-        """Merge at the end of a run, and tell what was merged in all of it."""
+        """Merge at the end of a run, and add the number of merged files to the report."""
         self.tidy(spark)
         report.merged = self.merged
         if self.refused:

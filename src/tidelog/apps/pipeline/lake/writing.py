@@ -1,7 +1,7 @@
-"""What a task does: columns of records into staged Parquet files, one for each topic and day.
+"""Write record batches to staged Parquet files, with separate files for each topic and day.
 
-Runs in Spark's Python workers. Always true: a file is reported only when it is finished and on
-the disk; what a task that failed left behind is under a name that nobody was told.
+This runs in Spark's Python workers. Invariants: a file is reported only when it is finished and on
+the disk. Files of a failed task have names that were never reported.
 """
 
 import os
@@ -16,18 +16,18 @@ from tidelog.apps.pipeline.lake.durable import sync_file
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 32 << 20
 OPEN_FILES_MAX = 64
-"""Records whose clocks are wild would open a file for each day there ever was."""
+"""Records with wrong timestamps could otherwise open a file for every possible day."""
 CODEC = "zstd"
 _DAY_US = 86_400_000_000
 
 
 class Folders(NamedTuple):
-    """The columns that say where a row goes."""
+    """The columns that decide the folder of a row."""
 
     topic: str | None
-    """Becomes a folder and is left out of the files; None: there is no such folder."""
+    """The topic column: a folder, not stored in the files; None for no folders by topic."""
     time: str
-    """Its UTC day becomes a folder."""
+    """The timestamp column whose UTC day is a folder."""
 
 
 BY_RECORD = Folders("topic", "timestamp")
@@ -41,7 +41,7 @@ class _Place(NamedTuple):
 
 
 class _Bucket:
-    """One file in the making."""
+    """One file that is being written."""
 
     def __init__(self, folder: str, place: _Place) -> None:
         self.place = place
@@ -93,7 +93,7 @@ class _Bucket:
         return StagedFile(*self.place, self.path, self.rows, self._offsets)
 
     def drop(self) -> None:
-        """Let go of a file that will not be finished."""
+        """Close a file that will not be finished."""
         if self._writer is not None:
             self._writer.close()
 
@@ -101,14 +101,14 @@ class _Bucket:
 def write_staged(
     tables: Iterable[tuple[str, Any]], folder: str, file_bytes: int, by: Folders = BY_RECORD
 ) -> Iterator[StagedFile]:
-    """Write record batches, each with the table it belongs to; the finished files."""
+    """Write record batches, each given with its table, and yield the finished files."""
     os.makedirs(folder, exist_ok=True)
     open_files: dict[_Place, _Bucket] = {}
     try:
         for table, batch in tables:
             for place, part in _split(table, batch, by):
                 bucket = open_files.pop(place, None) or _Bucket(folder, place)
-                open_files[place] = bucket  # the one used last comes last
+                open_files[place] = bucket  # the most recently used file is last
                 bucket.add(part)
                 if bucket.bytes >= file_bytes:
                     yield open_files.pop(place).finish()
@@ -122,7 +122,7 @@ def write_staged(
 
 
 def _split(table: str, batch: Any, by: Folders) -> Iterator[tuple[_Place, Any]]:
-    """The parts of a batch that go to one folder each."""
+    """Yield the parts of a batch, one for each folder."""
     import numpy as np
     import pyarrow as pa
 
