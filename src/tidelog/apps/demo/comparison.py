@@ -1,7 +1,7 @@
-"""Promises beside the log, the lake and the aggregates, record by record.
+"""Compare acknowledged orders with the log, the lake and the sums, record by record.
 
-Always true: nothing is counted as right that was only counted; every order is looked up by the
-offset at which its producer was told it is.
+Invariant: equal counts are not enough. Every order is looked up at the offset that its
+acknowledgement gave.
 """
 
 from collections import Counter
@@ -13,17 +13,17 @@ from tidelog.apps.demo.orders import Promise, Sum
 
 
 class Records(NamedTuple):
-    """Promises beside (offset, number) of a place where the orders are."""
+    """Acknowledged orders compared with the orders found in the log or the lake."""
 
     place: str
     promised: int
     found: int
     lost: list[int]
-    """Numbers that are not where they were promised to be."""
+    """Numbers of acknowledged orders that are not at their acknowledged offset."""
     repeated: int
-    """More than once there."""
+    """How many times an order was found again after its first occurrence."""
     unasked: int
-    """There, and promised by nobody."""
+    """Orders that were found but not acknowledged at that offset."""
     out_of_order: int
 
     @property
@@ -35,16 +35,16 @@ class Records(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the windows must hold beside what a place says."""
+    """Expected sums compared with the sums found in the table or the topic."""
 
     place: str
     windows: int
     orders: int
-    """In all windows of the place."""
+    """Orders in all windows found."""
     cents: int
     missing: list[Sum]
     wrong: list[Sum]
-    """In the place, but not so, or not there once."""
+    """Sums that were found but not expected, or found more than once."""
 
     @property
     def holds(self) -> bool:
@@ -57,7 +57,7 @@ class Sums(NamedTuple):
 def compare_records(
     place: str, promises: Sequence[Promise], found: Sequence[tuple[int, int]]
 ) -> Records:
-    """`found`: (offset, number), in the order of the place."""
+    """Compare orders. `found` has (offset, number) in the order in which they were read."""
     times = Counter(found)
     asked = {(promise.offset, promise.number) for promise in promises}
     numbers = Counter(number for _, number in found)
@@ -73,7 +73,7 @@ def compare_records(
 
 
 def compare_sums(place: str, wanted: Iterable[Sum], found: Iterable[Sum]) -> Sums:
-    """Every window of every shop, as it must be and as it is."""
+    """Compare the expected and the found sum of every window and shop."""
     must, there = set(wanted), list(found)
     times = Counter(there)
     return Sums(

@@ -1,7 +1,7 @@
-"""The Spark job as a process of its own, and what it tells.
+"""The Spark job as a separate process, and the events it sends.
 
-It writes one JSON object a line; what Spark says besides is in a file. Always true: when the
-demo ends, in whatever way, the job and its JVM end too.
+The job writes one JSON object per line; Spark's other output goes to a file. Invariant: when the
+demo ends, in any way, the job and its JVM end too.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ SAID_CHARS = 200
 
 
 class JobFailed(Exception):
-    """The job ended, or is stuck; one line. What Spark said is in `log_path`."""
+    """The job ended or is stuck. The message is one line; Spark's output is in `log_path`."""
 
     def __init__(self, why: str, log_path: str) -> None:
         super().__init__(why)
@@ -33,7 +33,7 @@ class JobFailed(Exception):
 
 
 class Event(NamedTuple):
-    """Something that the job told."""
+    """One event that the job sent, and when it arrived."""
 
     at_s: float
     kind: str
@@ -41,7 +41,7 @@ class Event(NamedTuple):
 
 
 class JobProcess:
-    """Starts at once; `close` ends it."""
+    """The running Spark job. The constructor starts it; `close` ends it."""
 
     def __init__(self, bootstrap: str, work: str, entry: str = ENTRY) -> None:
         module, _, function = entry.partition(":")
@@ -71,18 +71,18 @@ class JobProcess:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._signal(signal.SIGTERM)  # Spark's JVM clears up by itself, and soon
+            self._signal(signal.SIGTERM)  # Spark's JVM then cleans up quickly
         self.close()
 
     def close(self) -> None:
-        """End it: by the end of its input, else by force."""
+        """End the job: close its input, then kill it if it does not exit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
-        # Its JVM and Python workers are in its group, and may outlive it for a moment.
+        # Its JVM and Python workers are in its process group, and may exit shortly after it.
         until = time.monotonic() + LINGER_S
         while self._signal(0) and time.monotonic() < until:
             time.sleep(LOOK_S)
@@ -92,7 +92,7 @@ class JobProcess:
         self._process.stdout.close()
 
     def _signal(self, number: int) -> bool:
-        """To all of its group; False: there is nobody left."""
+        """Send a signal to the job's process group; return False if no process is left."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -100,7 +100,7 @@ class JobProcess:
         return True
 
     def order(self, what: str, **details: object) -> None:
-        """Tell the job to do something."""
+        """Send a command to the job. Raises JobFailed if the job has ended."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": what, **details}) + "\n")
@@ -109,13 +109,13 @@ class JobProcess:
             raise self._failed() from None
 
     def events(self, kind: str) -> list[Event]:
-        """What it told of one kind, so far."""
+        """Return the events of one kind that have arrived so far."""
         return [event for event in list(self._events) if event.kind == kind]
 
     def wait_for(
         self, what: str, ready: Callable[[], bool], timeout_s: float, note: Callable[[], None]
     ) -> None:
-        """Until something holds. Raises JobFailed if the job ends first, or time is up."""
+        """Wait until `ready` is true. Raises JobFailed if the job ends first, or on a timeout."""
         until = time.monotonic() + timeout_s
         while not ready():
             if self._process.poll() is not None or self.events("failed"):

@@ -1,12 +1,12 @@
-"""A home for Spark without pyspark's zip: workers then import pyspark from where pip put it.
+"""A Spark home without pyspark's zip, so that workers import pyspark from pip's installation.
 
-Spark puts `python/lib/pyspark.zip` of its home before all else on its Python workers' path, and
-each of its half a dozen kinds of worker imports pyspark from there. Where pip alone put it, it
-also has to be compiled each time. Without the zip the demo's Python workers take 4 seconds of
-processor time where a compiled zip takes 6, and its first batches are done 5 seconds sooner.
+Spark puts `python/lib/pyspark.zip` of its home first on the path of its Python workers. Each of
+about six kinds of worker imports pyspark from that zip. If only pip installed pyspark, each import
+also compiles the zip's modules again. Without the zip, the demo's Python workers use 4 seconds of
+CPU time; with a compiled zip they use 6. The first batches finish 5 seconds earlier.
 
-For the demo's job alone, which is a process of its own: SPARK_HOME goes on to whatever a process
-starts, and another Spark must not find it.
+Use it only in the demo's job, which is a separate process: child processes inherit SPARK_HOME, and
+another Spark must not use this home.
 """
 
 import os
@@ -16,7 +16,7 @@ PARTS = ("bin", "jars", "data", "sbin")
 
 
 def lean_home(folder: str) -> str | None:
-    """Make it in a folder; its path. None where pyspark is not from pip: its home is left alone."""
+    """Create the home in a folder and return its path; None if pyspark was not installed by pip."""
     spec = find_spec("pyspark")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places or not os.path.isdir(os.path.join(places[0], "jars")) or not find_spec("py4j"):

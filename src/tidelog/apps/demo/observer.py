@@ -1,8 +1,8 @@
-"""What each replica of a partition says of itself, ten times a second or more.
+"""Sample the state of each replica of a partition, ten times a second or more.
 
-It asks the brokers one by one over connections of its own, so a broker that died costs the
-others nothing. Always true: at most ROUNDS_MAX rounds are kept; a longer watch keeps the older
-ones at half the rate.
+The observer sends requests to the brokers one by one over separate connections, so a dead broker
+does not delay the others. Invariant: at most ROUNDS_MAX rounds are kept; a longer observation keeps
+the older rounds at half the rate.
 """
 
 import threading
@@ -16,15 +16,15 @@ from tidelog.shell.client.connection import KafkaConnection
 
 EVERY_S = 0.1
 CLOSE_S = 0.01
-"""While something happens."""
+"""The sampling interval around a fault."""
 ANSWER_S = 3.0
-"""A busy machine makes a broker slow; one that died refuses at once."""
+"""Long, because brokers are slow on a busy machine; a dead broker refuses connections at once."""
 ROUNDS_MAX = 8_000
 HOST = "127.0.0.1"
 
 
 class Sample(NamedTuple):
-    """What one replica said."""
+    """The state that one replica reported."""
 
     leader: int
     leader_epoch: int
@@ -38,16 +38,16 @@ class Sample(NamedTuple):
 
 
 class Round(NamedTuple):
-    """All replicas at about one time."""
+    """The states of all replicas at about the same time."""
 
     at_s: float
-    """On the monotonic clock."""
+    """Time on the monotonic clock."""
     samples: Mapping[int, Sample | None]
-    """By broker; None: it did not answer."""
+    """Samples by broker; None if the broker did not respond."""
 
 
 class Observer:
-    """Watches one partition from `start` to `stop`."""
+    """Samples one partition from `start` to `stop`."""
 
     def __init__(self, ports: Mapping[int, int], topic: str, partition: int) -> None:
         self.every_s = EVERY_S
@@ -63,7 +63,7 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> list[Round]:
-        """Ends the watch; all that was seen."""
+        """Stop sampling and return all rounds. Raises the error that ended the thread, if any."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -85,14 +85,14 @@ class Observer:
                     self._rounds = thinned(self._rounds)
                 due = max(due + self.every_s, time.monotonic())
                 self._stop.wait(due - time.monotonic())
-        except Exception as error:  # noqa: BLE001 - told by `stop`, in the caller's thread
+        except Exception as error:  # noqa: BLE001 - `stop` raises it in the caller's thread
             self._broke = error
         finally:
             for connection in self._connections.values():
                 connection.close()
 
     def look(self) -> Round:
-        """Ask every broker once."""
+        """Request the state from every broker once."""
         at_s = time.monotonic()
         return Round(at_s, {broker: self._ask(broker) for broker in self._ports})
 
@@ -122,6 +122,6 @@ class Observer:
 
 
 def thinned(rounds: list[Round]) -> list[Round]:
-    """The older half at half the rate."""
+    """Return the rounds, with every second round of the older half removed."""
     half = len(rounds) // 2
     return rounds[:half:2] + rounds[half:]

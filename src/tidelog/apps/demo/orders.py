@@ -1,7 +1,7 @@
-"""What the demo writes: orders whose content follows from their number.
+"""The orders that the demo writes, with content computed from their number.
 
-Always true: whoever knows an order's number and time can say what its record must hold, and
-what every window must add up to.
+Invariant: the number and the time of each order determine the content of its record, and the sums
+of every window.
 """
 
 import json
@@ -14,9 +14,9 @@ SUMS_TOPIC = "orders-by-shop"
 SHOPS = ("north", "east", "south", "west")
 WINDOW_MS = 5_000
 LATE_MS = 5_000
-"""How far behind the newest order another may be and still count: the watermark's delay."""
+"""The watermark's delay: how much older than the newest order an order may be to still count."""
 CLOSING_MS = 3_600_000
-"""The last order is an hour ahead: it lets every window before it close."""
+"""The last order has a timestamp one hour ahead, which closes all earlier windows."""
 
 
 class Promise(NamedTuple):
@@ -25,9 +25,9 @@ class Promise(NamedTuple):
     number: int
     offset: int
     at_s: float
-    """When the producer heard of it."""
+    """When the producer received the acknowledgement."""
     event_ms: int
-    """When it was ordered: the record's timestamp."""
+    """The time of the order, which is the record's timestamp."""
 
 
 class Sum(NamedTuple):
@@ -40,21 +40,23 @@ class Sum(NamedTuple):
 
 
 def shop(number: int) -> str:
+    """Return the shop of an order."""
     return SHOPS[number * 7 % len(SHOPS)]
 
 
 def cents(number: int) -> int:
+    """Return the amount of an order, in cents."""
     return 100 + number * 37 % 9_900
 
 
 def value(number: int) -> bytes:
-    """A record's value."""
+    """Return the record value of an order."""
     order = {"number": number, "shop": shop(number), "cents": cents(number)}
     return json.dumps(order, separators=(",", ":")).encode()
 
 
 def number_of(record: bytes | None) -> int:
-    """The order in a record; -1 if it is none of ours, to the last byte."""
+    """Return the number of the order in a record; -1 if any byte differs from our order."""
     try:
         number = int(json.loads(record or b"")["number"])
     except (ValueError, KeyError, TypeError):
@@ -63,7 +65,7 @@ def number_of(record: bytes | None) -> int:
 
 
 def sums(promises: Iterable[Promise]) -> list[Sum]:
-    """What the windows must hold, in order of window and shop."""
+    """Return the expected sums, sorted by window and shop."""
     totals: dict[tuple[int, str], list[int]] = {}
     for promise in promises:
         window = promise.event_ms - promise.event_ms % WINDOW_MS

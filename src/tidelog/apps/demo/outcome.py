@@ -1,7 +1,7 @@
-"""All that the demo found, and whether it holds.
+"""All results of the demo, and whether the demo passed.
 
-Always true: `holds` is true only if every part that ran holds, and nothing that was asked for
-was left out.
+Invariant: `holds` is true only if every check of every part passed, and no requested part was
+skipped.
 """
 
 from typing import Any, NamedTuple
@@ -11,28 +11,28 @@ from tidelog.apps.demo.timeline import Batch
 
 
 class Failover(NamedTuple):
-    """How the cluster went on without its leader."""
+    """How the cluster continued after its leader was killed."""
 
     killed: int
     successor: int
     epoch: int
-    """Under which the successor leads."""
+    """The epoch under which the successor leads."""
     failover_s: float
     """From the kill to the first acknowledgement by the successor."""
     rejoin_s: float
     """From the start of the killed broker until all replicas were in sync."""
     in_sync: list[int]
-    """At the end."""
+    """The brokers in the ISR at the end."""
 
 
 class Audited(NamedTuple):
-    """What the audit says of the brokers' folders."""
+    """The result of the audit of the brokers' folders."""
 
     replicas: list[dict[str, Any]]
     """One row for each replica of a partition that has records."""
     findings: list[dict[str, Any]]
     damage: int
-    """How many of the findings are damage."""
+    """The number of findings that are damage."""
     took_s: float
 
     @property
@@ -41,12 +41,12 @@ class Audited(NamedTuple):
 
 
 class SparkPart(NamedTuple):
-    """What the Spark job did."""
+    """The results of the Spark job."""
 
     version: str
     java: str
     session_s: float
-    """From its start until the session was there."""
+    """From the start of the job until the session was ready."""
     first_batch_s: float
     batches: list[Batch]
     lake: Records
@@ -70,14 +70,14 @@ class SparkPart(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One line of what was told."""
+    """One step that the demo printed."""
 
     at_s: float
     text: str
 
 
 class Outcome(NamedTuple):
-    """What the demo showed."""
+    """The result of the whole demo."""
 
     brokers: int
     started_s: float

@@ -1,9 +1,9 @@
-"""The Spark job of the demo, in a process of its own: lands and aggregates until told to stop.
+"""The Spark job of the demo, in a separate process: land and aggregate until a stop command.
 
-Two pipelines on one session: orders to Parquet, and sums by shop and window to a table and a
-topic. What happens goes to stdout, one JSON object a line; orders come on stdin the same way:
-`stop` ends the pipelines, `audit` reads the brokers' folders, `end` or the end of the input ends
-the process.
+Two pipelines share one session: orders to Parquet, and sums by shop and window to a table and a
+topic. The job writes events to stdout, one JSON object per line. It reads commands from stdin in
+the same format: `stop` ends the pipelines, `audit` reads the brokers' folders, and `end` or the
+end of the input ends the process.
 """
 
 import json
@@ -26,16 +26,16 @@ from tidelog.apps.pipeline.report import Progress
 SCHEMA = "number long, shop string, cents long"
 TRIGGER = "500 milliseconds"
 MASTER = "local[2,4]"
-"""A task that is lost is tried again, as on a cluster; `local[2]` would give up."""
+"""Retry a lost task, as on a cluster (up to 4 attempts); `local[2]` would fail at once."""
 END_S = 10.0
 SETTINGS = {
-    # It runs for a minute: code that starts soon is worth more than code that is fast later.
+    # The job runs for a minute, so a fast start matters more than fast code later.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "1g",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
-    # Should a Python worker crash, the log says where.
+    # If a Python worker crashes, the log shows where.
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
 }
@@ -44,7 +44,7 @@ Send = Callable[..., None]
 
 
 def main() -> None:
-    """`python -c ... BOOTSTRAP WORK`."""
+    """Run the job; the arguments are BOOTSTRAP and WORK, the work folder."""
     bootstrap, work = sys.argv[1:3]
     send = _sender(_own_stdout())
     inbox = _Inbox(sys.stdin)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def land_plan(bootstrap: str, work: str) -> LandPlan:
-    """Orders to Parquet, as they are and as columns."""
+    """Return the plan that lands orders in Parquet, as raw values and as columns."""
     return LandPlan(
         name="land",
         bootstrap=bootstrap,
@@ -69,7 +69,7 @@ def land_plan(bootstrap: str, work: str) -> LandPlan:
 
 
 def sums_plan(bootstrap: str, work: str) -> AggregatePlan:
-    """Orders and cents by shop and window, to a table and a topic."""
+    """Return the plan that sums orders and cents by shop and window, to a table and a topic."""
     return AggregatePlan(
         name="sums",
         bootstrap=bootstrap,
@@ -98,7 +98,7 @@ def _serve(bootstrap: str, work: str, send: Send, inbox: "_Inbox") -> None:
         os.environ.setdefault("SPARK_HOME", home)
     spark = spark_session("tidelog-demo", MASTER, {**SETTINGS, **local})
     spark.sparkContext.setLogLevel("WARN")
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - a query for it would cost seconds
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - a query for the version would take seconds
     java = jvm.System.getProperty("java.version")
     send("session", spark=spark.version, java=java, python=platform.python_version())
     stop = threading.Event()
@@ -130,7 +130,7 @@ def _start(
     def run(what: Callable[..., object], plan: LandPlan | AggregatePlan) -> None:
         try:
             what(spark, plan, stop, tell(plan.name))
-        except Exception as error:  # noqa: BLE001 - told to the demo, which ends
+        except Exception as error:  # noqa: BLE001 - sent to the demo, which then ends
             send("failed", why=f"{plan.name}: {said(error)}")
             print_exc()
 
@@ -152,7 +152,7 @@ def _audit(spark: Any, folders: list[str], send: Send) -> None:
 
 
 class _Inbox:
-    """Orders as they come; the end of the input ends the process, whatever it does."""
+    """The commands from stdin. At the end of the input, the process ends even if it is busy."""
 
     def __init__(self, source: TextIO) -> None:
         self._orders: list[dict[str, Any] | None] = []
@@ -161,13 +161,16 @@ class _Inbox:
         self._thread.start()
 
     def next(self) -> dict[str, Any] | None:
-        """The next order; None: there will be none."""
+        """Wait for the next command and return it; None at the end of the input."""
         with self._changed:
             self._changed.wait_for(lambda: self._orders)
             return self._orders.pop(0)
 
     def end_by_force(self, after_s: float) -> None:
-        """Spark may hang when it stops; its JVM is in our group of processes."""
+        """Kill the process group after a delay, because Spark may hang while it stops.
+
+        Spark's JVM is in the same process group.
+        """
         timer = threading.Timer(after_s, lambda: os.killpg(0, signal.SIGKILL))
         timer.daemon = True
         timer.start()
@@ -185,7 +188,7 @@ class _Inbox:
 
 
 def _own_stdout() -> TextIO:
-    """Stdout for our lines alone; what Spark and its children print goes to stderr."""
+    """Return stdout for our lines only; redirect the output of Spark and its children to stderr."""
     ours = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return ours

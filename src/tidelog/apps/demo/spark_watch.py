@@ -1,7 +1,7 @@
-"""The demo's view of its Spark job: how far it is, when it goes on, what it left behind.
+"""The demo's view of its Spark job: its progress, and the files and records it wrote.
 
-What it left is read without Spark: Parquet files with pyarrow, the topic with our own client,
-so that the comparison does not lean on what it is to judge.
+The demo reads the results without Spark: Parquet files with pyarrow, the topic with our own client.
+So the comparison does not depend on the software that it checks.
 """
 
 import json
@@ -24,15 +24,14 @@ from tidelog.shell.client.reader import Reader
 
 LAND, SUMS = "land", "sums"
 PATIENCE_S = 300.0
-"""A machine that is busy with other things makes Spark ten times slower; only a job that hangs is
-given up."""
+"""Long, because Spark can be ten times slower on a busy machine; only a stuck job times out."""
 CALM, DOWN, WHOLE = "calm", "one broker down", "whole again"
 
 Note = Callable[[str], None]
 
 
 class SparkWatch:
-    """Starts the job, and follows it."""
+    """Starts the Spark job and follows its progress."""
 
     def __init__(self, bootstrap: str, work: str, note: Note) -> None:
         self._work = work
@@ -50,10 +49,10 @@ class SparkWatch:
     ) -> None:
         self._job.__exit__(kind, error, trace)
 
-    # -- how far it is ---------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------
 
     def await_session(self, acknowledged: Callable[[], int]) -> float:
-        """Until Spark runs; how long that took."""
+        """Wait until the Spark session is ready; return how long that took."""
         self._wait(
             "session",
             lambda: bool(self._job.events("session")),
@@ -63,7 +62,10 @@ class SparkWatch:
         return self._job.events("session")[0].at_s - self._job.started_s
 
     def await_batches(self, acknowledged: Callable[[], int]) -> float:
-        """Until both queries had a batch with rows; how long that took from the start."""
+        """Wait until both queries completed a batch with rows.
+
+        Return the time from the start of the job to the first such batch.
+        """
         self._wait(
             "first micro-batches",
             lambda: bool(self._rows(LAND) and self._rows(SUMS)),
@@ -73,7 +75,7 @@ class SparkWatch:
         return self._job_batches()[0].at_s - self._job.started_s
 
     def await_landed(self, offset: int) -> int:
-        """Until the lake has all before an offset; how far it is then."""
+        """Wait until the lake has all orders before an offset; return how many it has then."""
         self._wait(
             "progress of the lake",
             lambda: self._rows(LAND) >= offset,
@@ -83,7 +85,7 @@ class SparkWatch:
         return self._rows(LAND)
 
     def finish(self, promises: Sequence[Promise]) -> None:
-        """Until everything is landed and every window is closed; then the queries stop."""
+        """Wait until all orders are landed and all windows are closed, then stop the queries."""
         windows = len(_closed(promises))
         wanted = len(promises)
 
@@ -106,7 +108,7 @@ class SparkWatch:
         )
 
     def audit(self, folders: Sequence[str]) -> Audited:
-        """The audit of the brokers' folders, on the same session."""
+        """Audit the brokers' folders in the same Spark session."""
         self._job.order("audit", folders=list(folders))
         self._wait(
             "audit",
@@ -117,7 +119,7 @@ class SparkWatch:
         return audited(self._job.events("audit")[0].data)
 
     def landed(self, began_s: float) -> Piece:
-        """How far the lake was after each batch."""
+        """Return how many orders the lake had after each batch."""
         batches = self._job_batches(LAND)
         far = accumulate(event.data["rows_in"] for event in batches)
         times = [event.at_s - began_s for event in batches]
@@ -142,12 +144,15 @@ class SparkWatch:
         batches = self._job.events("batch")
         return sum(e.data["rows_out"] for e in batches if e.data["query"] == SUMS)
 
-    # -- what it left ----------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------
 
     def part(
         self, client: Cluster, promises: Sequence[Promise], marks: Sequence[Mark], began_s: float
     ) -> Callable[[Audited], SparkPart]:
-        """Everything compared; the audit comes when the brokers have stopped."""
+        """Compare all results of the Spark job, except the audit.
+
+        Return a function that adds the audit, which runs after the brokers have stopped.
+        """
         session = self._job.events("session")[0]
         lake = compare_records("lake", promises, read_lake(os.path.join(self._work, "lake")))
         wanted = _closed(promises)
@@ -193,20 +198,22 @@ class SparkWatch:
 
 
 def phase(at_s: float, marks: Sequence[Mark]) -> str:
-    """How the cluster was then."""
+    """Return the state of the cluster at a time."""
     past = {mark.kind for mark in marks if mark.at_s <= at_s}
     return WHOLE if "whole" in past else DOWN if "kill" in past else CALM
 
 
 def _closed(promises: Sequence[Promise]) -> list[Sum]:
-    """The windows that must be there: all but the last order's, which nothing closes."""
+    """Return the windows that must exist: all except that of the last order, which stays open."""
     last = max(promises, key=lambda promise: promise.number)
     return sums(promise for promise in promises if promise != last)
 
 
 def read_lake(path: str) -> list[tuple[int, int]]:
-    """(offset, number) of every row, in the order of offsets; -1 for a row that is no order, or
-    whose columns are not what its value says."""
+    """Return (offset, number) of every row, sorted by offset.
+
+    The number is -1 if a row is not an order, or if its columns differ from its value.
+    """
     rows = []
     for row in _rows_of(os.path.join(path, layout.DATA)):
         number = orders.number_of(row["value"])
@@ -217,7 +224,7 @@ def read_lake(path: str) -> list[tuple[int, int]]:
 
 
 def read_table(path: str) -> list[Sum]:
-    """The table's windows."""
+    """Return the sums in the table."""
     return [
         Sum(
             int(row["window_start"].timestamp() * 1000),
@@ -230,7 +237,7 @@ def read_table(path: str) -> list[Sum]:
 
 
 def read_topic(client: Cluster) -> list[Sum]:
-    """The windows in the topic."""
+    """Return the sums in the topic."""
     found = []
     for record in Reader(client).read(orders.SUMS_TOPIC, orders.PARTITION, 0):
         row = json.loads(record.value or b"{}")
@@ -249,14 +256,16 @@ def _rows_of(folder: str) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = []
     for path in layout.parquet_files(folder):
-        # A file by itself: its folders' names are no columns here.
+        # Read each file alone, so that pyarrow does not add its folder names as columns.
         rows += parquet.ParquetFile(path).read().to_pylist()
     return rows
 
 
 def audited(told: dict[str, Any]) -> Audited:
-    """The audit's report, as the demo shows it: one row for each replica of each partition that
-    has records, internal topics last."""
+    """Convert the audit's report to the form that the demo shows.
+
+    It has one row for each replica of each partition that has records, with internal topics last.
+    """
     report = told["report"]
     partitions = sorted(report["partitions"], key=lambda each: each["topic"].startswith("_"))
     rows = [

@@ -1,7 +1,7 @@
-"""What the observer saw, made ready to be drawn: lines, reigns, who was in sync, who was down.
+"""Convert the observer's samples to a form for drawing: lines, leader periods, replica states.
 
-Seconds count from the beginning of the play. Always true: a line has a gap where its broker did
-not answer, and nothing is drawn that was not seen.
+Seconds count from the start of the demo. Invariant: a line has a gap where its broker did not
+respond; only observed values are drawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ DOWN = "down"
 _NO_LEADER = -1
 
 Piece = list[tuple[float, int]]
-"""Points of a line that hang together: (seconds, offset)."""
+"""A part of a line without gaps: points (seconds, offset)."""
 
 
 class Reign(NamedTuple):
-    """One leader's time under one epoch."""
+    """The period in which one broker leads under one epoch."""
 
     epoch: int
     leader: int
@@ -28,7 +28,7 @@ class Reign(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A replica's state for a while."""
+    """A period in which a replica's state does not change."""
 
     what: str
     from_s: float
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Something that was done to the cluster, or that it did."""
+    """An event of the demo: a fault, or a state that the cluster reached."""
 
     at_s: float
     text: str
@@ -45,38 +45,38 @@ class Mark(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A micro-batch of the Spark job, as its progress told."""
+    """A micro-batch of the Spark job, from its progress event."""
 
     query: str
     number: int
     at_s: float
-    """When it was through."""
+    """When the batch was complete."""
     rows: int
     from_offset: int
     to_offset: int
     took_ms: int
     behind: int
-    """Orders acknowledged by then, and not in it or before it."""
+    """Orders acknowledged by then that are not in this batch or an earlier one."""
     phase: str
 
 
 class Timeline(NamedTuple):
-    """All that the picture shows."""
+    """All data that the picture shows."""
 
     seconds: float
     brokers: list[int]
     log_ends: dict[int, list[Piece]]
     high_watermarks: dict[int, list[Piece]]
-    """Each replica's own."""
+    """The high watermark that each replica knows."""
     committed: list[Piece]
-    """The high watermark of whoever led."""
+    """The leader's high watermark."""
     states: dict[int, list[Span]]
     reigns: list[Reign]
     epochs: dict[int, list[tuple[int, int]]]
-    """(epoch, start offset) by replica, as each had them at the end."""
+    """(epoch, start offset) by replica, as each replica had them at the end."""
     marks: list[Mark]
     landed: Piece
-    """How far the lake was, after each micro-batch."""
+    """The number of orders in the lake after each micro-batch."""
 
     @property
     def gaps(self) -> dict[int, list[Piece]]:
@@ -100,7 +100,7 @@ class Timeline(NamedTuple):
 def timeline(
     rounds: Sequence[Round], began_s: float, marks: Iterable[Mark], landed: Piece
 ) -> Timeline:
-    """Put the rounds of one watch in order."""
+    """Build the timeline from all rounds of an observer."""
     brokers = sorted({broker for each in rounds for broker in each.samples})
     seconds = max((each.at_s - began_s for each in rounds), default=0.0)
     last = {b: s for each in rounds for b, s in each.samples.items() if s is not None}
@@ -125,13 +125,13 @@ def timeline(
 
 
 def leader_of(seen: Round) -> Sample | None:
-    """Of all that claim to lead, the one of the newest epoch."""
+    """Return the sample of the leader; if several claim to lead, the one with the newest epoch."""
     leading = [s for s in seen.samples.values() if s is not None and s.is_leader]
     return max(leading, key=lambda sample: sample.leader_epoch, default=None)
 
 
 def in_sync(seen: Round) -> tuple[int, ...]:
-    """The ISR as whoever knows it best says."""
+    """Return the ISR, from the replica with the newest leader epoch and partition epoch."""
     known = [s for s in seen.samples.values() if s is not None]
     best = max(known, key=lambda s: (s.leader_epoch, s.partition_epoch), default=None)
     return best.isr if best is not None else ()

@@ -1,9 +1,9 @@
-"""A librdkafka producer that never stops, and every promise it got.
+"""A librdkafka producer that writes all the time, and every acknowledgement it received.
 
-It has a thread of its own, so that a dead leader holds up nothing but its own deliveries, and a
-connection to every broker: if librdkafka is connected to the leader only and it dies, it looks
-for the new one a second later ("no usable brokers" in its debug log), with any cluster.
-Always true: `promises` has exactly the orders that the cluster acknowledged with acks=all.
+It runs in a separate thread, so that a dead leader delays only its deliveries. It keeps a
+connection to every broker. If librdkafka is connected only to the leader and the leader dies, it
+looks for the new leader a second later ("no usable brokers" in its debug log), with any cluster.
+Invariant: `promises` holds exactly the orders that the cluster acknowledged with acks=all.
 """
 
 import threading
@@ -50,8 +50,10 @@ class Writer:
         self._thread.start()
 
     def stop(self, *, close_windows: bool = False) -> None:
-        """No more orders, and an answer for each that was sent. `close_windows`: the last one
-        is ordered far ahead of all others."""
+        """Stop writing, and wait until each sent order is acknowledged or has failed.
+
+        With `close_windows`, first write one more order with a timestamp far ahead of all others.
+        """
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -62,7 +64,7 @@ class Writer:
         self._producer.flush(FLUSH_S)
 
     def first_ack_from(self, offset: int, after_s: float) -> Promise | None:
-        """Of all orders at `offset` and behind it, the one acknowledged first after a time."""
+        """Return the first acknowledgement after a time, of all orders at `offset` or higher."""
         return min(
             (p for p in list(self.promises) if p.offset >= offset and p.at_s > after_s),
             key=lambda promise: promise.at_s,
@@ -78,7 +80,7 @@ class Writer:
                     self._order(0)
                 self._producer.poll(0)
                 self._stop.wait(BURST_S)
-        except Exception as error:  # noqa: BLE001 - told by `stop`, in the caller's thread
+        except Exception as error:  # noqa: BLE001 - `stop` raises it in the caller's thread
             self._broke = error
 
     def _order(self, ahead_ms: int) -> None:
