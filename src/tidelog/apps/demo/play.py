@@ -1,8 +1,9 @@
-"""The play: three brokers, a producer that never stops, a killed leader, and what became of it.
+"""Run the demo: three brokers, a producer that writes all the time, and a killed leader.
 
-Three brokers in three processes, a librdkafka producer with acks=all, kill -9 for the leader in
-the middle of it, the broker back again; with Spark, a streaming job that lands and aggregates
-all the while. Then everything is read and compared with what the producer was promised.
+The demo starts three broker processes and a librdkafka producer with acks=all. It kills the leader
+with kill -9 during the writes, and starts that broker again. With Spark, a streaming job lands and
+aggregates the records during the whole run. At the end the demo reads all records, and compares
+them with the acknowledgements that the producer received.
 """
 
 import os
@@ -28,28 +29,28 @@ if TYPE_CHECKING:
     from tidelog.apps.demo.spark_watch import SparkWatch
 
 CALM_S = 1.5
-"""How long the writer goes on undisturbed before and behind each fault."""
+"""How long the writer runs without a fault before and after each fault."""
 PATIENCE_S = 20.0
 LOOK_S = 0.02
 
 
 class PlayFailed(Exception):
-    """The cluster did not do what it must; one line."""
+    """The cluster did not reach an expected state. The message is one line."""
 
 
 class Audience(NamedTuple):
-    """Who hears and sees the play."""
+    """The callbacks that receive the output of the demo."""
 
     say: Callable[[str], None]
-    """Each step, once."""
+    """Called once for each step."""
     note: Callable[[str], None]
-    """What is waited for, many times."""
+    """Called repeatedly during a wait, with what the demo waits for."""
     look: Callable[[str], None]
-    """May look at the cluster at the end; its bootstrap address."""
+    """Called at the end with the bootstrap address, while the cluster still runs."""
 
 
 class Play:
-    """One play, from `run` to its outcome and what the observer saw."""
+    """One run of the demo."""
 
     def __init__(self, audience: Audience, work: str, *, with_spark: bool = False) -> None:
         self._audience = audience
@@ -60,7 +61,7 @@ class Play:
         self._marks: list[Mark] = []
 
     def run(self) -> tuple[Outcome, Timeline]:
-        """Play it. Raises PlayFailed, JobFailed."""
+        """Run the demo; return its outcome and timeline. Raises PlayFailed, JobFailed."""
         try:
             return self._run()
         except (ClusterFailed, ClientError) as error:
@@ -94,10 +95,10 @@ class Play:
         )
         return outcome, timeline(shown.rounds, self._began_s, self._marks, landed)
 
-    # -- acts ------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------
 
     def _start_spark(self, bootstrap: str, stack: ExitStack) -> "SparkWatch | None":
-        """Spark takes its time: it starts while the first records are written."""
+        """Start the Spark job, if requested. Spark starts slowly, so the writer runs meanwhile."""
         if not self._with_spark:
             return None
         from tidelog.apps.demo.spark_watch import SparkWatch
@@ -105,7 +106,7 @@ class Play:
         return stack.enter_context(SparkWatch(bootstrap, self._work, self._audience.note))
 
     def _on_the_cluster(self, cluster: LocalCluster, job: "SparkWatch | None") -> "_Shown":
-        """Everything for which the brokers must run."""
+        """Run all steps that need running brokers."""
         with ExitStack() as stack:
             client = stack.enter_context(Cluster(cluster.bootstrap))
             create_topic(client, TOPIC, 1, 3)
@@ -173,7 +174,7 @@ class Play:
         leader: int,
         job: "SparkWatch | None",
     ) -> Failover:
-        """kill -9 for the leader, and its return."""
+        """Kill the leader with kill -9, then restart it and wait until it is in sync."""
         self._say(f"{writer.acknowledged:,} records acknowledged by all in-sync replicas")
         observer.every_s = CLOSE_S
         self._calm(CALM_S / 3)
@@ -222,7 +223,7 @@ class Play:
         )
 
     def _await_successor(self, observer: Observer, killed: int) -> tuple[int, int, int]:
-        """Who leads instead, under which epoch, and from which offset on."""
+        """Wait for a new leader; return the leader, its epoch and the epoch's start offset."""
         found: list[tuple[int, int, int]] = []
 
         def elected() -> bool:
@@ -239,7 +240,7 @@ class Play:
         self._await("another leader", elected)
         return found[-1]
 
-    # -- telling and waiting ---------------------------------------------------------------
+    # -- output and waiting ----------------------------------------------------------------
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
@@ -264,7 +265,7 @@ class Play:
 
 
 class _Shown(NamedTuple):
-    """What the part with running brokers gave."""
+    """The results of the steps that need running brokers."""
 
     failover: Failover
     writer: Writer

@@ -1,8 +1,10 @@
 """A librdkafka producer that writes all the time, and every acknowledgement it received.
 
 It runs in a separate thread, so that a dead leader delays only its deliveries. It keeps a
-connection to every broker. If librdkafka is connected only to the leader and the leader dies, it
-looks for the new leader a second later ("no usable brokers" in its debug log), with any cluster.
+connection to every broker. Otherwise, if the only connected broker is the leader and it dies,
+librdkafka waits a second before it looks for the new leader. Its debug log then has "no usable
+brokers"; this happens with any cluster.
+
 Invariant: `promises` holds exactly the orders that the cluster acknowledged with acks=all.
 """
 

@@ -7,7 +7,7 @@ does not record files, because small files may be merged meanwhile. Each stretch
 an id and a number, by which the sink recognises a repeated write.
 
 Invariants: each run of a stretch has the same rows in the same tasks. `done` is written after the
-sink's own commit. After a crash between the two, the sink finds its rows and writes no others.
+sink's own commit. After a crash between the two, the sink finds its rows and skips the write.
 """
 
 import os

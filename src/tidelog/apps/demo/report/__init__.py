@@ -1,10 +1,10 @@
-"""The demo's report: one HTML file that needs nothing else.
+"""The demo's report: one HTML file without external resources.
 
-page      the file: verdict, figures, picture, tables
-tables    rows of what was found
-picture   LEO, high watermark, ISR and epochs over time, as SVG
-gap_lanes how far each log end is above the high watermark, a lane for each replica
-plot      one panel of it: scales, axes, lines
-style     colours for light and dark, for the page and for the picture alone
-picture_file  the picture alone, for the docs
+page          the file: verdict, figures, picture, tables
+tables        the tables of results
+picture       log end offsets, high watermark, ISR and epochs over time, as SVG
+gap_lanes     how far each log end is above the high watermark, with one lane per replica
+plot          one panel of the picture: scales, axes, lines
+style         colours for light and dark mode, for the page and for the picture file
+picture_file  the picture as a separate file, for the docs
 """

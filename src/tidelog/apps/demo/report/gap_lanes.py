@@ -1,13 +1,13 @@
-"""How many records each replica has above its own high watermark: a lane for each replica.
+"""Draw how many records each replica has above its own high watermark, one lane per replica.
 
-In the panel of offsets log end and high watermark lie on one another; here is their difference,
-one needle for each answer (of several on one pixel, the highest). A replica tells both in one
-answer, so no difference comes from the time between two questions.
-The scale is that of the square root: a few records are seen beside the hundred that wait during a
+In the offset panel, the lines of log end and high watermark overlap. The lanes show their
+difference, with one needle per response (the highest one if several share a pixel). A replica
+reports both values in one response, so the time between two requests adds no difference.
+The scale is the square root: it shows a few records next to the hundred that wait during a
 failover.
-Always true: all lanes have one scale, that of replicas in sync. A replica that comes back knows
-an old high watermark at first: its needles are cut off at the top, and the largest is written
-there.
+
+Invariant: all lanes have the same scale, which fits replicas in sync. A returning replica first
+knows an old high watermark. Its needles are clipped at the top, with the largest value as text.
 """
 
 from math import sqrt
@@ -43,7 +43,7 @@ class GapLanes:
         return tag("text", TITLE, **at, class_="tl-name")
 
     def draw(self, broker: int, place: int, top: float) -> str:
-        """One replica's lane."""
+        """Draw the lane of one replica."""
         lane = self._panel._replace(top=top, height=LANE_H, low=0, high=sqrt(self._high))
         points = self._gaps[broker]
         highest: dict[int, int] = {}

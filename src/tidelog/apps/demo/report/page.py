@@ -1,6 +1,6 @@
-"""The report: verdict, figures, picture, tables; one HTML file that loads nothing.
+"""The report page: verdict, figures, picture and tables in one self-contained HTML file.
 
-Always true: there is no script in it, and every text that came from outside is escaped.
+Invariant: the page has no script, and all text from outside is escaped.
 """
 
 import platform
@@ -15,12 +15,12 @@ from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Timeline
 
 SIZES = {"wide": (1120, 300), "middle": (620, 260), "narrow": (350, 230)}
-"""One is shown, by the width of the window (style.py): letters keep their size."""
+"""The window width selects one of these sizes (style.py), so letters keep their size."""
 ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
     "%3Cpath d='M1 12L6 7l3 2 6-6' stroke='%230b6fb8' stroke-width='2.5' fill='none'/%3E%3C/svg%3E"
 )
-"""Within the page, so that a browser asks for none."""
+"""Part of the page, so that a browser does not request an icon."""
 WHAT_LINES_ARE = (
     "Each replica's log end is drawn in its own width, so lines that lie on one another are all"
     " seen. The dotted line is the leader's high watermark: below it every in-sync replica has the"
@@ -31,7 +31,7 @@ WHAT_LINES_ARE = (
 
 
 def page(outcome: Outcome, timeline: Timeline, command: str) -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     title = f"Tidelog demo: {verdict(outcome)}"
     parts = [
         _head(outcome),
@@ -62,7 +62,7 @@ def page(outcome: Outcome, timeline: Timeline, command: str) -> str:
 
 
 def verdict(outcome: Outcome) -> str:
-    """How it ended, in one line."""
+    """Return the result of the demo in one line."""
     log = outcome.log
     text = (
         f"{log.promised:,} acknowledged: {len(log.lost)} lost, {log.repeated} duplicated,"

@@ -1,11 +1,13 @@
-"""LEO, high watermark, ISR and leader epochs over time, as one SVG.
+"""Draw log end offsets (LEO), high watermark, ISR and leader epochs over time, as one SVG.
 
-Above: offsets. Each replica's log end is a line of its own width, widest first, so that lines on
-one another are all seen; the dotted one is the high watermark. Stripes behind are leader epochs.
-Below: for each replica how far its log end is above its high watermark (gap_lanes.py), and a strip
-that says whether it is in sync, out, or down, and when it leads.
+The upper panel shows offsets. Each replica's log end is a line with its own width, widest first, so
+that overlapping lines are all visible. The dotted line is the high watermark. The stripes in the
+background are leader epochs.
 
-Always true: the picture needs nothing outside it, and its text says what it shows.
+Below, each replica has a lane and a strip. The lane shows how far its log end is above its high
+watermark (gap_lanes.py). The strip shows when it is in sync, out of sync, down, or the leader.
+
+Invariant: the picture needs no external resource, and its text describes its content.
 """
 
 from html import escape
@@ -21,16 +23,16 @@ ROW_H = gap_lanes.LANE_H + BAR_H + 12
 MARK_ROW_H = 17
 MARK_ROWS = 4
 SHORT_MARKS = {"start": "starts again", "whole": "in sync again"}
-"""By kind, on a narrow picture."""
+"""Labels for a narrow picture, by kind of mark."""
 LEGEND_H = 22
 _AROUND_S = 1.5
-"""Shown before the kill, and behind the return."""
+"""How much time the picture shows before the kill and after the return."""
 TOGETHER_S = 9.0
-"""A broker that was away for longer has a picture of its return."""
+"""If the broker was down for longer, a second picture shows its return."""
 
 
 class Shape(NamedTuple):
-    """How large a picture is, and what it is called within the page."""
+    """The size of a picture, and its name within the page."""
 
     width: int
     plot_height: int
@@ -42,20 +44,22 @@ class Shape(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A stretch of time to draw."""
+    """The period to draw."""
 
     from_s: float
     to_s: float
 
 
 def whole(timeline: Timeline) -> Window:
-    """All of it."""
+    """Return the window of the whole run."""
     return Window(0.0, max(timeline.seconds, 1.0))
 
 
 def around_the_kill(timeline: Timeline) -> list[tuple[str, Window]]:
-    """From before the kill until all are in sync again, with a title: one picture, or two where
-    the broker was away for long. None if nobody was killed."""
+    """Return titled windows from before the kill until all replicas are in sync again.
+
+    One window, or two if the broker was down for long. The list is empty if no broker was killed.
+    """
     at = {mark.kind: mark.at_s for mark in timeline.marks}
     if "kill" not in at:
         return []
@@ -77,7 +81,7 @@ def _clipped(timeline: Timeline, from_s: float, to_s: float) -> Window:
 
 
 def draw(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
-    """The SVG, to stand in the page."""
+    """Return the SVG for use inside the page."""
     legend, legend_h = _legend(timeline, shape)
     left = 70 if shape.narrow else 78
     top = legend_h + 38
@@ -124,7 +128,7 @@ def draw(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
 
 
 def alone(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
-    """The SVG as a file of its own, with its colours and a ground to stand on."""
+    """Return the SVG as a separate file, with its colours and a background."""
     drawn = draw(timeline, window, shape, title)
     head, _, rest = drawn.partition(">")
     css = style.COLOURS.replace(":root", ".tl") + style.PICTURE
@@ -133,7 +137,7 @@ def alone(timeline: Timeline, window: Window, shape: Shape, title: str) -> str:
 
 
 def told(timeline: Timeline) -> str:
-    """The picture in words."""
+    """Return a text description of the picture."""
     reigns = "; ".join(
         f"epoch {r.epoch}: broker {r.leader} leads from {r.from_s:.1f} s to {r.to_s:.1f} s"
         for r in timeline.reigns
@@ -185,7 +189,7 @@ def _definitions(timeline: Timeline, panel: Panel, shape: Shape) -> str:
 
 
 def _legend(timeline: Timeline, shape: Shape) -> tuple[str, float]:
-    """What each line is, and how much room that took."""
+    """Return the legend of the lines, and its height."""
     entries = [(f"tl-r{n}", f"broker {b}: log end") for n, b in enumerate(timeline.brokers)]
     entries.append(("tl-hw", "high watermark"))
     if timeline.landed:
@@ -224,7 +228,7 @@ def _reign(reign: Reign) -> str:
 
 
 def _fitting(room: float, texts: list[str]) -> str:
-    """The longest that fits."""
+    """Return the first text that fits; `texts` starts with the longest."""
     return next((t for t in texts if len(t) * LETTER_PX + 10 <= room), "")
 
 
@@ -240,12 +244,12 @@ def _lines(timeline: Timeline, panel: Panel, shape: Shape) -> str:
 
 
 def _left_behind(pieces: list[Piece]) -> list[Piece]:
-    """Where a log ends while its broker is down: where it ended last."""
+    """Return lines that keep the last known log end while a broker is down."""
     return [[before[-1], (after[0][0], before[-1][1])] for before, after in pairwise(pieces)]
 
 
 def _until(points: Piece, end_s: float) -> Piece:
-    """A line of steps goes on at its last height."""
+    """Extend a step line to `end_s` at its last value."""
     return [*points, (max(end_s, points[-1][0]), points[-1][1])]
 
 
@@ -281,7 +285,7 @@ def _strips(timeline: Timeline, panel: Panel, shape: Shape, top: float) -> str:
 
 
 def _led(timeline: Timeline, panel: Panel, place: int, broker: int, y: float) -> str:
-    """The strip's full colour where the replica led."""
+    """Draw the parts of a strip where the replica leads, in full colour."""
     parts = []
     for reign in timeline.reigns:
         if reign.leader == broker and panel.shows(reign.from_s, reign.to_s):
@@ -312,13 +316,13 @@ def _marks(timeline: Timeline, panel: Panel, shape: Shape, below: float, bottom:
 
 
 class _Place(NamedTuple):
-    """Where the text of a mark stands: low in the panel, where lines that rise leave room."""
+    """The position of a mark's text: low in the panel, where rising lines leave space."""
 
     row: int
     from_x: float
     to_x: float
     left: bool
-    """Left of its line, and flush right."""
+    """Whether the text is left of the mark's line, and right-aligned."""
 
     def y(self, panel: Panel) -> float:
         return panel.bottom - 8 - self.row * MARK_ROW_H
@@ -332,7 +336,7 @@ class _Place(NamedTuple):
 
 
 def _free_place(text: str, x: float, panel: Panel, taken: list[_Place], *, right: bool) -> _Place:
-    """The lowest row with room; right of the line first, or left of it."""
+    """Return a free place, lowest row first. With `right`, try the right side of the line first."""
     wide = len(text) * LETTER_PX + 4
     places = [
         _Place(row, x - 6 - wide if left else x + 6, x - 6 if left else x + 6 + wide, left)

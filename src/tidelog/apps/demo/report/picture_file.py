@@ -1,6 +1,6 @@
-"""Write the picture of the docs: `python -m tidelog.apps.demo.report.picture_file FILE`.
+"""Write the picture for the docs: `python -m tidelog.apps.demo.report.picture_file FILE`.
 
-It is that of a real run without Spark: docs/tutorial/killed-leader.svg is renewed so.
+The picture shows a real run without Spark. Use it to update docs/tutorial/killed-leader.svg.
 """
 
 import sys
@@ -24,7 +24,7 @@ def main(path: str) -> None:
 
 
 def write(timeline: Timeline, path: str) -> None:
-    """The part around the kill, as a file of its own."""
+    """Write the part of the picture around the kill to a file."""
     (title, window), *_ = picture.around_the_kill(timeline)
     with open(path, "w", encoding="utf-8") as file:
         file.write(picture.alone(timeline, window, Shape(*SIZE, NAME), title))

@@ -1,6 +1,7 @@
 """One panel of the picture: scales, axes, lines.
 
-Always true: what is drawn lies within the panel, and a line has no more points than can be seen.
+Invariants: all drawn points are inside the panel. A line has only points that make a visible
+difference.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,13 +12,13 @@ from typing import NamedTuple
 from tidelog.apps.demo.timeline import Piece
 
 LETTER_PX = 6.7
-"""About as wide as a letter is."""
+"""The approximate width of a letter."""
 NEAR_PX = 0.35
-"""A point closer than this to the line between its neighbours is left out."""
+"""A point closer than this to the line between its neighbours is not drawn."""
 
 
 def tag(name: str, text: str | None = None, /, **attributes: object) -> str:
-    """An element; `_` in names of attributes is `-`, and a last one is dropped."""
+    """Return an SVG element. In attribute names, `_` becomes `-`, and a trailing `_` is removed."""
     words = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
         for key, value in attributes.items()
@@ -31,7 +32,7 @@ def _number(value: object) -> str:
 
 
 class Panel(NamedTuple):
-    """A rectangle of the picture, and what its edges mean."""
+    """A rectangle of the picture, with the times and offsets at its edges."""
 
     left: float
     top: float
@@ -59,11 +60,11 @@ class Panel(NamedTuple):
         return self.bottom - (inside - self.low) / (self.high - self.low) * self.height
 
     def shows(self, from_s: float, to_s: float) -> bool:
-        """Whether any of this time is in the panel."""
+        """Whether any part of this period is in the panel."""
         return to_s > self.from_s and from_s < self.to_s
 
     def line(self, pieces: Iterable[Piece], css: str) -> str:
-        """A line, with gaps between its pieces."""
+        """Draw a line with gaps between its pieces."""
         drawn = []
         for piece in pieces:
             points = [(self.x(at_s), self.y(offset)) for at_s, offset in self._within(piece)]
@@ -75,7 +76,7 @@ class Panel(NamedTuple):
         return "".join(drawn)
 
     def steps(self, points: Piece, css: str) -> str:
-        """A line that stands still from point to point."""
+        """Draw a step line, which keeps its value until the next point."""
         corners: Piece = []
         for at_s, offset in points:
             if corners:
@@ -84,7 +85,7 @@ class Panel(NamedTuple):
         return self.line([corners], css)
 
     def _within(self, piece: Piece) -> Piece:
-        """Its points in the panel, cut at the edges."""
+        """Return the points of a piece inside the panel, cut at the edges."""
         kept: Piece = []
         for before, after in zip([None, *piece], piece, strict=False):
             if after[0] < self.from_s:
@@ -99,7 +100,7 @@ class Panel(NamedTuple):
         return kept
 
     def grid(self, seconds_unit: str = " s") -> str:
-        """Both axes with readable numbers."""
+        """Draw the grid lines and the labels of both axes."""
         parts = []
         for offset in ticks(self.low, self.high, max(2, int(self.height / 45))):
             y = self.y(offset)
@@ -130,7 +131,7 @@ def _between(before: tuple[float, int], after: tuple[float, int], at_s: float) -
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers between two values, about so many."""
+    """Return round numbers between two values; `about` is the approximate count."""
     span = high - low
     if span <= 0:
         return [low]
@@ -142,7 +143,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def simplified(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that can be told from a straight line."""
+    """Remove the points that make no visible difference to the line."""
     if len(points) < 3:
         return list(points)
     kept = {0, len(points) - 1}

@@ -1,7 +1,7 @@
-"""Colours and type, for light and dark, for the page and for the picture alone.
+"""Colours and fonts for light and dark mode, for the page and for the picture file.
 
-The replicas' colours can be told apart by people who see no red or green, and each line has its
-own width besides, so that lines which lie on one another are all seen.
+People with red-green colour blindness can distinguish the replicas' colours. Each line also has its
+own width, so that overlapping lines are all visible.
 """
 
 _LIGHT = """

@@ -1,7 +1,7 @@
-"""The report's tables: rows of what was found, escaped.
+"""The report's tables of results, with escaped text.
 
-Always true: a figure in a table is a figure that was compared; nothing is worded here that the
-outcome does not say.
+Invariant: every figure in a table is a compared figure. The tables state only what the outcome
+contains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from tidelog.apps.demo.outcome import Audited, Outcome, SparkPart
 from tidelog.apps.demo.timeline import Timeline
 
 SHORT_CHARS = 18
-"""A cell up to this long is not broken."""
+"""A cell with up to this many characters does not wrap."""
 LAST_ORDER = "The last order, an hour ahead, closes these windows and is in none of them"
-"""Why the sums have one order less than the log and the lake."""
+"""Explains why the sums have one order less than the log and the lake."""
 
 Cell = str | int | float | bool
 
@@ -22,7 +22,7 @@ Cell = str | int | float | bool
 def table(
     caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], name: str = ""
 ) -> str:
-    """A table; numbers are set flush right, a truth is a tick or a cross."""
+    """Return an HTML table. Numbers are right-aligned; a bool becomes a tick or a cross."""
     body = list(rows)
     numeric = [
         bool(body) and all(_is_number(row[place]) for row in body) for place in range(len(columns))
@@ -62,7 +62,7 @@ def _cell(cell: Cell, right: bool) -> str:
 
 
 def checks(outcome: Outcome) -> str:
-    """Each thing that must hold, with its figures."""
+    """Return the table of checks, with their figures and results."""
     rows: list[tuple[Cell, ...]] = [
         (
             "Every order that was sent was acknowledged",
@@ -113,7 +113,7 @@ def _spark_checks(spark: SparkPart) -> list[tuple[Cell, ...]]:
 
 
 def epochs(timeline: Timeline) -> str:
-    """Which leader wrote what, as every replica has it in its own epoch cache."""
+    """Return the table of leader epochs, with start offsets from each replica's epoch cache."""
     starts: dict[int, dict[int, int]] = {}
     for broker, entries in timeline.epochs.items():
         for epoch, start in entries:
@@ -137,7 +137,7 @@ def epochs(timeline: Timeline) -> str:
 
 
 def batches(spark: SparkPart) -> str:
-    """The Spark job's progress, micro-batch by micro-batch."""
+    """Return the table of the Spark job's micro-batches."""
     rows = [
         (
             batch.query,
@@ -156,7 +156,7 @@ def batches(spark: SparkPart) -> str:
 
 
 def audit(audited: Audited) -> str:
-    """The audit's row for each folder, and its findings."""
+    """Return the table of audited replicas, and the audit's findings."""
     columns = list(audited.replicas[0]) if audited.replicas else ["replica"]
     rows = [[replica[column] for column in columns] for replica in audited.replicas]
     caption = f"Read from the brokers' folders after they stopped, in {audited.took_s:.1f} s"
