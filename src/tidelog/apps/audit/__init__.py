@@ -1,9 +1,9 @@
-"""The audit of log directories on Spark: every replica's files, read straight from disk.
+"""The audit of log directories on Spark: it reads the files of every replica from disk.
 
-folders    what is on disk: log directories, partitions, their files
-scan       a stretch of a segment read once: framing, checksums, and what is in it in short
-source     `format("tidelog-log")`: the same files as rows that anyone can query
-checks     what must be true of a log, of the files beside it, and between replicas
-report     findings, what each means, the summary
-run        all of it in order
+folders    finds log directories and partitions, and reads their small files
+scan       reads a stretch of a segment once: batches, checksums, a short summary
+source     `format("tidelog-log")`: the same files as rows for queries
+checks     the rules for a log, for the files beside it, and between replicas
+report     findings, the meaning of each kind, the summary
+run        runs all steps in order
 """

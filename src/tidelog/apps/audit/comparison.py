@@ -1,8 +1,8 @@
-"""Replicas compared in Spark: digests of windows first, batches only where those differ.
+"""Compare replicas in Spark: first the digests of windows, then the batches where these differ.
 
-Each replica is compared within its own bounds: from where its files begin up to where its
-epochs let it agree with the others. Of neighbouring windows that differ, the first and the last
-are looked into: that gives the exact range, and bounds the work.
+Each replica is compared within its own bounds: from the first offset of its files up to the
+offset where its epochs stop matching the reference. Of adjacent windows that differ, only the
+first and the last are read batch by batch. This gives the exact range and limits the work.
 """
 
 import json
@@ -14,15 +14,15 @@ from tidelog.apps.audit.scan.headers import WINDOW
 from tidelog.apps.audit.source.log_format import FORMAT
 
 RANGES_MAX = 32
-"""Stretches of windows that are looked into, of each partition."""
+"""The maximum number of window ranges to read batch by batch, per partition."""
 ROWS_MAX = 400
-"""Batches that differ, told of each partition."""
+"""The maximum number of differing batches to report, per partition."""
 
 
 def differences(
     spark: Any, scan: Any, options: dict[str, str], compared: list[Compared]
 ) -> Iterator[tuple[Compared, list[Differing]]]:
-    """For each partition that has any, the batches that differ, in order."""
+    """Yield each partition whose replicas differ, with the differing batches in offset order."""
     if not compared:
         return
     windows = _differing_windows(spark, scan, compared)
@@ -55,7 +55,7 @@ def _bounds_table(spark: Any, compared: list[Compared], only: set[int] | None = 
 def _differing_windows(
     spark: Any, scan: Any, compared: list[Compared]
 ) -> list[tuple[int, int, int]]:
-    """Partition's number, first and last of neighbouring windows."""
+    """Return ranges of adjacent differing windows: partition number, first and last window."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

@@ -1,7 +1,7 @@
-"""From what the tasks saw to a report. Nothing here reads a file or knows of Spark.
+"""Turn the scan rows of the tasks into findings. This module reads no files and needs no Spark.
 
-Two questions need all batches at once, and are asked of whoever has them: which batches differ
-between replicas, and whose sequence numbers break from one stretch to the next.
+Two questions need all batches at once, so a `Witness` answers them: which batches differ
+between replicas, and which producers have a sequence break between two stretches.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ LOG_DIR, FOLDER, STRETCH = "log_dir", "folder", "stretch"
 
 
 class Key(NamedTuple):
-    """Replicas of one partition share it."""
+    """Identifies a partition; all its replicas have the same key."""
 
     cluster_id: str
     topic: str
@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
 
 class ScanRow(NamedTuple):
-    """A row of level `scan`, without what stays in Spark."""
+    """A row of level `scan`, without the columns that stay in Spark."""
 
     kind: str
     log_dir: str
@@ -55,7 +55,7 @@ class ScanRow(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """A partition's folder."""
+    """The folder of a partition in a log directory."""
 
     log_dir: str
     topic: str
@@ -63,7 +63,7 @@ class LogPlace(NamedTuple):
 
 
 class Witness(Protocol):
-    """Who has all batches."""
+    """Answers questions that need all batches of all replicas."""
 
     def differing(self, compared: list[Compared]) -> Iterable[tuple[Compared, list[Differing]]]: ...
 
@@ -71,26 +71,28 @@ class Witness(Protocol):
 
 
 Stopped = Callable[[str], bool]
-"""Whether a log directory says, after it was read, that its broker stopped in an orderly way."""
+"""Check, after the scan, whether a log directory still has the mark of a clean shutdown."""
 
 
 class Judged(NamedTuple):
-    """What came of it."""
+    """The findings and partition states of one pass."""
 
     findings: list[Finding]
     partitions: list[PartitionState]
     doubtful: frozenset[str] = frozenset()
-    """Folders with damage that a broker may have been writing while they were read."""
+    """Folders with damage that a broker may have caused by writing during the scan."""
 
 
 PASSES_MAX = 4
 
 
 def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
-    """Look at everything; then again at folders whose damage may only be a broker at work: what
-    is read at different moments does not fit together. Damage that is still there, the same,
-    is damage; what changes from look to look is none. `look` is told which folders, none for
-    all."""
+    """Scan everything, then scan folders again whose damage a running broker may explain.
+
+    Files that are read at different moments can disagree while a broker writes. Damage that a
+    second pass finds unchanged is real; damage that changes between passes is dropped.
+    `look` receives the folders to scan; an empty set means all.
+    """
     judged = look(frozenset())
     for _ in range(PASSES_MAX - 1):
         if not judged.doubtful:
@@ -99,7 +101,7 @@ def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
         before = {_spot(each): each for each in judged.findings if each.is_damage}
         fresh = _within(again.findings, judged.doubtful)
         now = {_spot(each) for each in fresh if each.is_damage}
-        # In the words of the look that saw all partitions.
+        # Keep the text of the first pass: it scanned all partitions.
         fresh = [
             before.get(_spot(each), each)
             for each in fresh
@@ -115,7 +117,7 @@ def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
 
 
 def _spot(finding: Finding) -> tuple[object, ...]:
-    """What must be the same; where it ends may change while a log grows."""
+    """Return the fields that must match between passes; the end may change while a log grows."""
     return finding[:-2]
 
 
@@ -124,7 +126,10 @@ def _within(findings: list[Finding], folders: frozenset[str]) -> list[Finding]:
 
 
 def uncut_files(rows: Iterable[ScanRow]) -> list[str]:
-    """Segments that were cut where no batch begins: their indexes lie, read them in one go."""
+    """Return segments that were split where no batch begins, because their index is wrong.
+
+    They must be scanned again without a split.
+    """
     by_path: dict[str, list[tuple[str, StretchSummary]]] = defaultdict(list)
     for row in rows:
         if row.kind == STRETCH and row.segment is not None:
@@ -134,7 +139,7 @@ def uncut_files(rows: Iterable[ScanRow]) -> list[str]:
 
 
 def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged:
-    """Everything that is to be told."""
+    """Run all checks on the scan rows and return the findings."""
     rows = list(rows)
     log_dirs = {
         row.log_dir: LogDirFacts.from_json(row.summary) for row in rows if row.kind == LOG_DIR
@@ -184,7 +189,10 @@ def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged
 
 
 def _doubtful(logs: list[ReplicaLog], stopped: Stopped) -> frozenset[str]:
-    """Folders to look at again. Topic ids are compared over all partitions."""
+    """Return the folders to scan again.
+
+    Topic ids are compared across partitions, so a wrong one adds all partitions of its topic.
+    """
     odd = [
         log
         for log in logs

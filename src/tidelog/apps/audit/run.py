@@ -1,8 +1,8 @@
-"""The audit: one scan of all files on Spark, its results judged on the driver.
+"""The audit: Spark tasks scan all files once, the driver checks the results.
 
-Batches never come to the driver. What comes is a summary of each stretch of a segment, and
-rows for what is wrong. Replicas are compared in Spark by digests of windows of offsets; only
-windows that differ are looked into, batch by batch.
+Batches never reach the driver. It receives a summary of each stretch of a segment, and rows for
+errors. Spark compares replicas by digests of offset windows, and reads single batches only in
+windows that differ.
 """
 
 import json
@@ -34,7 +34,7 @@ BREAKS_MAX = 10_000
 def audit(
     spark: Any, paths: Sequence[str], deep: bool = False, tell: Tell = lambda _: None
 ) -> Report:
-    """Audit everything below the paths."""
+    """Audit all log directories below the paths."""
     began = time.monotonic()
     spark.dataSource.register(LogDataSource)
     tell("reading all files")
@@ -53,7 +53,7 @@ def audit(
 
 
 def _look(spark: Any, options: dict[str, str], tell: Tell) -> Judged:
-    """One scan, and what it shows."""
+    """Run one scan and check its rows."""
     scan = spark.read.format(FORMAT).options(**options).load().persist()
     kept = [scan]
     try:
@@ -78,7 +78,7 @@ def _rows(scan: Any) -> list[ScanRow]:
 
 
 class _SparkWitness:
-    """The scan, which Spark keeps."""
+    """Answers questions about all batches from the scan that Spark has persisted."""
 
     def __init__(self, spark: Any, scan: Any, options: dict[str, str]) -> None:
         self._spark = spark
@@ -89,7 +89,7 @@ class _SparkWitness:
         return differences(self._spark, self._scan, self._options, compared)
 
     def sequence_breaks(self) -> Iterator[tuple[LogPlace, SequenceBreak]]:
-        """Each producer's first batch of a stretch beside its last one before."""
+        """Compare each producer's first batch of a stretch with its last batch before it."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

@@ -1,1 +1,1 @@
-"""What is on disk, found by its names; nothing here writes, creates or locks."""
+"""Find log directories and partitions by their file names; never write, create or lock files."""

@@ -1,10 +1,10 @@
-"""Log directories and partitions, found below the paths that a user names.
+"""Find log directories and partitions below the paths that a user gives.
 
-A path may be a partition's folder, a broker's log directory, a folder above several of those,
-or a single file of a partition. `broker-1` looks like partition 1 of a topic `broker`; what
-is inside decides.
+A path may be a partition's folder, a broker's log directory, a folder that contains several of
+those, or a single file of a partition. `broker-1` could be partition 1 of a topic `broker`; the
+files in it decide.
 
-Always true: each folder is found once, however many paths and links lead to it.
+Invariant: each folder is found once, however many paths and links lead to it.
 """
 
 import os
@@ -28,32 +28,32 @@ _LOG_DIR_FILES = frozenset(
 
 
 class NothingThere(Exception):
-    """A path that holds no log; one line for people."""
+    """A path contains no log; the text is one line for users."""
 
 
 class FoundFolder(NamedTuple):
-    """A partition's folder."""
+    """The folder of a partition."""
 
     path: str
     partition: TopicPartition
     only: str = ""
-    """One file of it, where that alone was asked for."""
+    """The one file to read, if the user gave a file; empty for the whole folder."""
 
 
 class FoundLogDir(NamedTuple):
-    """A log directory."""
+    """A log directory and its entries."""
 
     path: str
     folders: list[FoundFolder]
     others: list[str]
-    """Names in it that are no partition's."""
+    """Names of entries that are not partition folders."""
     error: str = ""
     whole: bool = True
-    """Whether all its folders were asked for."""
+    """Whether all its folders are included."""
 
 
 def find_log_dirs(paths: Iterable[str]) -> list[FoundLogDir]:
-    """All of them, sorted by path. Raises NothingThere."""
+    """Return all log directories below the paths, sorted by path. Raises NothingThere."""
     found: dict[str, FoundLogDir] = {}
     for path in paths:
         before = len(found)
@@ -80,7 +80,7 @@ def _look(path: str, found: dict[str, FoundLogDir], depth: int) -> None:
         partition = layout.parse_dir(os.path.basename(folder))
         parsed = layout.parse_file(name)
         if partition is not None and parsed is not None:
-            name = layout.file_name(parsed.base_offset, layout.LOG)  # indexes are read with it
+            name = layout.file_name(parsed.base_offset, layout.LOG)  # its indexes are read with it
             _add(found, FoundFolder(folder, partition, name))
         return
     try:
@@ -130,7 +130,7 @@ def _partitions(
         else:
             others.append(name)
     if folders or is_log_dir:
-        folders += closed  # whoever reads them will say that he can't
+        folders += closed  # the task that reads them reports the error
     return folders, others
 
 
@@ -140,7 +140,7 @@ def _is_partition(names: list[str]) -> bool:
 
 
 def replica_names(paths: list[str]) -> dict[str, str]:
-    """A short name for each log directory: what tells it from the others."""
+    """Return a short unique name for each log directory, by path."""
     if len(paths) == 1:
         return {paths[0]: os.path.basename(paths[0]) or paths[0]}
     above = os.path.commonpath(paths) if paths else ""

@@ -1,4 +1,4 @@
-"""What the files of a log directory say: whose it is, how it was stopped, its checkpoints."""
+"""Read the files of a log directory: ids, mark of a clean shutdown, checkpoints."""
 
 import json
 import os
@@ -32,20 +32,20 @@ KNOWN_NAMES = frozenset(
 
 
 class LogDirFacts(NamedTuple):
-    """One log directory, as far as its own files tell."""
+    """The contents of a log directory's own files."""
 
     path: str
     name: str
-    """Short, for reports."""
+    """A short name for reports."""
     clean: bool
-    """Stopped in an orderly way: nothing may be torn."""
+    """Whether the broker shut down cleanly: then no batch may be incomplete."""
     node_id: str
     cluster_id: str
     directory_id: str
     offsets: dict[str, dict[str, int]]
-    """By what they are (`log_start`, `recovery_point`, `high_watermark`, `cleaner`), by folder."""
+    """By checkpoint (`log_start`, `recovery_point`, `high_watermark`, `cleaner`), by folder."""
     folders: list[str] | None
-    """All that there are; None where only some were asked for."""
+    """Names of all partition folders; None if only some of them are audited."""
     remarks: list[Remark]
 
     def offset(self, what: str, partition: str) -> int | None:
@@ -62,7 +62,7 @@ class LogDirFacts(NamedTuple):
 
 
 def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
-    """Read its files, and no more of it."""
+    """Read the files of a log directory, but none of its partition folders."""
     remarks: list[Remark] = []
     if found.error:
         remarks.append(Remark("unreadable", "", 0, -1, -1, found.error))
@@ -100,7 +100,7 @@ def read_log_dir(found: FoundLogDir, name: str) -> LogDirFacts:
 
 
 def _identity(properties: dict[str, str], remarks: list[Remark]) -> None:
-    """Version 1 says which node it is, and of which cluster."""
+    """Report a missing node id or cluster id; version 1 of the file requires both."""
     missing = [name for name in ("node.id", "cluster.id") if not properties.get(name)]
     if properties["version"] == "1" and missing:
         text = f"{' and '.join(missing)} missing"
@@ -108,7 +108,7 @@ def _identity(properties: dict[str, str], remarks: list[Remark]) -> None:
 
 
 def is_stopped(path: str) -> bool:
-    """Whether its broker left word that it stopped; one that starts takes it away."""
+    """Return whether the mark of a clean shutdown exists; a broker removes it at startup."""
     return os.path.exists(os.path.join(path, layout.CLEAN_SHUTDOWN))
 
 

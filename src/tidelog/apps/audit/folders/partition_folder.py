@@ -1,4 +1,4 @@
-"""The small files of a partition's folder: epochs, topic id, snapshots, aborted transactions."""
+"""Read the small files of a partition: epochs, topic id, snapshots, aborted transactions."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tidelog.core.storage.layout import FileName
 
 RENAMING_PAUSE_S = 0.1
 PRODUCERS_MAX = 1000
-"""Producers of a snapshot that are compared with other replicas'."""
+"""The maximum number of producers in a snapshot to compare with other replicas."""
 KNOWN_NAMES = frozenset(
     {layout.LEADER_EPOCHS, layout.PARTITION_METADATA, "quorum-state", "remote_log_metadata"}
 )
@@ -29,21 +29,21 @@ _METADATA_SNAPSHOT = ".checkpoint"
 
 
 class FolderFacts(NamedTuple):
-    """One partition's folder, but for its batches."""
+    """The contents of a partition's folder, except its batches."""
 
     segments: list[int]
     """Base offsets of its `.log` files."""
     epochs: list[tuple[int, int]] | None
-    """Epoch and start offset; None without a readable file."""
+    """Epochs and their start offsets; None if the file is missing or unreadable."""
     topic_id: str
     aborted: dict[str, list[tuple[int, int, int, int]]]
-    """By `.txnindex` file: producer, first and last offset, last stable offset."""
+    """By `.txnindex` file: producer id, first and last offset, last stable offset."""
     snapshots: list[int]
-    """Offsets of those that are sound."""
+    """Offsets of the valid producer snapshots."""
     remarks: list[Remark]
     error: str = ""
     producers: dict[str, tuple[int, int, int, int]] = {}  # noqa: RUF012 - never changed
-    """In the newest snapshot, by producer: epoch, last sequence number, last offset, its time."""
+    """Newest snapshot, by producer: epoch, last sequence number, last offset, its timestamp."""
 
     def to_json(self) -> str:
         return json.dumps(self, separators=(",", ":"))
@@ -63,7 +63,7 @@ class FolderFacts(NamedTuple):
 
 
 def read_folder(path: str) -> FolderFacts:
-    """Read all but the segments and their sparse indexes."""
+    """Read all files of the folder except segments and their sparse indexes."""
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
@@ -187,8 +187,10 @@ class _Reading:
             self._remark("transaction-index", name, str(error), sound)
 
     def tell_orphans(self, names: list[str]) -> None:
-        """Indexes whose segment is gone. Brokers rename a segment's files one after another,
-        so a second look is taken before that counts."""
+        """Report indexes whose segment is missing.
+
+        Brokers rename a segment's files one after another, so list the folder again first.
+        """
         orphans = self._orphans(names)
         if orphans:
             time.sleep(RENAMING_PAUSE_S)

@@ -1,1 +1,1 @@
-"""What an audit tells: findings and the state of each partition."""
+"""The report of an audit: findings and the state of each partition."""

@@ -1,4 +1,4 @@
-"""Findings that another finding of the same log explains: those are not told."""
+"""Drop findings that another finding of the same log explains."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,10 @@ def _touch(one: Finding, two: Finding) -> bool:
 
 
 def _touch_or_follow(cause: Finding, each: Finding) -> bool:
-    """A batch's number is wrong if it, or the one before it, is another batch."""
+    """Return whether the cause covers the finding's offsets or the offset before them.
+
+    A sequence number looks wrong if its batch, or the batch before it, was replaced.
+    """
     return _touch(cause, each._replace(first_offset=each.first_offset - 1))
 
 
@@ -23,12 +26,12 @@ def _same_segment(cause: Finding, each: Finding) -> bool:
 
 
 _EXPLAINED: dict[str, tuple[str, Explains]] = {
-    # Other replicas showed that a batch's epoch is wrong: the file was right.
+    # Other replicas show that the epoch of a batch is wrong, so the checkpoint is right.
     "epoch-checkpoint": (
         "epoch-order",
         lambda cause, each: each.last_offset >= 0 and _touch(cause, each),
     ),
-    # Other records have other times and other numbers.
+    # Replaced records have other timestamps and sequence numbers.
     "time-index": ("replica-divergence", _same_segment),
     "transaction-index": ("replica-divergence", _touch),
     "sequence-gap": ("replica-divergence", _touch_or_follow),
@@ -37,7 +40,7 @@ _EXPLAINED: dict[str, tuple[str, Explains]] = {
 
 
 def without_consequences(findings: list[Finding]) -> list[Finding]:
-    """Only what nothing else explains."""
+    """Return the findings that no other finding explains."""
 
     def explained(each: Finding) -> bool:
         if each.kind not in _EXPLAINED:

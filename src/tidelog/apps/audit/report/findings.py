@@ -1,4 +1,4 @@
-"""Findings: what is wrong or worth knowing, and exactly where."""
+"""Findings of the audit: damage and notices, each with its exact place."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -8,19 +8,19 @@ from tidelog.apps.audit.scan.summary import Remark
 
 
 class Finding(NamedTuple):
-    """One of them."""
+    """One damage or notice, with its file, position and offsets."""
 
     kind: str
     replica: str
     topic: str
     partition: int
     file: str
-    """Below the replica's log directory."""
+    """Path relative to the replica's log directory."""
     position: int
-    """Byte in the file; -1 where none matters."""
+    """Byte position in the file; -1 if it does not apply."""
     first_offset: int
     last_offset: int
-    """Both -1 where no offsets are concerned."""
+    """Both are -1 if the finding is not about offsets."""
     text: str
 
     @property
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Whose findings."""
+    """The replica, and if known the partition, that findings belong to."""
 
     replica: str
     topic: str = ""
@@ -62,12 +62,12 @@ class Place(NamedTuple):
         position: int = -1,
         offsets: tuple[int, int] = (-1, -1),
     ) -> Finding:
-        """One about a file of this place."""
+        """Return a finding about a file of this place."""
         path = f"{self.folder}{file}"
         return Finding(kind, *self, path, position, *offsets, text)
 
     def remarked(self, remarks: Iterable[Remark], file: str = "") -> list[Finding]:
-        """What a single file or stretch showed by itself."""
+        """Convert remarks of a single file or stretch to findings."""
         return [
             self.finding(
                 each.kind,
@@ -81,7 +81,7 @@ class Place(NamedTuple):
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Damage first, then by place; each once."""
+    """Return the findings without duplicates, damage first, then sorted by place."""
     return sorted(
         dict.fromkeys(findings),
         key=lambda f: (not f.is_damage, f.topic, f.partition, f.replica, f.file, f.position),

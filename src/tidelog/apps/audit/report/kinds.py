@@ -1,7 +1,7 @@
-"""Every kind of finding: whether it is damage, what it means, and what to do about it.
+"""All kinds of findings: whether each is damage, what it means, and what to do about it.
 
-A notice is what a healthy cluster shows too, live or after a crash. The page
-docs/reference/audit.md says the same.
+A healthy cluster can have notices too, while it runs or after a crash. The page
+docs/reference/audit.md describes the same kinds.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ DAMAGE, NOTICE = "damage", "notice"
 
 
 class Kind(NamedTuple):
-    """What is always true of findings of this kind."""
+    """The properties that all findings of one kind share."""
 
     severity: str
     meaning: str
@@ -86,7 +86,7 @@ KINDS: dict[str, Kind] = {
     "recovery-point": Kind(DAMAGE, "A recovery point differs from the log end.", _WRITTEN),
     "log-start": Kind(DAMAGE, "A checkpointed log start does not match the log.", COPY),
     "cleaner-offset": Kind(DAMAGE, "A cleaner's checkpoint is beyond the log end.", _REBUILD),
-    # -- what healthy clusters show too
+    # -- notices: healthy clusters have them too
     "torn-tail": Kind(
         NOTICE, "The last batch is incomplete: being written, or cut off by a crash.", _WAIT
     ),

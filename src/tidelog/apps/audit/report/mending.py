@@ -1,7 +1,7 @@
-"""Which replica of a damaged partition is sound, so that nobody throws the last good copy away.
+"""Find the undamaged replicas of a damaged partition, so that no user deletes the last good copy.
 
-Always true: a replica is called sound only if it has all that is committed and no damage of
-its log was found.
+Invariant: a replica counts as undamaged only if it has all committed records and the audit found
+no damage in its log.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from tidelog.apps.audit.report.kinds import COPY, KINDS
 
 
 class Mending(NamedTuple):
-    """A partition that has replicas to be copied anew."""
+    """A partition with damaged replicas that must be copied again."""
 
     topic: str
     partition: int
@@ -36,8 +36,10 @@ class Mending(NamedTuple):
 
 
 def mendings(findings: Iterable[Finding], whole: dict[tuple[str, int], list[str]]) -> list[Mending]:
-    """For each partition with a replica to be copied: which ones, and from where. `whole` are the
-    replicas that have all that is committed."""
+    """Return, for each partition with damaged replicas, which to copy and from which replica.
+
+    `whole` lists, by partition, the replicas that have all committed records.
+    """
     damaged: dict[tuple[str, int], set[str]] = {}
     for finding in findings:
         if KINDS[finding.kind].advice == COPY:

@@ -1,4 +1,4 @@
-"""What an audit came to."""
+"""The result of an audit: findings and a summary of all partitions."""
 
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class PartitionState(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All of it."""
+    """The findings, partition states and duration of an audit."""
 
     findings: list[Finding]
     partitions: list[PartitionState]
@@ -47,12 +47,12 @@ class Report(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """No damage."""
+        """Whether the audit found no damage."""
         return not self.damage
 
     @property
     def mendings(self) -> list[Mending]:
-        """What to do where a replica has to be copied anew."""
+        """Repair instructions for partitions with replicas that must be copied again."""
         whole: dict[tuple[str, int], list[str]] = {}
         for row in self.partitions:
             committed = max((each.high_watermark or 0 for each in row.replicas), default=0)
@@ -84,7 +84,7 @@ class Report(NamedTuple):
 
 
 def partition_row(key: tuple[str, str, int], sides: list[Side]) -> PartitionState:
-    """A partition's line of the summary."""
+    """Return the summary of a partition from its replicas."""
     replicas = []
     for side in sorted(sides, key=lambda each: each.log.replica):
         log = side.log

@@ -1,1 +1,1 @@
-"""Reading segments: batches in numpy arrays, a piece of the file at a time."""
+"""Read segments piece by piece, with the batches in numpy arrays."""

@@ -1,6 +1,6 @@
-"""Batch headers as one numpy array: 61 bytes each, all fields at once.
+"""Batch headers as one numpy array: 61 bytes for each header, with all its fields.
 
-Always true: the array is a copy, so it lives longer than the buffer it was taken from.
+Invariant: the array is a copy, so it stays valid when the buffer is reused.
 """
 
 from typing import Any, TypeAlias
@@ -13,12 +13,12 @@ from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.record_batch import CRC_FROM, HEADER_SIZE
 
 Headers: TypeAlias = NDArray[Any]
-"""Of dtype HEADER."""
+"""An array of dtype HEADER."""
 Longs: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
 WINDOW = 4096
-"""Offsets in a window: replicas are compared window by window, by one number for each."""
+"""Number of offsets in a window. Replicas are compared by one digest per window."""
 
 OFFSET_MAX = np.iinfo(np.int64).max
 
@@ -28,13 +28,13 @@ _SHIFT = np.uint64(31)
 
 
 def gather(data: NDArray[np.uint8], places: Longs) -> Headers:
-    """The headers that begin at `places` in `data`."""
+    """Return the headers that begin at `places` in `data`."""
     rows = data[places[:, None] + _IN_HEADER]
     return rows.reshape(-1).view(HEADER)
 
 
 def checksums_fit(view: memoryview, places: Longs, sizes: Longs, headers: Headers) -> Flags:
-    """Whether each batch is as its checksum says."""
+    """Return, for each batch, whether it matches its checksum."""
     found = [
         crc32c(view[at + CRC_FROM : at + size])
         for at, size in zip(places.tolist(), sizes.tolist(), strict=True)
@@ -44,7 +44,7 @@ def checksums_fit(view: memoryview, places: Longs, sizes: Longs, headers: Header
 
 
 def last_offsets(headers: Headers) -> Longs:
-    """A base offset so large that the sum does not fit is all that such a batch has."""
+    """Return the last offset of each batch; the base offset if the sum overflows."""
     base = headers["base_offset"].astype(np.int64)
     delta = headers["last_offset_delta"].astype(np.int64)
     last: Longs = np.where(base > OFFSET_MAX - np.maximum(delta, 0), base, base + delta)
@@ -52,8 +52,10 @@ def last_offsets(headers: Headers) -> Longs:
 
 
 def digests(headers: Headers, last: Longs) -> Longs:
-    """A number for each batch, from its offsets, its epoch and its checksum. Numbers of many
-    batches are put together with exclusive or, in any order."""
+    """Return a digest for each batch, from its offsets, leader epoch and checksum.
+
+    The digests of several batches are combined with exclusive or, in any order.
+    """
     mixed = headers["base_offset"].astype(np.uint64)
     for part in (last, headers["leader_epoch"], headers["crc"]):
         for prime in _PRIMES[:2]:

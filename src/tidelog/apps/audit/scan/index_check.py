@@ -1,8 +1,8 @@
-"""The sparse indexes of a segment beside its batches.
+"""Compare the sparse indexes of a segment with its batches.
 
-An entry of the offset index is the last offset of a batch and the position at which it starts;
-one of the time index a timestamp and an offset in the batch that has it. A tail of zeros is
-reserved space, as a running broker keeps it.
+An entry of the offset index has the last offset of a batch and the position where it begins. An
+entry of the time index has a timestamp and an offset in the batch with that timestamp. Zeros at
+the end are space that a running broker reserves.
 """
 
 import os
@@ -22,18 +22,20 @@ TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 
 
 class SegmentIndexes:
-    """Both indexes of a segment, read before the segment is: a live one then has all that the
-    indexes name."""
+    """Both indexes of a segment.
+
+    They are read before the segment, so that a growing segment has all batches they name.
+    """
 
     def __init__(self, log_path: str, base_offset: int, judge_whole: bool) -> None:
         self._base_offset = base_offset
         self._judge_whole = judge_whole
-        """Only one stretch of a segment says what is wrong with a file as a whole."""
+        """Whether to report errors of a whole file; true for one stretch of a segment only."""
         stem = log_path[: -len(layout.LOG)]
         self.remarks: list[Remark] = []
         self.missing: list[str] = []
         self.reserved: list[tuple[str, int]] = []
-        """Files with a tail of zeros, and where it begins."""
+        """Files with zeros at their end, and the position where these begin."""
         self._offset_file = os.path.basename(stem + layout.OFFSET_INDEX)
         self._time_file = os.path.basename(stem + layout.TIME_INDEX)
         offsets = self._entries(stem + layout.OFFSET_INDEX, OFFSET_ENTRY, 0)
@@ -48,28 +50,31 @@ class SegmentIndexes:
             self._must_rise(self._time_file, 12, self._time_offsets, *rising)
         self._seen_times = np.zeros(len(times), bool)
         self.bare = 0
-        """The most bytes from a batch back to the entry before it, or to the file's begin."""
+        """Maximum distance in bytes from a batch back to the entry before it, or to byte 0."""
 
     @property
     def time_last(self) -> tuple[int, int] | None:
-        """The last entry of the time index: what it takes for the youngest record."""
+        """The last entry of the time index: the newest timestamp, and its offset."""
         if not len(self._timestamps):
             return None
         return int(self._timestamps[-1]), int(self._time_offsets[-1])
 
     @property
     def offset_last(self) -> int:
-        """The last offset that the offset index names."""
+        """The last offset in the offset index; -1 if it is empty."""
         return int(self._offsets[-1]) if len(self._offsets) else -1
 
     @property
     def gap(self) -> int:
-        """The fewest bytes from entry to entry, more than `index.interval.bytes`; -1 without."""
+        """The minimum distance in bytes between entries of the offset index; -1 if it is empty.
+
+        It is larger than `index.interval.bytes`.
+        """
         return int(np.diff(self._positions, prepend=0).min(initial=1 << 31)) if self.used else -1
 
     @property
     def used(self) -> int:
-        """Entries of the offset index."""
+        """Number of entries in the offset index."""
         return len(self._offsets)
 
     def _entries(self, path: str, entry: "np.dtype[np.void]", keep: int) -> NDArray[Any]:
@@ -110,7 +115,7 @@ class SegmentIndexes:
             self.remarks.append(Remark(kind, name, position, offset, offset, text))
 
     def compare(self, framed: Framed, last: Longs) -> None:
-        """Entries about these batches."""
+        """Compare the entries that name these batches with them."""
         self._compare_positions(framed, last)
         self._compare_times(framed, last)
 
@@ -148,7 +153,7 @@ class SegmentIndexes:
         for bad in np.flatnonzero(~fits).tolist()[:1]:
             entry = int(named[bad])
             if not entry and not self._timestamps[entry]:
-                continue  # zeros: space that a live segment has not used yet
+                continue  # zeros: space that an active segment has not used yet
             offset, found = int(self._time_offsets[entry]), int(self._timestamps[entry])
             text = (
                 f"entry {entry} has timestamp {found} at offset {offset},"
@@ -157,7 +162,7 @@ class SegmentIndexes:
             self._add("time-index", self._time_file, entry * 12, offset, text)
 
     def finish(self, log_size: int, last: int) -> None:
-        """Entries that name what the segment does not have."""
+        """Report entries with positions or offsets that the segment does not have."""
         beyond = np.flatnonzero((self._positions >= log_size) | (self._positions < 0))
         for entry in beyond.tolist()[:1]:
             offset, position = int(self._offsets[entry]), int(self._positions[entry])
@@ -179,7 +184,7 @@ class SegmentIndexes:
 
 
 def _unused(base_offset: int) -> tuple[tuple[int, int], ...]:
-    """What a time index without records may hold."""
+    """Return the entries that the time index of an empty segment may have."""
     return (0, base_offset), (-1, base_offset)
 
 

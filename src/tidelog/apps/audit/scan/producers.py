@@ -1,7 +1,7 @@
-"""Sequence numbers of producers, in the order of the log.
+"""Check the sequence numbers of producers in log order.
 
-Only batches of data count: markers carry no number. Within an epoch each batch goes on where
-the one before ended, after 2^31 - 1 comes 0; a new epoch begins with 0.
+Only data batches count: markers have no sequence number. Within an epoch, each batch continues
+after the last sequence number of the previous one; 0 follows 2^31 - 1. A new epoch begins with 0.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tidelog.core.record.record_batch import CONTROL, MAX_SEQUENCE
 
 
 class ProducerSpan(NamedTuple):
-    """A producer's first and last batch in a stretch."""
+    """The first and last batch of a producer in a stretch."""
 
     producer_id: int
     first_epoch: int
@@ -30,21 +30,21 @@ class ProducerSpan(NamedTuple):
 
 
 def follows(epoch_before: int, sequence_before: int, epoch: int, sequence: int) -> bool:
-    """Whether a batch may come after another of the same producer."""
+    """Return whether a batch may follow another batch of the same producer."""
     if epoch == epoch_before:
         return sequence == (sequence_before + 1) & MAX_SEQUENCE
     return epoch > epoch_before and sequence == 0
 
 
 class SequenceScan:
-    """Follows all producers of a stretch."""
+    """Tracks the sequence numbers of all producers in a stretch."""
 
     def __init__(self) -> None:
         self.spans: dict[int, ProducerSpan] = {}
         self.breaks: list[SequenceBreak] = []
 
     def add(self, headers: Headers, last: Longs, positions: Longs, sound: Flags) -> None:
-        """Batches in the order of the file; those that are not sound tell nothing."""
+        """Add batches in file order; batches with a wrong checksum are ignored."""
         numbered = sound & (headers["producer_id"] >= 0) & (headers["base_sequence"] >= 0)
         numbered &= (headers["attributes"] & CONTROL) == 0
         where = np.flatnonzero(numbered)
@@ -95,6 +95,7 @@ class SequenceScan:
 
 
 def sequence_break(before: ProducerSpan, after: ProducerSpan, file: str = "") -> SequenceBreak:
+    """Return the break between the last batch of `before` and the first batch of `after`."""
     return SequenceBreak(
         after.producer_id,
         after.first_epoch,

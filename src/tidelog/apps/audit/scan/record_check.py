@@ -1,7 +1,7 @@
-"""Batches opened: whether their records are what their headers say.
+"""Decode batches and check that their records match their headers.
 
-All batches of a piece are decoded at once; only where that fails, or numbers do not agree, is
-each batch opened by itself. Imported when batches are opened, for it loads the decoder.
+All batches of a piece are decoded at once. Only if that fails, or counts or timestamps differ,
+each batch is decoded alone. Callers import this module late, because it loads the decoder.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _NO_TIME = -1
 
 
 def batch_headers(framed: Framed) -> BatchHeaders:
-    """The same headers, as the decoder has them."""
+    """Convert the headers to the decoder's type."""
     headers: Headers = framed.headers
     return BatchHeaders(
         position=framed.places,
@@ -43,7 +43,10 @@ def batch_headers(framed: Framed) -> BatchHeaders:
 
 
 def wrong_batches(framed: Framed) -> Iterator[tuple[int, str]]:
-    """Which of the sound batches are not what their headers say, and in which way."""
+    """Yield the batches whose records do not match their header, each with the reason.
+
+    Batches with a wrong checksum are left out.
+    """
     count = framed.headers["count"]
     opened = np.flatnonzero(framed.sound & ((count > 0) | (framed.sizes > HEADER_SIZE)))
     if len(opened) and not _all_fit(framed, opened):

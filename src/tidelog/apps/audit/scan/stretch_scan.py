@@ -1,6 +1,6 @@
-"""One pass over a stretch of a segment: every batch framed and its checksum computed, once.
+"""Scan a stretch of a segment in one pass: find each batch and verify its checksum once.
 
-Memory is bounded by a piece of the file and by lists that are cut short (`LIST_MAX`).
+Memory is limited to one piece of the file and to lists of at most `LIST_MAX` entries.
 """
 
 import os
@@ -28,35 +28,35 @@ from tidelog.core.record.record_batch import MAGIC, PREFIX_SIZE
 from tidelog.core.storage.recovery import MAGIC_AT, OLD_RECORD_MIN
 
 _SPAN_BELIEVED = 1 << 20
-"""Offsets in a batch whose checksum differs, as far as its header is believed."""
+"""Maximum number of offsets that the header of a batch with a wrong checksum may claim."""
 
 
 class Stretch(NamedTuple):
-    """What to read: the batches that begin in `[start, end)` of a segment's file."""
+    """The input of a scan: the batches that begin in `[start, end)` of a segment's file."""
 
     path: str
     base_offset: int
     start: int
     end: int
     to_end: bool
-    """The stretch goes on to where the file ends when it is read."""
+    """Whether the stretch extends to the end that the file has when it is read."""
     cleaned_upto: int
-    """Below this offset gaps are the cleaner's work."""
+    """Below this offset, the cleaner explains gaps."""
     ends: tuple[int, ...] = ()
-    """Where the log may end here: the next segment, the high watermark, the recovery point."""
+    """Possible end offsets: of the next segment, the high watermark, the recovery point."""
 
 
 class StretchScan(NamedTuple):
-    """What came out."""
+    """The result of a scan."""
 
     summary: StretchSummary
     windows: list[tuple[int, int, int]]
-    """Window, digest, number of batches."""
+    """Window number, digest, number of batches."""
     producers: list[ProducerSpan]
 
 
 def scan_stretch(wanted: Stretch, deep: bool = False) -> StretchScan:
-    """Read it. A file that is gone or can't be read is told in the summary."""
+    """Scan a stretch. The summary reports a file that is missing or unreadable."""
     try:
         indexes = SegmentIndexes(wanted.path, wanted.base_offset, wanted.start == 0)
         fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -153,7 +153,7 @@ class _Scan:
         self.peak = -1
 
     def _is_torn(self, first: bytes) -> bool:
-        """Whether bytes at the end of the file are how the next batch would begin."""
+        """Return whether bytes at the end of the file could be the beginning of the next batch."""
         if len(first) <= MAGIC_AT:
             return True
         base, size = int.from_bytes(first[:8]), int.from_bytes(first[8:12]) + PREFIX_SIZE
@@ -161,7 +161,10 @@ class _Scan:
         return first[MAGIC_AT] == MAGIC and fits and size >= len(first)
 
     def _old_format(self, broken: Broken) -> int:
-        """Formats 0 and 1 carry a CRC-32 over all that follows it."""
+        """Return 0 or 1 if the bytes begin with a valid record of that format, else -1.
+
+        These formats have a CRC-32 over all bytes after it.
+        """
         if broken.magic not in (0, 1) or len(broken.first) <= MAGIC_AT:
             return -1
         size = int.from_bytes(broken.first[8:12]) + PREFIX_SIZE
@@ -191,9 +194,12 @@ class _Scan:
         self.highest = max(self.highest, int(last.max()))
 
     def _believed(self, framed: Framed, base: Longs) -> Longs:
-        """Last offsets. One whose batch is damaged is what the next batch says; so is one that
-        can't be: before the first, in the next batch, or short of the batch's records. One that
-        fits the count is right, then it is a base offset that is wrong."""
+        """Return the last offset of each batch, corrected where the header is wrong.
+
+        A damaged batch ends where the next one begins. So does a batch with an impossible last
+        offset: below its base offset, inside the next batch, or too low for its record count.
+        A last offset that fits the count is kept: then a base offset is wrong.
+        """
         last = framed.last.copy()
         count = framed.headers["count"].astype(np.int64)
         into_next = (last[:-1] >= base[1:]) & (base[:-1] + count[:-1] == base[1:])
@@ -218,7 +224,7 @@ class _Scan:
         return last
 
     def _believed_end(self, framed: Framed, base: Longs, at: int) -> int:
-        """Where a batch with a wrong checksum ends: what follows knows, or its header."""
+        """Return the end offset of a damaged batch, from the next batch or from its header."""
         first = int(base[at])
         if at + 1 < len(base) and first < base[at + 1] <= first + _SPAN_BELIEVED:
             return int(base[at + 1])
@@ -260,17 +266,17 @@ class _Scan:
     def _follow_offsets(self, framed: Framed, base: Longs, last: Longs) -> None:
         before = np.concatenate(([self.runs[-1].last if self.runs else -2], last[:-1]))
         jumps = base != before + 1
-        # A cleaner's gap is none, unless what follows it goes back: then an offset is wrong.
+        # A gap by the cleaner is no jump, unless offsets fall after it: then an offset is wrong.
         goes_on = np.concatenate((base[1:] > last[:-1], [False]))
         jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto) & goes_on)
         if not self.runs or self.peak < 0:
-            jumps[0] = True  # the first, or the first behind a hole
+            jumps[0] = True  # the first batch, or the first batch after a hole
         begins = np.flatnonzero(jumps).tolist()
         if not begins or begins[0] != 0:
             begins.insert(0, 0)
         for at, end in zip(begins, [*begins[1:], len(base)], strict=True):
             cut = end
-            if self.peak >= base[at] and jumps[at]:  # went back: the run ends where it is new
+            if self.peak >= base[at] and jumps[at]:  # offsets fell: end the run at the peak
                 cut = at + int(np.searchsorted(base[at:end], self.peak, "right"))
             self._add_run(framed, base, last, at, cut, bool(jumps[at]))
             if cut < end:
@@ -295,7 +301,7 @@ class _Scan:
             return
         self.crowded = True
         run = self.runs[-1]
-        if first > run.last:  # too many gaps to tell apart; the log goes on all the same
+        if first > run.last:  # too many gaps to list; extend the last run
             batches = run.batches + end - at
             self.runs[-1] = run._replace(last=int(last[end - 1]), end=stop, batches=batches)
         else:

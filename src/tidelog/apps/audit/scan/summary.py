@@ -1,19 +1,18 @@
-"""What one pass over a stretch of a segment leaves behind: small, whatever the stretch holds.
+"""The summary of a stretch of a segment: its size is limited, whatever the stretch contains.
 
-It travels as JSON from Spark's tasks to the driver, where the summaries of a log are put
-together in order. Digests of windows and the state of producers stay in Spark's columns:
-there can be many.
+Spark's tasks send it as JSON to the driver, which combines the summaries of a log in order.
+Digests of windows and the state of producers stay in Spark's columns: there can be many.
 """
 
 import json
 from typing import Any, NamedTuple
 
 LIST_MAX = 2000
-"""Entries of one list; a stretch that has more is in such a state that no list helps."""
+"""Maximum length of each list; a stretch that exceeds it is too damaged to list everything."""
 
 
 class Run(NamedTuple):
-    """Batches whose offsets follow on one another without a gap."""
+    """Batches whose offsets follow each other without a gap."""
 
     first: int
     last: int
@@ -21,11 +20,11 @@ class Run(NamedTuple):
     end: int
     batches: int
     file: str = ""
-    """Set where summaries are put together."""
+    """Set when the driver combines the summaries."""
 
 
 class EpochRun(NamedTuple):
-    """Batches of one leader epoch that stand together."""
+    """Consecutive batches of one leader epoch."""
 
     epoch: int
     first: int
@@ -36,21 +35,21 @@ class EpochRun(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Bytes that are no batches."""
+    """Bytes that are not a valid batch."""
 
     position: int
     end: int
     reason: str
     zeros: bool
     old_format: int
-    """0 or 1 where sound records of that format stand, else -1."""
+    """0 or 1 if the bytes are valid records of that format, else -1."""
     torn: bool
-    """The beginning of a batch that goes on beyond the end of the file."""
+    """Whether the bytes are the beginning of a batch that extends past the end of the file."""
     file: str = ""
 
 
 class Remark(NamedTuple):
-    """Something wrong that a single stretch shows by itself."""
+    """An error that a single file or stretch shows without the rest of the log."""
 
     kind: str
     file: str
@@ -61,7 +60,7 @@ class Remark(NamedTuple):
 
 
 class SequenceBreak(NamedTuple):
-    """A producer's batch whose sequence number does not follow on the one before."""
+    """A batch whose sequence number does not follow that of the producer's previous batch."""
 
     producer_id: int
     epoch: int
@@ -77,26 +76,26 @@ class SequenceBreak(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """A transaction that an abort marker ends."""
+    """An aborted transaction."""
 
     producer_id: int
     first: int
-    """Its first offset in the stretch; -1: only the marker is there."""
+    """Its first offset in the stretch; -1 if the stretch has only the marker."""
     marker: int
     stable: int
-    """The last stable offset at the marker, of transactions that began in the stretch."""
+    """The last stable offset at the marker, from transactions that began in the stretch."""
     earlier: bool
-    """It may have begun before the stretch."""
+    """Whether it may have begun before the stretch."""
 
 
 class StretchSummary(NamedTuple):
-    """Of `[start, end)` of a segment's file."""
+    """The summary of `[start, end)` of a segment's file."""
 
     start: int
     end: int
     """Where the walk ended."""
     size: int
-    """Of the file, as it was when it was read."""
+    """Size of the file at the time of the scan."""
     batches: int = 0
     records: int = 0
     first: int = -1
@@ -104,7 +103,7 @@ class StretchSummary(NamedTuple):
     """Highest offset."""
     max_timestamp: int = -1
     thinned: int = 0
-    """Batches with fewer records than offsets: a cleaner was here."""
+    """Number of batches with fewer records than offsets: a cleaner removed records."""
     runs: list[Run] = []  # noqa: RUF012 - a default of a NamedTuple, never changed
     epochs: list[EpochRun] = []  # noqa: RUF012
     holes: list[Hole] = []  # noqa: RUF012
@@ -112,32 +111,32 @@ class StretchSummary(NamedTuple):
     breaks: list[SequenceBreak] = []  # noqa: RUF012
     aborted: list[Aborted] = []  # noqa: RUF012
     bad: list[tuple[int, int]] = []  # noqa: RUF012
-    """Offsets of batches whose checksum differs, or whose header can't be right."""
+    """Offsets of batches with a wrong checksum or an impossible header."""
     open: list[tuple[int, int]] = []  # noqa: RUF012
-    """Transactions that do not end in it: producer and first offset."""
+    """Transactions still open at the end of the stretch: producer id and first offset."""
     ended: list[tuple[int, int]] = []  # noqa: RUF012
-    """By producer, the first marker of a transaction."""
+    """Producer ids, each with the offset of its first transaction marker."""
     time_last: tuple[int, int] | None = None
     """Last entry of the time index: timestamp and offset."""
     offset_last: int = -1
-    """Last offset that the offset index names."""
+    """Last offset in the offset index."""
     marks: list[tuple[int, int]] = []  # noqa: RUF012
-    """Offset and position of batches that begin where the log may have ended."""
+    """Offset and position of batches that begin at a possible end of the log."""
     index_gap: int = -1
-    """The fewest bytes between entries of the offset index; -1 where it has none."""
+    """Minimum distance in bytes between entries of the offset index; -1 if it is empty."""
     index_bare: int = 0
-    """The most bytes from a batch back to the entry before it."""
+    """Maximum distance in bytes from a batch back to the entry before it."""
     indexes_missing: list[str] = []  # noqa: RUF012
     indexes_reserved: list[tuple[str, int]] = []  # noqa: RUF012
-    """Indexes with a tail of zeros, and where it begins."""
+    """Indexes with zeros at their end, and the position where these begin."""
     digest: int = 0
-    """Of all its batches, put together with exclusive or."""
+    """The digests of all batches, combined with exclusive or."""
     producers: int = 0
-    """How many producers wrote in it."""
+    """Number of producers with numbered batches in the stretch."""
     vanished: bool = False
     error: str = ""
     crowded: bool = False
-    """A list was cut short."""
+    """Whether a list was cut at `LIST_MAX`."""
 
     def to_json(self) -> str:
         return json.dumps(self, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Transactions that end by an abort: what a stretch shows of them, and what a whole log does.
+"""Find aborted transactions, first in each stretch, then in the whole log.
 
-One may have begun before the stretch, and so may those that are open beside it. Only stretches
-put together in order tell where it began, and the last stable offset at its marker.
+A transaction may begin before the stretch, and so may other transactions open at the same time.
+Only all stretches in order show where it began, and the last stable offset at its marker.
 """
 
 from collections.abc import Iterable
@@ -18,17 +18,17 @@ UNSEEN = -1
 
 
 class TransactionScan:
-    """Follows open transactions."""
+    """Tracks open transactions and aborts in a stretch."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        """First offset by producer."""
+        """First offset of the open transaction, by producer id."""
         self.ended: dict[int, int] = {}
-        """By producer, the marker that came first in the stretch."""
+        """Offset of the first marker in the stretch, by producer id."""
         self.aborted: list[Aborted] = []
 
     def add(self, framed: Framed) -> None:
-        """Batches in the order of the file."""
+        """Add batches in file order."""
         attributes = framed.headers["attributes"]
         for at in np.flatnonzero((attributes & TRANSACTIONAL != 0) & framed.sound).tolist():
             header = framed.headers[at]
@@ -53,7 +53,10 @@ class TransactionScan:
 
 
 def follow_transactions(stretches: Iterable[StretchSummary]) -> dict[tuple[int, int], Aborted]:
-    """Aborts by producer and marker, with all that the stretches show together."""
+    """Combine the aborts of all stretches, by producer id and marker offset.
+
+    The stretches must be in log order: earlier ones complete the first and last stable offsets.
+    """
     found: dict[tuple[int, int], Aborted] = {}
     begun: dict[int, int] = {}
     for stretch in stretches:

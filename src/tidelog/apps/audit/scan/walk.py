@@ -1,11 +1,11 @@
-"""Walks over the bytes of a segment: stretches of framed batches, and stretches that are none.
+"""Walk over the bytes of a segment: yield pieces with batches, and pieces without valid batches.
 
-A batch whose checksum differs still says where the next one begins, if a sound batch begins
-there. Else its length can't be believed, and the next sound batch is looked for byte by byte.
+The length of a batch with a wrong checksum is trusted only if a valid batch begins where it
+ends. Otherwise the walk searches for the next valid batch byte by byte.
 
-Always true: what is yielded covers the asked bytes in order, without a gap. Memory is bounded
-by one batch (`BATCH_BYTES_MAX`), whatever the file claims; the buffer is used again for each
-piece, so what is yielded is good until the next one is asked for.
+Invariant: the pieces cover the requested bytes in order, without a gap. Memory is limited to one
+batch (`BATCH_BYTES_MAX`), whatever length the file claims. The buffer is reused, so a piece is
+valid only until the next one.
 """
 
 import os
@@ -35,21 +35,21 @@ _LENGTH_AND_MAGIC = Struct(">8xi4xb")
 
 
 class Framed(NamedTuple):
-    """Batches that lie back to back."""
+    """Batches that follow each other without a gap."""
 
     data: memoryview
     places: Longs
-    """Where each begins in `data`."""
+    """Where each batch begins in `data`."""
     positions: Longs
-    """Where each begins in the file."""
+    """Where each batch begins in the file."""
     sizes: Longs
     headers: Headers
     last: Longs
     sound: Flags
-    """Whether its checksum fits."""
+    """Whether each batch matches its checksum."""
 
     def only(self, which: slice | Flags) -> "Framed":
-        """Some of them."""
+        """Return only the selected batches."""
         return Framed(
             self.data,
             self.places[which],
@@ -62,16 +62,16 @@ class Framed(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """Bytes that are no batches."""
+    """Bytes that are not a valid batch."""
 
     position: int
     end: int
     reason: str
     magic: int
     zeros: bool
-    """Nothing but zeros."""
+    """Whether all bytes are zero."""
     first: bytes
-    """The first bytes of it."""
+    """The first bytes, at most 1024."""
 
 
 Stretch: TypeAlias = Framed | Broken
@@ -84,9 +84,9 @@ class SegmentWalk:
         self._fd = fd
         self._end = end
         self._size = size
-        """Of the whole file: a batch may not reach beyond."""
+        """Size of the whole file: no batch may extend past it."""
         self._base_offset = base_offset
-        """A batch that is looked for lies within reach of an index from here on."""
+        """The search accepts only base offsets within 2^31 of it, the range of an index."""
         self._buffer = bytearray(min(PIECE_BYTES, max(size - start, HEADER_SIZE)))
         self._view = memoryview(self._buffer)
         self._array = np.frombuffer(self._buffer, np.uint8)
@@ -94,10 +94,10 @@ class SegmentWalk:
         """Position of the buffer's first byte in the file."""
         self._have = 0
         self.position = start
-        """Where the walk is; at the end, where it ended."""
+        """The current position in the file; after the walk, where it ended."""
 
     def stretches(self) -> Iterator[Stretch]:
-        """All of it, in order."""
+        """Yield all pieces in file order."""
         while self.position < self._end:
             self._load(self.position, HEADER_SIZE)
             places, sizes, wanted = self._chain()
@@ -114,7 +114,7 @@ class SegmentWalk:
             yield self._skip_broken(self.position)
 
     def _load(self, position: int, length: int) -> None:
-        """Have `length` bytes from `position` on in the buffer, or all that the file has."""
+        """Read at least `length` bytes from `position` into the buffer, or up to the file end."""
         here = position - self._at
         if self._have - here >= length:
             return
@@ -129,7 +129,7 @@ class SegmentWalk:
             self._have += got
 
     def _buffer_of(self, length: int, here: int, kept: int) -> None:
-        """Move what is kept to the front, in a larger buffer if need be."""
+        """Move the kept bytes to the front; allocate a larger buffer if needed."""
         if length > len(self._buffer):
             larger = bytearray(length)
             larger[:kept] = self._view[here : here + kept]
@@ -139,8 +139,10 @@ class SegmentWalk:
             self._buffer[:kept] = bytes(self._view[here : here + kept])
 
     def _chain(self) -> tuple[list[int], list[int], int]:
-        """Batches that are whole in the buffer, one behind the other, and how many bytes the
-        next would need (more than there can be: it is none)."""
+        """Return places and sizes of complete batches in the buffer, and the size of the next.
+
+        The size of the next one is 2^62 if its header is not valid.
+        """
         at, have = self.position - self._at, self._have
         stop = min(have, self._end - self._at)
         places: list[int] = []
@@ -174,7 +176,7 @@ class SegmentWalk:
             break
         framed = Framed(self._view, at, at + self._at, size, headers, last, sound)
         if broken is None or broken.end == broken.position:
-            # The last one's checksum may differ: its length is right all the same.
+            # The last batch may have a wrong checksum, but its length is right.
             keep = cut if broken is None else cut + 1
             self.position = self._at + places[keep - 1] + sizes[keep - 1]
             yield from self._some(framed, keep)
@@ -189,12 +191,14 @@ class SegmentWalk:
             yield framed.only(slice(count))
 
     def _sound_after(self, bad: int, places: Longs, sound: Flags) -> bool:
-        """Whether a sound batch, or the file's end, is where this one says it ends."""
+        """Return whether the next batch in the buffer is valid."""
         return bool(bad + 1 < len(places) and sound[bad + 1])
 
     def _around(self, position: int, end: int) -> Broken:
-        """A batch with a wrong checksum and nothing known behind it. Empty if what follows
-        begins where it says."""
+        """Return the invalid bytes from a batch with a wrong checksum to the next valid batch.
+
+        Empty if the file or a valid batch continues where the batch says that it ends.
+        """
         if end >= self._size or self._is_sound(end):
             return Broken(position, position, "", MAGIC, False, b"")
         return self._search(position, "its checksum is wrong and no batch starts where it ends")
@@ -222,7 +226,7 @@ class SegmentWalk:
         return broken
 
     def _search(self, position: int, reason: str) -> Broken:
-        """The stretch from `position` to the next sound batch, or to the end."""
+        """Return the bytes from `position` to the next valid batch, or to the end."""
         first = os.pread(self._fd, 1024, position)
         magic = first[_MAGIC_AT] if len(first) > _MAGIC_AT else -1
         zeros = True
@@ -243,7 +247,7 @@ class SegmentWalk:
         return Broken(position, stop, reason, magic, zeros, first)
 
     def _candidates(self, here: NDArray[np.uint8], at: int, after: int) -> list[int]:
-        """Positions at which the fields of a header could be right."""
+        """Return positions where the header fields have plausible values."""
         places = np.flatnonzero(here[_MAGIC_AT:] == MAGIC)
         places = places[(places + HEADER_SIZE <= len(here)) & (places < PIECE_BYTES)]
         places = places[places + at > after]

@@ -1,7 +1,7 @@
-"""Level `batch`: a row for each batch, from its header, with whether its checksum fits.
+"""Level `batch`: one row for each batch, with its header fields and whether its checksum matches.
 
-Bytes that are no batches end the reading of a stretch with an error, or are left out where
-`onDamage` is `skip`. A torn end of a log's last segment is no error: a broker may be writing.
+Bytes that are not a valid batch raise an error, or are skipped if `onDamage` is `skip`. An
+incomplete batch at the end of a file is not an error: a broker may be writing it.
 """
 
 import os
@@ -21,17 +21,17 @@ CODECS = [codec.name.lower() for codec in Codec]
 
 
 class Damaged(Exception):
-    """A file that can't be read as asked; one line for people."""
+    """A file is damaged or unreadable; the text is one line for users."""
 
 
 def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
-    """The batches of a stretch, a piece at a time; good until the next is asked for."""
+    """Yield the batches of a stretch piece by piece; a piece is valid until the next one."""
     stretch = unit.stretch
     assert stretch is not None
     try:
         fd = os.open(stretch.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return  # retention was here since the plan was made
+        return  # retention deleted the file after the plan was made
     except OSError as error:
         if skip_damage:
             return
@@ -71,7 +71,7 @@ def batch_rows(
     skip_damage: bool,
     windows: Mapping[str, tuple[int, ...]],
 ) -> Iterator[pa.RecordBatch]:
-    """All batches of the units, or those that begin in the windows."""
+    """Yield the batches of the units, or only those that begin in the given windows."""
     for unit in units:
         if unit.stretch is not None:
             for framed in framed_pieces(unit, skip_damage):
@@ -90,6 +90,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def repeated(value: str | int | None, count: int) -> list[str | int | None]:
+    """Return a column with the same value in each row."""
     return [value] * count
 
 
@@ -125,4 +126,5 @@ def _columns(unit: Unit, framed: Framed) -> dict[str, Any]:
 
 
 def codec_name(number: int) -> str:
+    """Return the name of a compression codec, or `codec N` if it is unknown."""
     return CODECS[number] if number < len(CODECS) else f"codec {number}"

@@ -1,7 +1,7 @@
 """`spark.read.format("tidelog-log")`: log directories on disk as a DataFrame.
 
-No broker is needed and none is disturbed: files are opened for reading only. Workers must see
-the folders under the same paths as the driver.
+It needs no broker and does not disturb a running one: it opens files only for reading. Workers
+must see the folders under the same paths as the driver.
 """
 
 import gc
@@ -25,21 +25,24 @@ _frozen = False
 
 
 class WrongOption(ValueError):
-    """An option that can't be; one line for people."""
+    """An option is invalid; the text is one line for users."""
 
 
 class LogOptions(NamedTuple):
-    """What a query asked for."""
+    """The parsed options of a query."""
 
     planned: Planned
     level: str = "record"
     view: RecordView = RecordView()
     deep: bool = False
-    """Level scan opens the batches as well."""
+    """Whether level `scan` also decodes the records of each batch."""
 
 
 def parse_options(options: dict[str, str]) -> LogOptions:
-    """Raises WrongOption. Spark hands over one path as `path`, several as a JSON list."""
+    """Parse Spark's options. Raises WrongOption.
+
+    Spark passes one path as `path`, several paths as a JSON list in `paths`.
+    """
     level = _one_of(options, "level", tuple(LEVELS))
     view = RecordView(
         _one_of(options, "isolationLevel", ("", READ_UNCOMMITTED, READ_COMMITTED)),
@@ -56,14 +59,14 @@ def parse_options(options: dict[str, str]) -> LogOptions:
         for folder, numbers in json.loads(options.get("windows", "{}")).items()
     }
     if view.skip_damage and not windows:
-        split = 0  # where damage is passed over, nobody would notice a cut at a wrong place
+        split = 0  # a split at a wrong place would be skipped as damage and go unnoticed
     folders = frozenset(json.loads(options.get("folders", "[]")))
     planned = Planned(_paths(options), split, only, folders, windows)
     return LogOptions(planned, level, view, _one_of(options, "deep", ("false", "true")) == "true")
 
 
 def _one_of(options: dict[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """The value of an option; the first is the default."""
+    """Return the value of an option; the first allowed value is the default."""
     value = options.get(name.lower(), allowed[0])
     if value.lower() not in allowed:
         choice = ", ".join(each for each in allowed if each)
@@ -89,7 +92,7 @@ def _paths(options: dict[str, str]) -> tuple[str, ...]:
 
 
 class UnitsPartition(InputPartition):
-    """The work of one task."""
+    """The units that one task reads."""
 
     def __init__(self, units: list[Unit]) -> None:
         super().__init__(len(units))
@@ -97,7 +100,7 @@ class UnitsPartition(InputPartition):
 
 
 class LogReader(DataSourceReader):
-    """Plans in Spark's planner, reads in its workers."""
+    """Plans units on the driver and reads them in Spark's workers."""
 
     def __init__(self, options: LogOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -127,7 +130,7 @@ class LogReader(DataSourceReader):
 
 
 def _settle_worker() -> None:
-    """Spark collects garbage after each task: what was imported is kept out of that."""
+    """Exclude imported modules from the garbage collection that Spark runs after each task."""
     global _frozen
     if not _frozen:
         gc.freeze()

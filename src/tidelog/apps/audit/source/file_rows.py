@@ -22,8 +22,10 @@ _FILES = {
 
 
 def small_rows(units: list[Unit], schema: pa.Schema, level: str) -> Iterator[pa.RecordBatch]:
-    """Rows of a small level, a RecordBatch for each folder. What can't be read gives none: the
-    audit says why."""
+    """Yield the rows of a small level, one Arrow batch for each folder.
+
+    Unreadable files give no rows; the audit reports why.
+    """
     for unit in units:
         if unit.stretch is None:
             rows = list(_rows(unit, level))
@@ -99,7 +101,7 @@ def _entries(unit: Unit, place: Row, level: str) -> Iterator[Row]:
 
 
 def _converted(row: Row) -> Row:
-    """Times as Arrow wants them."""
+    """Convert timestamps from milliseconds to microseconds, the unit of the Arrow columns."""
     times = ("timestamp", "last_timestamp")
     return {
         name: value * 1000 if name in times and value is not None else value

@@ -1,8 +1,8 @@
-"""The class of `format("tidelog-log")` that Spark meets.
+"""The class that registers `format("tidelog-log")` with Spark.
 
-Spark imports this to look for formats, whether it will use it or not, and gives up on all
-formats in Python if that fails. Always true: nothing is imported here that may be missing
-beside Spark.
+Spark imports this module whenever it searches for formats. If the import fails, Spark disables
+all formats written in Python. Invariant: at module level, import only Spark and the standard
+library.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ FORMAT = "tidelog-log"
 
 
 class LogDataSource(DataSource):
-    """Batch reads only: a log directory that changes is read as it is when it is planned."""
+    """Batch reads only: a query reads the files that exist when Spark plans it."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,9 +1,9 @@
-"""Who reads what: log directories cut into pieces of work, and those packed into tasks.
+"""Plan the work: divide log directories into units, and pack the units into tasks.
 
-Large segments are cut where their offset index knows a batch. An index can be wrong, so a cut
-is taken only where a sound batch with the promised offset begins; and whoever reads up to a
-cut checks that a batch ends exactly there. A chain of batches from the first byte of the file
-to its end is thereby proved, whatever the index says.
+Large segments are split at batches that their offset index names. An index can be wrong, so a
+split needs a valid batch that ends with the offset of the index entry. The task that reads up
+to a split checks that a batch ends exactly there. Both checks together prove that batches cover
+the file from its first byte to its last, even with a wrong index.
 """
 
 import os
@@ -25,14 +25,14 @@ from tidelog.core.types import TopicPartition
 
 SPLIT_BYTES = 64 * 1024 * 1024
 UNITS_MAX = 256
-"""Pieces of work in a task, however small."""
+"""The maximum number of units in a task."""
 _BATCH_MAX = 128 * 1024 * 1024
 _SMALL_FILE = 65_536
-"""What opening a file costs, said in bytes."""
+"""The cost of opening a file, as an equivalent number of bytes to read."""
 
 
 class Unit(NamedTuple):
-    """One piece of work: a log directory's files, a folder's small files, or a stretch."""
+    """One unit of work: the files of a log directory, the small files of a folder, a stretch."""
 
     log_dir: str
     replica: str
@@ -50,20 +50,20 @@ class Unit(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What a plan is made for."""
+    """What a query reads, as input for `plan`."""
 
     paths: tuple[str, ...]
     split_bytes: int = SPLIT_BYTES
     only: frozenset[str] = frozenset()
-    """Segments' files: these and no others, each uncut."""
+    """If not empty: read only these segment files, each without a split."""
     folders: frozenset[str] = frozenset()
-    """Partitions: these and no others."""
+    """If not empty: read only these partitions."""
     windows: Mapping[str, tuple[int, ...]] = {}
-    """By folder, the windows of offsets that are wanted; empty: everything."""
+    """The offset windows to read, by folder; empty means all offsets."""
 
 
 def plan(wanted: Planned) -> list[Unit]:
-    """Everything below the paths, log directories first. Raises NothingThere."""
+    """Return the units below the paths, log directories first. Raises NothingThere."""
     found = find_log_dirs(wanted.paths)
     names = replica_names([each.path for each in found])
     facts = {each.path: read_log_dir(each, names[each.path]) for each in found}
@@ -84,8 +84,10 @@ def _is_wanted(unit: Unit, wanted: Planned) -> bool:
 
 
 def _cleaned(log_dirs: list[LogDirFacts]) -> dict[tuple[str, str], int]:
-    """Up to where gaps are the cleaner's work, by cluster and folder: a replica has them also
-    by copying from one that was cleaned."""
+    """Return the offset below which the cleaner explains gaps, by cluster and folder.
+
+    It is the maximum of all replicas: a replica also gets gaps when it copies a cleaned log.
+    """
     cleaned: dict[tuple[str, str], int] = {}
     for facts in log_dirs:
         for folder, offset in facts.offsets.get("cleaner", {}).items():
@@ -110,7 +112,7 @@ def _folder_units(
     try:
         names = [folder.only] if folder.only else sorted(os.listdir(folder.path))
     except OSError:
-        return  # the task that reads the folder says why
+        return  # the task that reads the folder reports the error
     cleaned_upto = cleaned.get((facts.cluster_id, name), 0)
     parsed_names = [(file, layout.parse_file(file)) for file in names]
     logs = [(file, p.base_offset) for file, p in parsed_names if p and p[1:] == (layout.LOG, "")]
@@ -132,11 +134,11 @@ def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
-        return 0  # retention was here since it was listed, or who reads it says why
+        return 0  # deleted by retention after the listing; the task reports other errors
 
 
 def _cuts(path: str, base_offset: int, size: int, split: int) -> list[int]:
-    """Where to cut a file: about every `split` bytes, at batches that the index knows."""
+    """Return positions to split a file at: about every `split` bytes, at indexed batches."""
     if not split or size < split * 3 // 2:
         return []
     try:
@@ -148,7 +150,7 @@ def _cuts(path: str, base_offset: int, size: int, split: int) -> list[int]:
         with open(path, "rb") as file:
             return list(_sound_entries(file.fileno(), base_offset, size, split, entries))
     except OSError:
-        return []  # who reads the segment says why
+        return []  # the task that reads the segment reports the error
 
 
 def _sound_entries(
@@ -166,7 +168,7 @@ def _sound_entries(
 
 
 def _is_batch(fd: int, position: int, size: int, last_offset: int) -> bool:
-    """Whether a sound batch that ends with `last_offset` begins there."""
+    """Return whether a valid batch that ends with `last_offset` begins at `position`."""
     header = os.pread(fd, HEADER_SIZE, position)
     if len(header) < HEADER_SIZE:
         return False
@@ -179,7 +181,7 @@ def _is_batch(fd: int, position: int, size: int, last_offset: int) -> bool:
 
 
 def pack(units: list[Unit], split_bytes: int = SPLIT_BYTES) -> list[list[Unit]]:
-    """Units in order, as many in a task as make it worth its start."""
+    """Pack units into tasks in order, each with about `split_bytes` of work."""
     tasks: list[list[Unit]] = []
     room = 0
     for unit in units:

@@ -1,9 +1,9 @@
-"""Level `record`: a row for each record, decoded by the decoder of `format("tidelog")`.
+"""Level `record`: one row for each record, decoded by the decoder of `format("tidelog")`.
 
-Records below the log start are left out, unless `includeDeleted` is set: a broker does not serve
-them any more, whole segments are just removed later. `isolationLevel` narrows the rows to what a
-consumer gets from this replica: no control records, nothing at or above its high watermark, and
-with `read_committed` nothing of aborted transactions.
+Records below the log start are omitted, unless `includeDeleted` is set. A broker does not serve
+them any more; it deletes whole segments later. `isolationLevel` limits the rows to the records
+that a consumer gets from this replica: no control records, no records at or above its high
+watermark, and with `read_committed` no records of aborted transactions.
 """
 
 import os
@@ -44,7 +44,7 @@ DECODED = ("key", "value", "offset", "timestamp", "timestampType", "leader_epoch
 
 
 def record_rows(units: list[Unit], schema: pa.Schema, view: RecordView) -> Iterator[pa.RecordBatch]:
-    """All records of the units."""
+    """Yield the records of the units as Arrow rows."""
     fields = decoded_fields(schema)
     for unit in units:
         if unit.stretch is None or unit.partition is None:
@@ -57,13 +57,13 @@ def record_rows(units: list[Unit], schema: pa.Schema, view: RecordView) -> Itera
 
 
 def decoded_fields(schema: pa.Schema) -> pa.Schema:
-    """What the decoder is asked for: offsets always, to know whose record a row is."""
+    """Return the columns to decode. They always include the offset, to find a row's batch."""
     decoded = [name for name in schema.names if name in DECODED and name != OFFSET]
     return pa.schema([(name, ARROW_TYPES[name]) for name in (OFFSET, *decoded)])
 
 
 class _Piece:
-    """The batches of one piece of a file, and the rows they give."""
+    """The batches of one piece of a file, converted to rows."""
 
     def __init__(
         self, unit: Unit, framed: Framed, aborted: list[AbortedTransaction], view: RecordView
@@ -108,7 +108,7 @@ class _Piece:
         )
 
     def rows(self, decoder: Decoder, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Decoded all at once; where damage is passed over and some is met, batch by batch."""
+        """Decode all batches at once; with `skip_damage`, decode batch by batch after an error."""
         chosen = self._chosen()
         if self.view.skip_damage:
             yield from self._sound_rows(chosen, schema)
@@ -140,7 +140,7 @@ class _Piece:
             yield self._complete(rows, chosen, schema)
 
     def _complete(self, rows: pa.RecordBatch, chosen: Longs, schema: pa.Schema) -> pa.RecordBatch:
-        """Add what the batch says of its records."""
+        """Add the columns that come from the batch header."""
         offsets = rows.column(OFFSET).to_numpy()
         base = self.framed.headers["base_offset"].astype(np.int64)[chosen]
         place = np.searchsorted(base, offsets, "right") - 1
@@ -186,7 +186,10 @@ class _Piece:
 
 
 def _aborted(unit: Unit, skip_damage: bool) -> list[AbortedTransaction]:
-    """Of the whole partition: a marker may lie segments away from the records it takes back."""
+    """Return all aborted transactions of the partition.
+
+    A marker may be several segments after the records that it aborts.
+    """
     found: list[AbortedTransaction] = []
     with suppress(OSError):
         for name in sorted(os.listdir(unit.folder)):

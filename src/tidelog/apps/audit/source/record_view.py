@@ -1,4 +1,4 @@
-"""Which records of a log a query asks for."""
+"""Which records of a log a query returns."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ OFFSET_MAX = 2**63 - 1
 
 
 class RecordView(NamedTuple):
-    """Which records are asked for."""
+    """The options of a query that select records."""
 
     isolation: str = ""
     include_deleted: bool = False
     skip_damage: bool = False
 
     def bounds(self, unit: Unit) -> tuple[int, int]:
-        """Offsets from and up to which rows are wanted."""
+        """Return the first offset to return, and the offset to stop before."""
         end = OFFSET_MAX
         if self.isolation and unit.high_watermark is not None:
             end = unit.high_watermark

@@ -1,4 +1,4 @@
-"""Level `scan`: what the audit asks. One row for each log directory, folder and stretch."""
+"""Level `scan`, for the audit: one row for each log directory, folder and stretch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from tidelog.apps.audit.source.planning import Unit
 
 
 def scan_rows(units: list[Unit], schema: pa.Schema, deep: bool) -> Iterator[pa.RecordBatch]:
-    """A batch of one row for each unit: windows and producers of one stretch at a time."""
+    """Yield one Arrow batch with one row per unit, to hold only one stretch in memory."""
     for unit in units:
         rows = {name: [value] for name, value in _row(unit, deep).items()}
         arrays = [pa.array(rows[field.name], field.type) for field in schema]

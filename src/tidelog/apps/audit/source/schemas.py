@@ -114,16 +114,16 @@ SMALL_LEVELS = ("file", "index", "checkpoint", "epoch", "snapshot", "transaction
 
 
 class WrongSchema(ValueError):
-    """A column that a level does not have; one line for people."""
+    """A column is unknown or has another type; the text is one line for users."""
 
 
 def ddl(level: str) -> str:
-    """What Spark is told."""
+    """Return the columns of a level as Spark's DDL text."""
     return ", ".join(f"{name} {kind}" for name, kind in LEVELS[level].items())
 
 
 def arrow_schema(level: str, asked: Any) -> pa.Schema:
-    """For the columns that were asked for, in that order. Raises WrongSchema."""
+    """Return the Arrow schema of the requested columns, in their order. Raises WrongSchema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     known = LEVELS[level]
