@@ -1,1 +1,1 @@
-"""What must be true of a log, of the files beside it, and between replicas."""
+"""Check the rules for a log, for the files beside it, and between replicas."""

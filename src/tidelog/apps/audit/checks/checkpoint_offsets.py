@@ -1,4 +1,4 @@
-"""Offsets in checkpoints beside the log they are about."""
+"""Compare the offsets in checkpoint files with the log."""
 
 from collections.abc import Mapping
 
@@ -20,9 +20,11 @@ _KINDS = {
 
 
 def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Finding]:
-    """What a log directory's files show by themselves; `elsewhere` names, by partition, another
-    log directory of the cluster that has it. A broker that stops in an orderly way leaves no
-    line about a partition that it gave away."""
+    """Return the findings about the files of a log directory.
+
+    `elsewhere` gives, by partition, another log directory of the cluster that has it. After a
+    clean shutdown, checkpoints have no line for a partition that the broker no longer has.
+    """
     place = Place(facts.name)
     findings = place.remarked(facts.remarks)
     if facts.folders is None:
@@ -52,8 +54,10 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
 
 
 def check_promises(log: ReplicaLog, others: list[ReplicaLog]) -> None:
-    """High watermark, recovery point and log start against the log's end. What the longest
-    other replica has was there once."""
+    """Compare high watermark, recovery point and log start with the log end.
+
+    Records that another replica still has once existed here too.
+    """
     longest = max((other.log_end for other in others), default=0)
     if log.is_read_in_part:
         return
@@ -67,7 +71,7 @@ def check_promises(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     if log.cleaner_noted > end:
         _beyond(log, "cleaner-offset", layout.CLEANER_OFFSETS, log.cleaner_noted)
     if any(finding.kind == "torn-batch" for finding in log.findings):
-        return  # tells already that the end is missing
+        return  # the finding already reports that the end is missing
     if max(high, recovery) > end and log.excuses(end, max(high, recovery) - 1):
         return
     named = any(end <= each < high for each in _named(log))
@@ -83,7 +87,7 @@ def check_promises(log: ReplicaLog, others: list[ReplicaLog]) -> None:
 
 
 def _check_start(log: ReplicaLog, others: list[ReplicaLog]) -> None:
-    """Where records were deleted up to, against high watermark and leader epochs."""
+    """Compare the checkpointed log start with the log end, high watermark and leader epochs."""
     start = log.log_dir.offset("log_start", log.name) or 0
     high = log.high_watermark
     if start > log.log_end:
@@ -95,13 +99,17 @@ def _check_start(log: ReplicaLog, others: list[ReplicaLog]) -> None:
         _add(log, "log-start", layout.LOG_STARTS, text, (high, start))
     elif log.folder.epochs and start > (begun := log.folder.epochs[0][1]):
         alike = any(other.log_dir.offset("log_start", log.name) == start for other in others)
-        if not alike:  # else it is the file of epochs that is wrong
+        if not alike:  # otherwise the epoch checkpoint is wrong
             text = f"{log.name} has {start}; its leader epochs start at {begun}"
             _add(log, "log-start", layout.LOG_STARTS, text, (begun, start))
 
 
 def _check_behind(log: ReplicaLog, others: list[ReplicaLog]) -> None:
-    """An orderly stop writes all through and says so. A high watermark is learnt later."""
+    """Report checkpoints below the log end after a clean shutdown.
+
+    A clean shutdown flushes the log, so the recovery point must equal the log end. A follower
+    learns the high watermark later, so a lower one is only a notice.
+    """
     end, high, recovery = log.log_end, log.high_watermark, log.recovery_point
     wrong = {each.file for each in log.log_dir.remarks}
     filed = {what for what in log.log_dir.offsets if _NAMING.get(what) not in wrong}
@@ -122,7 +130,7 @@ def _check_behind(log: ReplicaLog, others: list[ReplicaLog]) -> None:
 
 
 def _tell_behind(log: ReplicaLog, stopped: int) -> None:
-    """Two files say where the log ended when its broker stopped."""
+    """Report batches after the log end that two files recorded at the clean shutdown."""
     places = [
         (segment.file, position)
         for segment in log.segments
@@ -138,7 +146,7 @@ def _tell_behind(log: ReplicaLog, stopped: int) -> None:
 
 
 def _named(log: ReplicaLog) -> list[int]:
-    """The last offsets that the indexes of the last segment name."""
+    """Return the last offsets in both indexes of the last segment."""
     if not log.segments:
         return []
     head = log.segments[-1].stretches[0]
@@ -146,8 +154,10 @@ def _named(log: ReplicaLog) -> list[int]:
 
 
 def _check_named(log: ReplicaLog, longest: int) -> None:
-    """Without a high watermark, indexes are witnesses of what was there: both of them, or one
-    and another replica."""
+    """Report lost records by the indexes, for a log without a high watermark.
+
+    This needs both indexes, or one index and another replica that has the offset.
+    """
     named = _named(log)
     missing = [offset for offset in named if offset >= log.log_end]
     sure = len(missing) == 2 or any(offset < longest for offset in missing)

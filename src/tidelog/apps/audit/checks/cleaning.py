@@ -1,8 +1,8 @@
-"""Where cleaners may have been: what is missing there is no damage.
+"""Find where a cleaner may have removed records: missing records are not damage there.
 
-A cleaner takes records away below its checkpoint, and never changes one. One that was stopped
-at work may have gone on in closed segments, never in the one that is written to. Replicas also
-have gaps by copying from one that was cleaned, so all of them are asked.
+A cleaner removes records below its checkpoint and never changes one. If a stop interrupts it, it
+may have cleaned closed segments above the checkpoint, but never the active segment. A replica
+also gets gaps when it copies a cleaned log, so all replicas of a partition count.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 
 
 class Cleaning(NamedTuple):
-    """Of a partition, as far as its replicas show."""
+    """The state of compaction of a partition, derived from all its replicas."""
 
     compacted: bool = False
     upto: int = 0
-    """Below this offset a cleaner may have taken anything."""
+    """Below this offset, a cleaner may have removed any record."""
     noted: bool = False
-    """Whether a checkpoint tells of it."""
+    """Whether a replica has a cleaner checkpoint for the partition."""
 
 
 def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
-    """Batches with fewer records than offsets are a cleaner's work only if most replicas have
-    some: one that stands alone is damaged."""
+    """Return the state of compaction of a partition.
+
+    Without a checkpoint, batches with fewer records than offsets prove a cleaner only if most
+    replicas have some. If only a minority has them, they are damage.
+    """
     newest = max(log.active_base for log in logs)
     noted = [min(log.cleaner_noted, newest) for log in logs if log.cleaner_noted >= 0]
     thinned = sum(log.is_thinned for log in logs)
@@ -37,15 +40,17 @@ def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
     unnoted = not noted and thinned
     at_work = [log.active_base for log in logs if unnoted or not log.clean]
     swapped = any(segment.vanished for log in logs for segment in log.segments)
-    anywhere = swapped or (len(logs) == 1 and not noted)  # by a cleaner that is not seen
+    anywhere = swapped or (len(logs) == 1 and not noted)  # by a cleaner without a checkpoint
     committed = [log.high_watermark or 0 for log in logs if anywhere]
     seen = [_thinned_upto(log) for log in logs]
     return Cleaning(True, max([*noted, *at_work, *committed, *seen, 0]), bool(noted))
 
 
 def _thinned_upto(log: "ReplicaLog") -> int:
-    """Where the last closed segment ends in which a cleaner thinned several batches. A broker
-    that stops while its cleaner works leaves an older checkpoint."""
+    """Return the end of the last closed segment in which several batches lack records.
+
+    A broker that stops while its cleaner works leaves a checkpoint below that offset.
+    """
     ends = [
         after.base_offset
         for segment, after in pairwise(log.segments)

@@ -1,4 +1,4 @@
-"""What is compared between replicas, and what a difference is."""
+"""The types for comparing replicas: bounds, copies of a batch, differences."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from tidelog.apps.audit.checks.lineage_fork import Agreement, Side
 
 
 class Bounds(NamedTuple):
-    """Within which offsets a replica is compared."""
+    """The offsets within which a replica is compared."""
 
     replica: str
     start: int
@@ -14,7 +14,7 @@ class Bounds(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A partition with several replicas."""
+    """A partition with several replicas to compare."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Compared(NamedTuple):
     agreement: Agreement
 
     def bounds(self) -> list[Bounds]:
-        """From where a replica's files begin up to where its epochs let it agree."""
+        """Return, by replica, the range from its first segment to the end of its agreement."""
         return [
             Bounds(
                 side.log.replica,
@@ -33,7 +33,7 @@ class Compared(NamedTuple):
         ]
 
     def is_the_same(self) -> bool:
-        """Whether the replicas are known to be equal, batch for batch."""
+        """Return whether digests show that all replicas have the same batches."""
         whole = {
             (side.log.digest, side.log.batches, side.log.log_end, bounds.start, bounds.until)
             for side, bounds in zip(self.sides, self.bounds(), strict=True)
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A replica's batch."""
+    """A replica's copy of a batch."""
 
     last_offset: int
     leader_epoch: int
@@ -58,7 +58,7 @@ class Copy(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """An offset at which replicas have not the same batch."""
+    """An offset at which the replicas do not all have the same batch."""
 
     base_offset: int
     copies: dict[str, Copy]

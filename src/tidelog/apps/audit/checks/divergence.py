@@ -1,7 +1,7 @@
-"""Batches that replicas do not share, told once for each range and each replica at fault.
+"""Report batches that differ between replicas, once for each range and each wrong replica.
 
-At fault is who differs from most others; where that is undecided, who differs from the log that
-the newest leader wrote. Offsets that are told of already, as damage, are passed over.
+A replica is wrong if it differs from most others. If there is no majority, it is wrong if it
+differs from the reference log. Offsets with damage that is already reported are skipped.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ class _Fault(NamedTuple):
     position: int
     text: str
     whole: bool = False
-    """A segment as a whole; what lies between its batches is part of it."""
+    """Whether a whole segment is missing; then gaps between its batches belong to the range."""
 
 
 def tell_differences(compared: Compared, differing: list[Differing]) -> None:
-    """Findings go to the logs of the partition."""
+    """Add findings about the differing batches to the logs of the partition."""
     logs = {side.log.replica: side.log for side in compared.sides}
     cleaning = compared.sides[0].log.cleaning
     faults: dict[str, list[_Fault]] = {}
@@ -79,7 +79,7 @@ def _strange(
     copies: dict[str, Copy],
     covering: list[str],
 ) -> list[str]:
-    """Replicas that have these offsets, and in other batches."""
+    """Return replicas that have these offsets, but in batches that begin elsewhere."""
     return [
         name
         for name in covering
@@ -90,8 +90,11 @@ def _strange(
 
 
 def _lost_segment(logs: dict[str, ReplicaLog], name: str, copies: dict[str, Copy]) -> str:
-    """A segment with records that another replica has, cleaned up to the same offset, and this
-    one lacks. Tombstones, markers and batches left empty go when their time comes."""
+    """Return a segment that this replica lacks, although another has it with records.
+
+    Both must be cleaned up to the same offset. Tombstones, markers and empty batches do not
+    count: each replica removes them at its own time.
+    """
     here = logs[name]
     files = {segment.file for segment in here.segments}
     found = (
@@ -110,8 +113,11 @@ def _lost_segment(logs: dict[str, ReplicaLog], name: str, copies: dict[str, Copy
 def _is_cleaning(
     base_offset: int, fault: _Fault, copies: dict[str, Copy], cleaning: Cleaning
 ) -> bool:
-    """Whether cleaners explain it: one was ahead of the other, or noted when tombstones may go.
-    A cleaner takes records away, so copies with as many records have the same ones."""
+    """Return whether cleaners explain a difference.
+
+    One cleaner may be ahead of another, or have set the delete horizon of tombstones. A cleaner
+    only removes records, so copies with equal record counts must have the same records.
+    """
     if fault.kind == "epoch-order" or base_offset >= cleaning.upto:
         return False
     counts = {copy.records for copy in copies.values()}
@@ -160,10 +166,10 @@ def _what(copy: Copy, right: tuple[int, int, int]) -> tuple[str, str]:
 
 
 def _tell(log: ReplicaLog, faults: list[_Fault]) -> None:
-    """Neighbouring offsets with one fault are one finding."""
+    """Add the faults to the log; adjacent offsets with the same fault become one finding."""
     merged: list[_Fault] = []
     for fault in sorted(faults, key=lambda each: (each.kind, each.first)):
-        apart = fault.kind == "compacted-apart"  # many stretches, and one reason
+        apart = fault.kind == "compacted-apart"  # many ranges with one reason
         same = merged[-1:] and merged[-1].kind == fault.kind
         whole = fault.whole and same and merged[-1].text == fault.text
         if same and (merged[-1].last + 1 >= fault.first or apart or whole):

@@ -1,7 +1,7 @@
-"""Leader epochs of a log: they never fall, and leader-epoch-checkpoint says the same.
+"""Check leader epochs: they never decrease in a log, and leader-epoch-checkpoint matches them.
 
-A batch's checksum leaves its leader epoch out, so a flipped bit there shows only by what stands
-around it: the batches before and after, the checkpoint, and the other replicas.
+The checksum of a batch does not cover its leader epoch. Only the batches around it, the
+checkpoint and the other replicas can show a flipped bit there.
 """
 
 from bisect import bisect_right
@@ -13,11 +13,14 @@ from tidelog.apps.audit.scan.summary import EpochRun
 from tidelog.core.storage import layout
 
 FEW_BATCHES = 1
-"""So many batches of an epoch that nobody else knows are damage; more are the file's fault."""
+"""Up to this many batches of an otherwise unknown epoch count as damaged batches.
+
+If there are more, the checkpoint file counts as wrong.
+"""
 
 
 def check_epochs(log: ReplicaLog, others: list[ReplicaLog]) -> list[EpochRun]:
-    """The lineage: runs whose epochs can be believed. Findings go to the log."""
+    """Return the lineage: the runs with credible epochs. Add findings to the log."""
     filed = _Filed(log.folder.epochs or [], log)
     runs = _merged([run for run in log.epochs if not _told(log, run, filed)])
     kept = _rising(runs, filed, others)
@@ -37,8 +40,11 @@ def check_epochs(log: ReplicaLog, others: list[ReplicaLog]) -> list[EpochRun]:
 
 
 def _told(log: ReplicaLog, run: EpochRun, filed: "_Filed") -> bool:
-    """A run of one damaged batch tells nothing, unless the checkpoint knows it; batches that
-    stand in a wrong place tell nothing at all."""
+    """Return whether to ignore a run, because damage that is already reported covers it.
+
+    Misplaced batches are always ignored. A run of one damaged batch is ignored, unless the
+    checkpoint has the same epoch at its offset.
+    """
     if any(
         wrong.file == run.file and wrong.position <= run.position < wrong.end
         for wrong in log.misplaced
@@ -60,7 +66,7 @@ def _merged(runs: list[EpochRun]) -> list[EpochRun]:
 
 
 class _Filed:
-    """What the checkpoint says."""
+    """The entries of leader-epoch-checkpoint."""
 
     def __init__(self, entries: list[tuple[int, int]], log: ReplicaLog) -> None:
         self._log = log
@@ -68,7 +74,7 @@ class _Filed:
         self.starts = [start for _, start in entries]
 
     def at(self, offset: int) -> int | None:
-        """The epoch of an offset; None below the first entry."""
+        """Return the epoch of an offset; None below the first entry."""
         slot = bisect_right(self.starts, offset)
         return self.epochs[slot - 1] if slot else None
 
@@ -79,12 +85,12 @@ class _Filed:
         if not believed:
             return True
         first, last = self.at(believed[0]), self.at(believed[-1])
-        if first is None:  # below the log start, where the first entry was moved to
+        if first is None:  # deleting records moved the first entry up to the log start
             return last in (None, run.epoch) and run.epoch <= self.epochs[0]
         return first == run.epoch == last
 
     def told(self, run: EpochRun) -> str:
-        """What it says where the run begins, or where it first says something else."""
+        """Describe the checkpoint's epoch at the start of the run, or where it first differs."""
         first = self.at(run.first)
         if first == run.epoch:
             after = self.epochs.index(first) + 1
@@ -93,14 +99,16 @@ class _Filed:
 
 
 def _known(run: EpochRun, others: list[ReplicaLog]) -> bool:
-    """Whether most other replicas have that epoch there."""
+    """Return whether most other replicas have the run's epoch at its first offset."""
     told = [epoch for log in others if (epoch := log.epoch_at(run.first)) is not None]
     return 2 * told.count(run.epoch) > len(told)
 
 
 def _rising(runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]) -> list[EpochRun]:
-    """The heaviest choice of runs whose epochs do not fall; what the file and other replicas
-    say weighs more than what stands around."""
+    """Return the runs with the greatest total weight whose epochs do not decrease.
+
+    A run weighs more if the checkpoint agrees with it, and still more if other replicas do.
+    """
     if all(a.epoch <= b.epoch for a, b in pairwise(runs)):
         return runs
     weight: list[int] = []
@@ -155,8 +163,11 @@ def _compare(
 
 
 def _begins_later(log: ReplicaLog, begun: int, first: int, others: list[ReplicaLog]) -> None:
-    """Who deletes records moves the log start and the first epoch's start alike; the log start
-    alone may be lost in a crash. Other replicas know which of them is wrong, if any."""
+    """Report a checkpoint whose first epoch starts after the first record of the log.
+
+    Deleting records moves both the log start and the start of the first epoch. A crash can lose
+    only the new log start. Other replicas show which of the two is wrong, if any.
+    """
     offsets = (first, begun - 1)
     if any(other.folder.epochs and other.folder.epochs[0][1] <= first for other in others):
         text = f"its first epoch starts at offset {begun}, the log at {first}"

@@ -1,4 +1,4 @@
-"""The files beside a segment, judged with the whole log in view."""
+"""Check the files beside a segment against the whole log."""
 
 from collections import Counter
 
@@ -10,15 +10,17 @@ from tidelog.core.storage import layout
 
 Aborts = dict[tuple[int, int], Aborted]
 SPARSE = 3
-"""So many times the bytes between entries of other replicas are too many. A broker that restarts
-begins to count anew, so some more are none."""
+"""An index is damaged if its largest gap exceeds that of other replicas by this factor.
+
+A broker that restarts counts the bytes from zero, so somewhat larger gaps are normal.
+"""
 INTERVAL_BYTES = 4096
 SPARSE_ALONE = 8
-"""The same, of Kafka's own interval, where no other replica shows which one was set."""
+"""The same factor on Kafka's default interval, if no other replica shows the configured one."""
 
 
 def check_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
-    """Indexes that are missing, too sparse or end too early, and transactions."""
+    """Check snapshots, sparse indexes and transaction indexes of a log."""
     log.add(*log.place.remarked(log.folder.remarks))
     if log.folder.error:
         log.add(log.place.finding("unreadable", "", log.folder.error))
@@ -39,8 +41,11 @@ def check_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
 
 
 def _snapshots(log: ReplicaLog) -> None:
-    """A snapshot of producers is of an offset that the log has, or ends with. An orderly stop
-    leaves one of the log's end."""
+    """Check the offsets of producer snapshots.
+
+    No snapshot may be for an offset above the log end. After a clean shutdown, one for the log
+    end must exist.
+    """
     beyond = [offset for offset in log.folder.snapshots if offset > log.log_end]
     if beyond and log.clean and log.segments and not log.excuses(log.log_end, beyond[0]):
         file = layout.file_name(beyond[0], layout.SNAPSHOT)
@@ -57,7 +62,7 @@ def _snapshots(log: ReplicaLog) -> None:
 
 
 def _producers(log: ReplicaLog, others: list[ReplicaLog]) -> None:
-    """Snapshots of one offset say the same of a producer, wherever they know it."""
+    """Check that snapshots for the same offset agree on each producer that both contain."""
     newest = log.folder.snapshots[-1:]
     file = layout.file_name(newest[0], layout.SNAPSHOT) if newest else ""
     if not newest or log.damaged or any(each.file == file for each in log.folder.remarks):
@@ -82,7 +87,10 @@ def _last(batch: tuple[int, int, int, int]) -> str:
 
 
 def _sparse(log: ReplicaLog, segment: SegmentSummary, others: list[ReplicaLog]) -> None:
-    """An offset index that lacks entries: brokers add one for each `index.interval.bytes`."""
+    """Report an offset index that lacks entries.
+
+    Brokers add one for each `index.interval.bytes`.
+    """
     file = segment.file[: -len(layout.LOG)] + layout.OFFSET_INDEX
     head = segment.stretches[0]
     told = {each.file.rpartition("/")[2] for each in log.findings if each.is_damage}
@@ -113,13 +121,13 @@ def _usual(peer: SegmentSummary) -> int:
 def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
     head = segment.stretches[0]
     if segment.file in log.reshaped:
-        return  # entries name bytes and offsets that are not where they were
+        return  # batches moved, so the entries can't match
     remarks = [each for stretch in segment.stretches for each in stretch.remarks if each.file]
     told: dict[str, Remark] = {}
     for each in sorted(remarks, key=lambda remark: remark.position):
         if log.excuses(each.first, each.last):
             continue
-        if not segment.base_offset <= each.first < log.log_end:  # no offset of this log
+        if not segment.base_offset <= each.first < log.log_end:  # not an offset of this log
             each = each._replace(first=-1, last=-1)
         told.setdefault(each.file, each)
     for name, position in head.indexes_reserved if closed else ():
@@ -146,7 +154,7 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
 
 
 def _transactions(log: ReplicaLog, segment: SegmentSummary, aborts: Aborts) -> None:
-    """Each entry has its abort marker, each abort its entry."""
+    """Check that each entry has an abort marker, and each abort marker has an entry."""
     file = segment.file[: -len(layout.LOG)] + layout.TXN_INDEX
     if any(remark.file == file for remark in log.folder.remarks) or segment.vanished:
         return
@@ -182,5 +190,5 @@ def _transactions(log: ReplicaLog, segment: SegmentSummary, aborts: Aborts) -> N
 
 
 def _is_stable_known(log: ReplicaLog, told: int) -> bool:
-    """Whether all transactions that could be open were seen."""
+    """Return whether the audit saw all transactions that could be open."""
     return not log.damaged and not log.cleaning.compacted and told >= log.segments[0].base_offset

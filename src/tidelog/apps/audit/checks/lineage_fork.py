@@ -1,8 +1,8 @@
-"""Replicas side by side, by their epochs: who agrees with whom, and up to where.
+"""Compare the epochs of replicas: find up to which offset their logs must be equal.
 
-Two logs are the same up to where their epochs say so: within an epoch one leader wrote, and a
-newer leader's log decides what an older one may keep. What lies beyond was never committed, if
-the replica's own high watermark agrees.
+Within an epoch only one leader writes, and the log of a newer leader decides which records of an
+older epoch remain. Records after the common part were never committed, unless the replica's own
+high watermark is above them.
 """
 
 from typing import NamedTuple
@@ -23,17 +23,21 @@ class Side(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What the replicas of a partition share."""
+    """The common part of the replicas of a partition."""
 
     reference: Side
     until: dict[str, int]
-    """By replica: up to this offset its log must be the reference's."""
+    """By replica: below this offset, its log must equal the reference log."""
     committed: int
-    """Below, records are committed as far as any replica knows."""
+    """The committed offset: the highest high watermark that a replica has checkpointed."""
 
 
 def agree(sides: list[Side]) -> Agreement:
-    """Find the log that most replicas agree with, newest epoch first, and tell about forks."""
+    """Choose the reference log and report forks from it.
+
+    The reference is the log that most replicas agree with. Ties go to the newest epoch, then to
+    the longest log.
+    """
 
     def votes(side: Side) -> tuple[int, int, int]:
         fitting = sum(common_end(other, side) >= other.log.log_end for other in sides)
@@ -47,7 +51,7 @@ def agree(sides: list[Side]) -> Agreement:
         for side in sides
         if side.log.high_watermark is not None and side.log.high_watermark <= longest
     ]
-    # Without any high watermark, as in Kafka's metadata log: what most replicas have.
+    # Kafka's metadata log has no high watermark: use the offset that most replicas have.
     committed = max(known) if known else sorted(until.values(), reverse=True)[len(until) // 2]
     for side in sides:
         _tell_fork(side, reference, until[side.log.replica])
@@ -55,7 +59,7 @@ def agree(sides: list[Side]) -> Agreement:
 
 
 def common_end(side: Side, reference: Side) -> int:
-    """Up to where the reference's epochs let the other log be the same."""
+    """Return the offset up to which the log can equal the reference, by their epochs."""
     if side is reference:
         return side.log.log_end
     if not reference.lineage:
@@ -70,7 +74,7 @@ def common_end(side: Side, reference: Side) -> int:
                 return until
             return min(until, max(ends[run.epoch], run.first))
         if run.last < reference.log.segments[0].base_offset:
-            return until  # the reference's log begins later
+            return until  # the reference log begins later
         if run.epoch < reference.lineage[0].epoch:
             return until
         until = run.first
@@ -99,13 +103,13 @@ def _tell_fork(side: Side, reference: Side, until: int) -> None:
 
 
 def _told_end(log: ReplicaLog) -> int:
-    """Where the log would end without the damage that is told of."""
+    """Return where the log would end without the reported damage."""
     high = log.high_watermark or 0
     return high if high > log.log_end and log.excuses(log.log_end, high - 1) else log.log_end
 
 
 def tell_ends(sides: list[Side], agreement: Agreement) -> None:
-    """Who lags behind what is committed, and who has more than others."""
+    """Report replicas that lack committed records, and replicas with uncommitted records."""
     if len(sides) < 2:
         return
     committed = agreement.committed

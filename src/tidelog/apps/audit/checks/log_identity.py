@@ -1,4 +1,4 @@
-"""Whether replicas belong to one topic and one cluster: their ids must be equal."""
+"""Check that replicas belong to the same topic and cluster: their ids must be equal."""
 
 import os
 from collections import Counter
@@ -12,7 +12,7 @@ from tidelog.core.storage import layout
 
 
 def check_identity(logs: list[ReplicaLog]) -> None:
-    """All partitions of a topic have its id; told of those that differ from most others."""
+    """Report replicas of a topic without a topic id, or with one that differs from most others."""
     known = [log for log in logs if log.folder.topic_id]
     for log in logs:
         told = any(each.file == layout.PARTITION_METADATA for each in log.folder.remarks)
@@ -40,12 +40,14 @@ def check_identity(logs: list[ReplicaLog]) -> None:
 _OWN = frozenset(
     {"topic-id", "partition-metadata", "unreadable", "leftover", "foreign-file", "vanished"}
 )
-"""Findings that have nothing to do with which batches a log has."""
+"""Kinds of findings that do not depend on the batches of a log."""
 
 
 def tell_strangers(logs: list[ReplicaLog]) -> None:
-    """A log that is another partition's, or an older topic's, differs from its replicas in every
-    way: that is told once."""
+    """Replace the findings of a log that belongs to another partition or an older topic.
+
+    Such a log differs from its replicas everywhere, so one finding is enough.
+    """
     owners: dict[tuple[int, int, int], set[str]] = {}
     for log in logs:
         for key in _contents(log):
@@ -70,7 +72,7 @@ def tell_strangers(logs: list[ReplicaLog]) -> None:
 
 
 def _contents(log: ReplicaLog) -> list[tuple[int, int, int]]:
-    """What tells its segments from those of others."""
+    """Return a fingerprint of each segment: base offset, number of batches, digest."""
     return [
         (segment.base_offset, segment.batches, reduce(xor, (s.digest for s in segment.stretches)))
         for segment in log.segments
@@ -79,9 +81,11 @@ def _contents(log: ReplicaLog) -> list[tuple[int, int, int]]:
 
 
 def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> list[Finding]:
-    """Log directories that lie side by side and share a topic's id are of one cluster, whatever
-    they say: else a replica would be compared with nobody. Without any id they are taken for
-    what those beside them are, or all others."""
+    """Assign adjacent log directories that share a topic id to one cluster, and report wrong ids.
+
+    Otherwise a replica with a wrong cluster id would not be compared at all. A directory without
+    a cluster id gets that of its neighbours, or the only one that exists.
+    """
     findings = []
     everywhere = {facts.cluster_id for facts in log_dirs.values()} - {""}
     for path, facts in log_dirs.items():
@@ -111,8 +115,11 @@ def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> 
 
 
 def check_nodes(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> list[Finding]:
-    """A broker has a partition in one log directory only, so those that share one are of
-    different nodes. Told of the one whose folder's name has another number, or the last."""
+    """Report log directories that share a partition but claim the same node id.
+
+    A broker has a partition in one log directory only. The directory whose name ends with the
+    node id counts as right, else the first; the others are reported.
+    """
     known: dict[tuple[str, str, str], list[LogDirFacts]] = {}
     for path, facts in sorted(log_dirs.items()):
         if facts.node_id:
@@ -133,7 +140,7 @@ def check_nodes(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> lis
 
 
 def _number(path: str) -> str:
-    """What a folder's name ends with."""
+    """Return the digits at the end of a folder's name."""
     name = os.path.basename(path)
     return name[len(name.rstrip("0123456789")) :]
 

@@ -1,7 +1,7 @@
-"""Which batches of a log stand where they belong.
+"""Find the batches of a log that are at the right place.
 
-The log is taken as runs of batches without gaps. The heaviest chain of runs whose offsets rise
-is the log; runs outside of it are out of place.
+The scan splits a log into runs of batches without gaps. The chain of runs with rising offsets
+and the most batches is the log; all other runs are misplaced.
 """
 
 from itertools import pairwise
@@ -12,18 +12,18 @@ from tidelog.apps.audit.scan.summary import Run
 
 SEGMENT_SPAN = 1 << 31
 CHAIN_MAX = 3000
-"""Runs for which the best chain is looked for; beyond it the first that fits is taken."""
+"""Maximum number of runs for the search of the best chain; above it, take the first that fits."""
 
 
 class Chained(NamedTuple):
-    """A run, and whether it is in its place."""
+    """A run, and whether it is at the right place."""
 
     run: Run
     fits: bool
 
 
 def lay_out(log: ReplicaLog, others: list[ReplicaLog]) -> list[Chained]:
-    """Find what is in its place, and where the log ends."""
+    """Find the runs at the right place and set the log end."""
     log.segments = _by_content(log, others)
     runs = [run for segment in log.segments for run in segment.runs]
     strayed = _out_of_bounds(log) | _says_otherwise(log, runs)
@@ -36,7 +36,7 @@ def lay_out(log: ReplicaLog, others: list[ReplicaLog]) -> list[Chained]:
 
 
 def _by_content(log: ReplicaLog, others: list[ReplicaLog]) -> list[SegmentSummary]:
-    """Segments in order; one whose name is wrong stands where its batches belong."""
+    """Return the segments in offset order; a segment with a wrong name is sorted by its batches."""
     known = {segment.file for other in others for segment in other.segments}
     renamed = [s for number, s in enumerate(log.segments) if _is_renamed(log, number, known)]
     for segment in renamed:
@@ -53,8 +53,10 @@ def _by_content(log: ReplicaLog, others: list[ReplicaLog]) -> list[SegmentSummar
 
 
 def _is_renamed(log: ReplicaLog, number: int, known: set[str]) -> bool:
-    """Whether a segment's batches fit in the log as they are, and its name does not. Names that
-    other replicas have are right, and those that the segment's own time index fits."""
+    """Return whether the batches of a segment fit in the log, but its name does not.
+
+    A name is right if another replica has it, or if the segment's time index matches it.
+    """
     segment = log.segments[number]
     runs = segment.runs
     if not runs or runs[0].position > 0 or runs[0].first in (segment.base_offset, -1):
@@ -82,7 +84,7 @@ def _is_renamed(log: ReplicaLog, number: int, known: set[str]) -> bool:
 
 
 def _out_of_bounds(log: ReplicaLog) -> set[Run]:
-    """Runs that can't be in the segment they are in."""
+    """Return runs with offsets outside the range of their segment."""
     strayed: set[Run] = set()
     for number, segment in enumerate(log.segments):
         above = [s.base_offset for s in log.segments[number + 1 :] if s.runs or s.holes]
@@ -94,8 +96,11 @@ def _out_of_bounds(log: ReplicaLog) -> set[Run]:
 
 
 def _says_otherwise(log: ReplicaLog, runs: list[Run]) -> set[Run]:
-    """Runs that would fill exactly the place they are in, but have other offsets. The last one
-    where a cleaner may have been is judged only if it is known where the log ends."""
+    """Return runs that would fill their place exactly, but have other offsets.
+
+    Where a cleaner may have removed records, the last run counts only after a clean shutdown:
+    only then the log end is known.
+    """
     starts = {segment.file: segment.base_offset for segment in log.segments}
     holes = {(hole.file, hole.end) for segment in log.segments for hole in segment.holes}
     strayed = set()
@@ -126,8 +131,10 @@ def _first(segment: SegmentSummary) -> int:
 
 
 def best_chain(runs: list[Run], strayed: set[Run], promised: int) -> list[Chained]:
-    """Which runs are in their place: the chain with the most batches. Of two as good, the one
-    that ends where the replica said that its log ends."""
+    """Return for each run whether it is in the chain with the most batches.
+
+    Of two equal chains, prefer the one that ends where the replica's checkpoints say.
+    """
     able = [run for run in runs if run not in strayed]
     if all(a.last < b.first for a, b in pairwise(able)):
         return [Chained(run, run not in strayed) for run in runs]

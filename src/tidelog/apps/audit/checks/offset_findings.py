@@ -1,7 +1,7 @@
-"""Offsets of a whole log: what is missing, what stands in the wrong place, what is no batch.
+"""Report missing offsets, misplaced batches and invalid bytes of a whole log.
 
-What the chain of runs leaves out is missing, unless a hole, a misplaced run or a cleaner
-explains it.
+Offsets between the runs of the chain are missing, unless a hole, a misplaced run or a cleaner
+explains them.
 """
 
 from tidelog.apps.audit.checks.offset_chain import SEGMENT_SPAN, Chained
@@ -12,13 +12,13 @@ from tidelog.core.record.record_batch import PREFIX_SIZE
 
 
 def check_offsets(log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
-    """Tell what is wrong from the first offset to the last."""
+    """Report all errors in the offsets of a log, from the first to the last."""
     _excuse_missing_segments(log)
     if log.folder.error:
         log.damaged.append((0, SEGMENT_SPAN))
     for segment in log.segments:
         for stretch in segment.stretches:
-            # What is wrong with indexes is told once it is known whether the log is sound.
+            # Index errors are reported later, when damage of the log itself is known.
             own = [remark for remark in stretch.remarks if not remark.file]
             log.add(*log.place.remarked(own, segment.file))
             if stretch.error:
@@ -40,7 +40,7 @@ def _unreadable(log: ReplicaLog, segment: SegmentSummary, why: str) -> None:
 
 
 def _excuse_missing_segments(log: ReplicaLog) -> None:
-    """Segments whose indexes are left: what they held is told of as a whole."""
+    """Set the offsets of missing segments whose indexes still exist, as one damaged range each."""
     for number, remark in enumerate(log.folder.remarks):
         if remark.kind != "segment-missing":
             continue
@@ -52,8 +52,11 @@ def _excuse_missing_segments(log: ReplicaLog) -> None:
 
 
 def _begin(log: ReplicaLog) -> int:
-    """Where the log begins. Who deletes old segments moves the first epoch's start along, so an
-    orderly stop leaves no epoch that starts before them."""
+    """Return the offset where the log should begin.
+
+    Deleting old segments also moves the start of the first epoch. So after a clean shutdown, no
+    epoch starts before the first segment.
+    """
     first = log.segments[0].base_offset
     trimmed = log.log_dir.offset("log_start", log.name) is not None
     if trimmed or not log.clean or not log.folder.epochs:
@@ -62,7 +65,7 @@ def _begin(log: ReplicaLog) -> int:
 
 
 class _Judge:
-    """Tells what a chain shows."""
+    """Reports the errors that a chain of runs shows."""
 
     def __init__(self, log: ReplicaLog, chain: list[Chained], others: list[ReplicaLog]) -> None:
         self.log = log
@@ -91,7 +94,7 @@ class _Judge:
         return time_last is not None and time_last[0] > 0 and time_last[1] >= segment.base_offset
 
     def _empty(self, segment: SegmentSummary) -> None:
-        """A segment without batches stands between others, or begins where the log ends."""
+        """Check a segment without batches: it may be between others, or begin at the log end."""
         log, base = self.log, segment.base_offset
         end = max((run.last + 1 for run in log.in_place), default=base)
         if log.excuses(base, base):
@@ -112,7 +115,7 @@ class _Judge:
         elif segment is log.segments[-1] and base > end and not log.excuses(end, base - 1):
             kind = self._gap_kind(end, base - 1)
             if kind and not log.clean and end >= log.promised:
-                kind = "offset-jump"  # a crash took what was not written through
+                kind = "offset-jump"  # a crash lost records that were not flushed
             if kind:
                 text = f"offsets {end} to {base - 1} are missing: the log ends with {end - 1}"
                 offsets = (end, base - 1)
@@ -127,7 +130,7 @@ class _Judge:
         return self.order[file], position
 
     def _step(self, before: Run | None, after: Run | None, between: list[Run]) -> None:
-        """From a run in its place to the next one."""
+        """Check everything between a run at the right place and the next such run."""
         start = self._at(before.file, before.end) if before else (0, 0)
         stop = self._at(after.file, after.position) if after else (len(self.order), 0)
         holes = [h for h in self.holes if start <= self._at(h.file, h.position) < stop]
@@ -136,7 +139,7 @@ class _Judge:
             first = max(first, min(self._held(first, last), default=first))
         shares = _shares(between, first, last)
         if after is None and len(between) == 1 and between[0].first > first:
-            # Nobody knows where the log ends: it goes on with as many offsets.
+            # The log end is unknown: assume that the run has as many offsets as it claims.
             shares = [(first, max(last, first + between[0].last - between[0].first))]
         for run, share in zip(between, shares, strict=True):
             self._misplaced(run, share, holes)
@@ -162,26 +165,26 @@ class _Judge:
         self.log.reshaped |= {after.file, before.file if before else after.file}
 
     def _gap_kind(self, first: int, last: int) -> str:
-        """What missing offsets are: nothing where a cleaner may have been."""
+        """Return the kind of finding for missing offsets; empty if a cleaner explains them."""
         cleaning = self.log.cleaning
         if not cleaning.compacted or any(log.holds(first, last) for log in self.others):
             return "" if cleaning.compacted and last < cleaning.upto else "offset-gap"
         high = self.log.high_watermark
         if self.log.clean and high is not None and first <= high <= last:
-            return "offset-gap"  # no cleaner goes beyond what is committed
+            return "offset-gap"  # a cleaner removes only committed records
         return "offset-jump" if cleaning.noted and last >= cleaning.upto else ""
 
     def _held(self, first: int, last: int) -> list[int]:
-        """From where on other replicas have something in these offsets."""
+        """Return the first offsets within this range of runs that other replicas have."""
         runs = [run for log in self.others for run in log.in_place]
         return [max(run.first, first) for run in runs if run.first <= last and first <= run.last]
 
     def _elsewhere(self, first: int, last: int) -> bool:
-        """Whether these offsets stand in another place."""
+        """Return whether a misplaced run has these offsets."""
         return any(not fits and run.first <= first and last <= run.last for run, fits in self.chain)
 
     def _missing(self, before: Run | None, after: Run | None) -> tuple[int, int]:
-        """Offsets between two runs; the first above the last if there are none."""
+        """Return the first and last offset between two runs; first > last if none is missing."""
         if not self.log.segments:
             return 0, -1
         first = _begin(self.log) if before is None else before.last + 1
@@ -192,7 +195,7 @@ class _Judge:
     def _misplaced(self, run: Run, missing: tuple[int, int], holes: list[Hole]) -> None:
         first, last = missing
         offsets = (run.first, run.last)
-        if self.log.cleaning.compacted:  # what was there before it may be gone
+        if self.log.cleaning.compacted:  # the cleaner may have removed records before it
             later = self.log.segments[self.order[run.file] + 1 :]
             last = min([last, *(segment.base_offset - 1 for segment in later[:1])])
             first = max(first, last - (run.last - run.first))
@@ -211,7 +214,7 @@ class _Judge:
         self.log.reshaped.add(run.file)
 
     def _with_checksum(self, found: Finding) -> Finding:
-        """A batch whose checksum differs too is told of once, with the offsets it should have."""
+        """Merge with the checksum finding of the same batch, and keep the expected offsets."""
         for each in self.log.findings:
             if (each.kind, each[4:6]) == ("batch-checksum", found[4:6]):
                 self.log.findings.remove(each)
@@ -245,10 +248,14 @@ class _Judge:
         )
 
     def _tail(self, hole: Hole, end: int) -> tuple[str, str]:
-        """What a crash or a running broker leaves is none; below a promise it is."""
+        """Return kind and text for zeros or an incomplete batch at the log end.
+
+        A crash or a running broker explains them, so they are a notice. They are damage after a
+        clean shutdown, and below the high watermark or the recovery point.
+        """
         size = hole.end - hole.position
         log = self.log
-        zeros = hole.zeros and size >= PREFIX_SIZE  # fewer are how an offset begins
+        zeros = hole.zeros and size >= PREFIX_SIZE  # fewer zeros may be the start of an offset
         what = "of zeros" if zeros else "of an incomplete batch"
         if log.clean or end < self.log.promised:
             return ("zero-hole" if zeros else "torn-batch"), f"{size} bytes {what}"
@@ -256,8 +263,11 @@ class _Judge:
 
 
 def _shares(runs: list[Run], first: int, last: int) -> list[tuple[int, int]]:
-    """Which of the missing offsets belong where each run stands: all where one is alone, one
-    after the other where they fill the place, else none."""
+    """Return, for each misplaced run, the missing offsets that should be in its place.
+
+    A single run gets all of them. Several runs that fill the place together get consecutive
+    ranges. Otherwise a run gets all if its length fits, else none.
+    """
     spans = [run.last - run.first + 1 for run in runs]
     if len(runs) == 1:
         return [(first, last)]

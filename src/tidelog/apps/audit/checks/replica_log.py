@@ -1,4 +1,4 @@
-"""One replica of one partition, put together from what the tasks saw of it."""
+"""One replica of a partition, combined from the summaries of the scan tasks."""
 
 import os
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class SegmentSummary(NamedTuple):
-    """A segment's file, all its stretches in order."""
+    """A segment file with all its stretches in order."""
 
     file: str
     base_offset: int
@@ -53,7 +53,7 @@ class SegmentSummary(NamedTuple):
 
     @property
     def holes(self) -> list[Hole]:
-        """Those that touch are one."""
+        """The holes of all stretches; adjacent ones are merged."""
         merged: list[Hole] = []
         for each in self.stretches:
             for hole in each.holes:
@@ -66,13 +66,13 @@ class SegmentSummary(NamedTuple):
 
     @property
     def is_chained(self) -> bool:
-        """Whether each stretch ended where the next began: their cuts were batches."""
+        """Whether each stretch ended where the next one began, so all splits were at batches."""
         pairs = zip(self.stretches, self.stretches[1:], strict=False)
         return all(a.end == b.start or a.vanished or a.error for a, b in pairs)
 
 
 class ReplicaLog:
-    """A partition in one log directory."""
+    """A replica: a partition in one log directory, with its findings."""
 
     def __init__(
         self,
@@ -94,16 +94,16 @@ class ReplicaLog:
             for each in segment.stretches
             for first, last in each.bad
         ]
-        """Offsets that are told of already: what else is odd about them has its reason."""
+        """Offset ranges with reported damage, which explains other errors in them."""
         self.cleaning = Cleaning()
-        """Of the partition; known once all its replicas are seen."""
+        """The state of compaction of the partition; set when all replicas are known."""
         self.in_place: list[Run] = []
-        """Runs of batches that stand where they belong; known once offsets are laid out."""
+        """Runs of batches at the right place; set by `lay_out`."""
         self.misplaced: list[Run] = []
         self.jumps: list[tuple[int, int]] = []
-        """Offsets that a compacted log lacks for a reason not known; others may have them."""
+        """Offsets that a compacted log lacks for an unknown reason; others may have them."""
         self.reshaped: set[str] = set()
-        """Segments in which batches are missing, or not in their places."""
+        """Segments with missing or misplaced batches."""
         self.findings: list[Finding] = []
 
     @property
@@ -112,7 +112,7 @@ class ReplicaLog:
 
     @property
     def clean(self) -> bool:
-        """Stopped in an orderly way."""
+        """Whether the broker shut down cleanly."""
         return self.log_dir.clean
 
     @property
@@ -122,19 +122,19 @@ class ReplicaLog:
 
     @property
     def is_read_in_part(self) -> bool:
-        """Whether not all its segments were asked for, or were there."""
+        """Whether the audit did not read all segments: not requested, deleted or unreadable."""
         some = len(self.folder.segments) > len(self.segments) or bool(self.folder.error)
         return some or any(segment.vanished for segment in self.segments)
 
     @property
     def cleaner_noted(self) -> int:
-        """Up to where a cleaner noted that it was; -1 if none did."""
+        """The offset in the cleaner's checkpoint; -1 if it has none."""
         noted = self.log_dir.offset("cleaner", self.name)
         return -1 if noted is None else noted
 
     @property
     def active_base(self) -> int:
-        """Where the segment begins that is written to, as far as anybody saw."""
+        """The base offset of the active segment: the highest one that the audit saw."""
         return max([*self.folder.segments, *(s.base_offset for s in self.segments)], default=0)
 
     @property
@@ -147,19 +147,19 @@ class ReplicaLog:
 
     @property
     def promised(self) -> int:
-        """Up to where the replica itself said that it had records."""
+        """The log end that the replica's own checkpoints guarantee at least."""
         return max(self.high_watermark or 0, self.recovery_point or 0)
 
     @property
     def log_start(self) -> int:
-        """Where the log begins: the checkpoint, or the first segment if that is later."""
+        """The log start: the checkpoint's offset, or the first segment's if that is higher."""
         first = self.segments[0].base_offset if self.segments else 0
         filed = self.log_dir.offset("log_start", self.name) or 0
         return max(first, filed if filed <= self.log_end else 0)
 
     @property
     def log_end(self) -> int:
-        """One past the highest offset that is in its place; known once offsets are checked."""
+        """The highest offset at the right place, plus one; 0 until `lay_out` sets it."""
         return self._log_end if self._log_end is not None else 0
 
     _log_end: int | None = None
@@ -173,13 +173,13 @@ class ReplicaLog:
 
     @property
     def digest(self) -> int:
-        """Of all batches: logs with the same are the same."""
+        """The digest of all batches; equal digests mean equal logs."""
         stretches = (each for segment in self.segments for each in segment.stretches)
         return reduce(xor, (each.digest for each in stretches), 0)
 
     @property
     def producers_cross(self) -> bool:
-        """Whether a producer may go on from one stretch to the next."""
+        """Whether a producer may have batches in several stretches."""
         stretches = [each for segment in self.segments for each in segment.stretches]
         return sum(each.producers > 0 for each in stretches) > 1
 
@@ -193,34 +193,34 @@ class ReplicaLog:
 
     @property
     def epochs(self) -> list[EpochRun]:
-        """In the order of the log."""
+        """The epoch runs in log order."""
         return [run for segment in self.segments for run in segment.epochs]
 
     def epoch_at(self, offset: int) -> int | None:
-        """The leader epoch of the batch that has the offset."""
+        """Return the leader epoch of the batch that has the offset; None if no batch has it."""
         return next((run.epoch for run in self.epochs if run.first <= offset <= run.last), None)
 
     def add(self, *findings: Finding) -> None:
         self.findings += findings
 
     def holds(self, first: int, last: int) -> bool:
-        """Whether it has any of these offsets."""
+        """Return whether the log has any of these offsets at the right place."""
         return any(run.first <= last and first <= run.last for run in self.in_place)
 
     def tells_all(self, first: int, last: int) -> bool:
-        """Whether damage that is told of covers all these offsets."""
+        """Return whether reported damage covers all these offsets."""
         for a, b in sorted(self.damaged):
             if a <= first <= b:
                 first = b + 1
         return first > last
 
     def excuses(self, first: int, last: int) -> bool:
-        """Whether damage that is told of lies in these offsets."""
+        """Return whether reported damage overlaps these offsets."""
         return any(a <= last and first <= b for a, b in self.damaged)
 
 
 def segments_of(rows: Iterable[tuple[str, StretchSummary]]) -> list[SegmentSummary]:
-    """Stretches by path, put together by file."""
+    """Combine stretches, each with its path, into segments."""
     by_file: dict[str, list[StretchSummary]] = {}
     for path, summary in rows:
         by_file.setdefault(os.path.basename(path), []).append(summary)

@@ -1,7 +1,8 @@
-"""Sequence numbers of producers: what is missing between two batches, or written twice.
+"""Report sequence numbers of producers that are missing or appear twice.
 
-A gap is none where the cleaner was, where damage that is told of lies between, and where the
-producer was silent for so long that brokers forgot it (`producer.id.expiration.ms`).
+A gap is not an error where a cleaner removed records, or where reported damage lies between the
+batches. It is a notice if the producer paused until its state expired
+(`producer.id.expiration.ms`).
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,10 @@ from tidelog.core.record.record_batch import MAX_SEQUENCE
 def check_sequences(
     logs: list[ReplicaLog], between: Iterable[tuple[ReplicaLog, SequenceBreak]]
 ) -> None:
-    """`between` are breaks from one stretch to the next. What all replicas have is told once."""
+    """Add findings about sequence breaks to the logs.
+
+    `between` has the breaks between two stretches. A break on all replicas is reported once.
+    """
     cleaning = logs[0].cleaning
     found: dict[tuple[int, int], list[tuple[ReplicaLog, Finding]]] = {}
     seen = [
@@ -31,7 +35,7 @@ def check_sequences(
     for log, each in breaks:
         before = odd.get((id(log), each.producer_id, each.offset_before))
         if before is not None and _goes_on(before, each):
-            continue  # only the batch between them is odd, and that is told
+            continue  # only the batch before this one is wrong, and it is reported
         if cleaning.compacted and (each.offset < cleaning.upto or not cleaning.noted):
             continue
         near = sorted((each.offset_before, each.last_offset))
@@ -47,7 +51,7 @@ def check_sequences(
 
 
 def _goes_on(odd: SequenceBreak, after: SequenceBreak) -> bool:
-    """Whether a producer's numbers go on behind an odd batch as if it had the right ones."""
+    """Return whether the numbers after a wrong batch continue as if it had the right ones."""
     records = odd.last_offset - odd.offset + 1
     right = (odd.sequence_before + 1 + records) & MAX_SEQUENCE
     return (after.epoch, after.sequence) == (odd.epoch_before, right)

@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
     cleaned_upto: int
     """Below this offset, the cleaner explains gaps."""
     ends: tuple[int, ...] = ()
-    """Possible end offsets: of the next segment, the high watermark, the recovery point."""
+    """Offsets where the log may end: next segment's base, high watermark, recovery point."""
 
 
 class StretchScan(NamedTuple):
@@ -276,7 +276,7 @@ class _Scan:
             begins.insert(0, 0)
         for at, end in zip(begins, [*begins[1:], len(base)], strict=True):
             cut = end
-            if self.peak >= base[at] and jumps[at]:  # offsets fell: end the run at the peak
+            if self.peak >= base[at] and jumps[at]:  # offsets fell: end the run at new offsets
                 cut = at + int(np.searchsorted(base[at:end], self.peak, "right"))
             self._add_run(framed, base, last, at, cut, bool(jumps[at]))
             if cut < end:

@@ -55,7 +55,8 @@ class TransactionScan:
 def follow_transactions(stretches: Iterable[StretchSummary]) -> dict[tuple[int, int], Aborted]:
     """Combine the aborts of all stretches, by producer id and marker offset.
 
-    The stretches must be in log order: earlier ones complete the first and last stable offsets.
+    The stretches must be in log order: earlier ones show where a transaction began, and which
+    others were open at its marker.
     """
     found: dict[tuple[int, int], Aborted] = {}
     begun: dict[int, int] = {}

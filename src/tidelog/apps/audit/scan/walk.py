@@ -197,7 +197,7 @@ class SegmentWalk:
     def _around(self, position: int, end: int) -> Broken:
         """Return the invalid bytes from a batch with a wrong checksum to the next valid batch.
 
-        Empty if the file or a valid batch continues where the batch says that it ends.
+        Empty if the batch ends at the end of the file, or where a valid batch begins.
         """
         if end >= self._size or self._is_sound(end):
             return Broken(position, position, "", MAGIC, False, b"")
