@@ -1,1 +1,1 @@
-"""`tidelog verify`: a workload, a nemesis, and a checker over all that clients saw."""
+"""`tidelog verify`: run a workload, inject faults, and check everything that clients saw."""

@@ -1,4 +1,4 @@
-"""The log of a partition as a stopped broker left it on disk, batch by batch."""
+"""Read the log of a partition from the disk of a stopped broker, batch by batch."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tidelog.shell.os_disk import OsDisk
 
 
 def stored_batches(log_dir: str, partition: TopicPartition) -> Iterator[StoredBatch]:
-    """Every batch of every segment, in order; the first unsound one ends it."""
+    """Yield all batches of all segments in order; the first invalid one ends its segment."""
     disk = OsDisk(log_dir)
     folder = layout.partition_dir(partition)
     try:
@@ -32,5 +32,5 @@ def _segment(disk: OsDisk, path: str, base_offset: int) -> Iterator[StoredBatch]
             row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
             yield StoredBatch(ReadBatch(*row), bytes(batch.view()))
     except InvalidBatch as error:
-        # It stands for the rest of the segment: nothing behind it can be trusted.
+        # This row replaces the rest of the segment: bytes after an invalid batch are not trusted.
         yield StoredBatch(ReadBatch(base_offset, base_offset, -1, 0), error.data[:100], False)

@@ -1,6 +1,6 @@
-"""From journals, a quiet cluster and the disks of a stopped one to findings and figures.
+"""Derive findings and figures from the journals, the idle cluster and the stopped brokers' disks.
 
-One partition is in memory at a time.
+Only one partition is in memory at a time.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 
 class Judgement:
-    """What was found so far, and what it was found in."""
+    """The findings so far, and the number of records, batches and replicas checked."""
 
     def __init__(
         self, topic: str, tag: bytes, partitions: int, tell: Callable[[str], None]
@@ -36,7 +36,7 @@ class Judgement:
         self._served: dict[int, Served] = {}
 
     def judge_served(self, cluster: Cluster, history: History, faults: list[Injected]) -> None:
-        """Read every partition once more; compare it with all that clients saw."""
+        """Read every partition again and compare it with everything that clients saw."""
         for partition in self._partitions:
             self._tell(f"checking partition {partition} of {len(self._partitions)}")
             log = read_log(cluster, self._topic, partition, self._tag, self.findings)
@@ -52,8 +52,7 @@ class Judgement:
             self.leader_epochs += len(set(log.leader_epochs))
 
     def judge_disks(self, local: LocalCluster) -> None:
-        """Stop all brokers cleanly; compare their logs with each other and with what was
-        served."""
+        """Stop all brokers cleanly; compare their logs with each other and with the served log."""
         self._tell("stopping brokers, comparing their disks")
         local.close()
         for broker in local.ids:

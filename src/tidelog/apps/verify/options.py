@@ -1,4 +1,4 @@
-"""What a run of `tidelog verify` is asked to do."""
+"""The options of a `tidelog verify` run."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ MIN_ISR = 2
 
 
 class Options(NamedTuple):
-    """One run."""
+    """The options of one run."""
 
     seed: int
     seconds: float = 120.0
     bootstrap: str | None = None
-    """None: a cluster of our own, in a temporary folder."""
+    """The cluster to test; None starts a local cluster in a temporary folder."""
     kinds: tuple[str, ...] = DEFAULT_KINDS
     producers: int = 4
     rate: int = 5000
@@ -24,9 +24,9 @@ class Options(NamedTuple):
     partitions: int = 6
     client: str = "both"
     keep: str | None = None
-    """Where to leave the journals and, of our own cluster, the logs."""
+    """The folder to keep the journals in, and the logs of a local cluster; None keeps none."""
 
     @property
     def promise(self) -> Promise:
-        """What these settings promise."""
+        """The guarantees of these settings."""
         return Promise(acks_all=self.acks == "all", idempotence=self.idempotence)

@@ -1,12 +1,12 @@
-"""What a record of the workload carries: enough to know it again anywhere.
+"""The values of the workload's records: each value identifies its record.
 
-Each value names the run, the producer, the partition it was meant for, its sequence among
-that producer's records for that partition, and the producer's send number over all
-partitions. A sequence is sent once: a producer that gives up on a record goes on with the
-next one, so a value that is seen twice was written twice.
+A value has the tag of the run, the producer, the target partition, the sequence number among
+that producer's records for the partition, and the producer's send number over all partitions.
+A sequence number is sent once: a producer that gives up on a record continues with the next one.
+So a value that the log has twice was written twice.
 
-Always true: a value id is smaller than STRANGER, and two records of one partition have the
-same id only if they are the same record.
+Invariant: a value id is smaller than STRANGER, and two records of one partition have the same id
+only if they are the same record.
 """
 
 from struct import Struct
@@ -15,9 +15,9 @@ VALUE_SIZE = 100
 TAG_SIZE = 8
 FIELDS = Struct(f">{TAG_SIZE}sHHQQ")
 STRANGER = 2**64 - 1
-"""Stands for a value that this run never wrote, or not to this partition."""
+"""The id of a value that this run did not write to this partition."""
 ABSENT = STRANGER - 1
-"""Stands for an offset that no record has."""
+"""The id for an offset without a record."""
 PRODUCERS_MAX = 1000
 _SEQUENCE_BITS = 48
 _SEQUENCE_MASK = (1 << _SEQUENCE_BITS) - 1
@@ -25,22 +25,22 @@ _FILLER = (b"tide" * VALUE_SIZE)[: VALUE_SIZE - FIELDS.size]
 
 
 def pack(tag: bytes, producer: int, partition: int, sequence: int, send_number: int) -> bytes:
-    """The bytes of one value."""
+    """Return the bytes of one value."""
     return FIELDS.pack(tag, producer, partition, sequence, send_number) + _FILLER
 
 
 def value_id(producer: int, sequence: int) -> int:
-    """Producer and sequence in one number."""
+    """Combine producer and sequence number into a value id."""
     return producer << _SEQUENCE_BITS | sequence
 
 
 def split_id(value: int) -> tuple[int, int]:
-    """Producer and sequence of a value id."""
+    """Return the producer and sequence number of a value id."""
     return value >> _SEQUENCE_BITS, value & _SEQUENCE_MASK
 
 
 def name(value: int) -> str:
-    """A value id in words."""
+    """Describe a value id for reports."""
     if value == STRANGER:
         return "a record that this run never wrote here"
     if value == ABSENT:
@@ -50,7 +50,7 @@ def name(value: int) -> str:
 
 
 def read_id(value: bytes | None, tag: bytes, partition: int) -> int:
-    """The id of a value that was read from `partition`; STRANGER if it does not belong."""
+    """Return the id of a value read from `partition`; STRANGER if it does not belong there."""
     if value is None or len(value) != VALUE_SIZE or value[FIELDS.size :] != _FILLER:
         return STRANGER
     found, producer, meant_for, sequence, _ = FIELDS.unpack_from(value)

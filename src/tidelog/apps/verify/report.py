@@ -1,4 +1,4 @@
-"""The result of a run, as figures."""
+"""The result of a run: figures, faults and findings."""
 
 from typing import Any, NamedTuple
 
@@ -9,19 +9,19 @@ from tidelog.apps.verify.options import Options
 
 
 class Figures(NamedTuple):
-    """What was counted."""
+    """The counts of a run."""
 
     seconds: float
-    """How long producers wrote."""
+    """How long the producers wrote."""
     acked: int
     unknown: int
     refused: int
     read: dict[str, int]
-    """Records by consumer."""
+    """Number of records read, by client."""
     in_log: int
     batches: int
     leader_epochs: int
-    """Changes of leaders that the final logs show, all partitions together."""
+    """Number of leader changes in the final logs, over all partitions."""
     replicas_compared: int
 
     @property
@@ -30,7 +30,7 @@ class Figures(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All there is to say."""
+    """The full result of a run."""
 
     options: Options
     topic: str
@@ -39,9 +39,9 @@ class Report(NamedTuple):
     waits: list[Failover]
     findings: Findings
     troubles: list[str]
-    """What went wrong without breaking a promise: errors that clients met, slow recoveries."""
+    """Problems that break no guarantee: errors of clients, slow recoveries."""
     kept: str | None
-    """The folder with the evidence."""
+    """The folder with the journals and logs; None if it was deleted."""
 
     @property
     def promise(self) -> Promise:
@@ -53,22 +53,22 @@ class Report(NamedTuple):
 
     @property
     def kills(self) -> int:
-        """Processes that were killed with -9."""
+        """Number of broker processes killed with -9."""
         return sum(len(f.brokers) for f in self.faults if f.kind.startswith("kill"))
 
     def waits_after(self, fault: int) -> dict[int, float | None]:
-        """By partition: how long writes to it stood still after this fault."""
+        """Return, by partition, how long writes stopped after this fault."""
         return {wait.partition: wait.seconds for wait in self.waits if wait.fault == fault}
 
     def waits_by_kind(self) -> dict[str, Waits]:
-        """How long writes stood still after the faults of each kind."""
+        """Summarize, by kind of fault, how long writes stopped."""
         by_kind: dict[str, list[float | None]] = {}
         for wait in self.waits:
             by_kind.setdefault(self.faults[wait.fault].kind, []).append(wait.seconds)
         return {kind: summarise(waits) for kind, waits in sorted(by_kind.items())}
 
     def as_data(self) -> dict[str, Any]:
-        """For `--format json`."""
+        """Return the report as data for `--format json`."""
         figures, options = self.figures, self.options
         allowed = self.promise.allows()
         return {

@@ -1,11 +1,11 @@
-"""One run from the first broker to the report.
+"""One run of `tidelog verify`, from starting brokers to the report.
 
-Start a cluster (or take the one named), create a topic of its own, let producers and
-consumers work while the nemesis does, stop the producers, wait until all is quiet, let the
-consumers catch up, read every partition once more, stop the cluster, compare the disks.
+Start a cluster (or use the given one) and create a topic for the run. Run producers and consumers
+while the nemesis injects faults. Stop the producers, wait until all replicas are in sync, and let
+the consumers catch up. Read every partition again, stop the cluster, compare the disks.
 
-Always true: whatever happens, no process of the run is left; the folder is removed unless it
-was asked for or holds evidence of something broken.
+Invariant: no process of the run survives it, whatever happens. The folder is removed, unless the
+user asked to keep it or the run found a broken guarantee.
 """
 
 import json
@@ -36,7 +36,7 @@ from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 Tell = Callable[[float, str], None]
-"""Hears how many seconds of the workload are done, and a word on it."""
+"""Receives progress: seconds of the workload that have passed, and a short status text."""
 FIRST_ACK_S = 30.0
 SETTLE_S = 60.0
 STEP_S = 0.1
@@ -45,11 +45,11 @@ SEGMENT_BYTES = 1 << 20
 
 
 class RunFailed(Exception):
-    """The run could not be made; the text is one line that says what to do."""
+    """The run could not complete; the text is one line that says what to do."""
 
 
 def verify(options: Options, tell: Tell) -> Report:
-    """Make a run. Raises RunFailed if it could not be made; anomalies are in the report."""
+    """Run the test. Raises RunFailed if it can't complete; anomalies are in the report."""
     if options.client != "own" and find_spec("confluent_kafka") is None:
         raise RunFailed(
             "librdkafka's Python package is missing: pip install confluent-kafka,"
@@ -73,7 +73,7 @@ def verify(options: Options, tell: Tell) -> Report:
 
 
 class Run:
-    """The parts of one run and its clock."""
+    """One run: its workers, nemesis, findings and clock."""
 
     def __init__(self, options: Options, folder: str, tell: Tell) -> None:
         self._options = options
@@ -95,7 +95,7 @@ class Run:
         self._rate = 0.0
 
     def make(self) -> Report:
-        """All of it."""
+        """Run all steps and return the report."""
         with ExitStack() as stack:
             local, bootstrap = None, self._options.bootstrap
             if bootstrap is None:
@@ -123,7 +123,7 @@ class Run:
                 self._judgement.judge_disks(local)
             return self._report(seconds, faults)
 
-    # -- setting up
+    # -- setup
 
     def _open(self, local: LocalCluster, cluster: Cluster) -> None:
         """Create the topic and use the first group while a broker is down."""
@@ -180,13 +180,13 @@ class Run:
             crew.readers.append(Worker(self._task("librdkafka consumer", bootstrap, [1])))
         crew.readers.append(Worker(self._task("own reader", bootstrap, [2])))
 
-    # -- while it runs
+    # -- workload
 
     def _ticks(self) -> int:
         return (time.monotonic_ns() - self._began_ns) // 100_000
 
     def _work(self, bootstrap: str) -> float:
-        """Write and read under faults; how long producers wrote."""
+        """Write and read under faults; return how long the producers wrote."""
         self._start_crew(bootstrap)
         patience = time.monotonic() + FIRST_ACK_S
         while not self._crew.tally()["acked"]:
@@ -213,7 +213,7 @@ class Run:
         return time.monotonic() - began
 
     def _hold(self, seconds: float, what: str) -> None:
-        """Wait, look after the workers, and say how it goes."""
+        """Wait, check that the workers are alive, and report progress."""
         until = time.monotonic() + seconds
         while True:
             self._crew.check()
@@ -230,7 +230,7 @@ class Run:
                 return
             time.sleep(min(STEP_S, until - now))
 
-    # -- afterwards
+    # -- after the workload
 
     def _settle(self, nemesis: Nemesis) -> None:
         """Wait until every replica is in sync."""

@@ -1,4 +1,4 @@
-"""Reading a whole partition once all is quiet: what clients are served, record by record."""
+"""Read a whole partition from the cluster when all writes have ended, record by record."""
 
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
@@ -24,8 +24,10 @@ _BEFORE_VALUE = b"\x01\xc8\x01"
 
 
 def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Findings) -> FinalLog:
-    """The log of a partition from its start to its end. Batches that are unsound go to
-    `found`, and their records count as absent."""
+    """Read the log of a partition from its start to its end.
+
+    Invalid batches are added to `found`, and their records count as absent.
+    """
     start = list_offset(cluster, topic, partition, EARLIEST).offset
     end = list_offset(cluster, topic, partition, LATEST).offset
     log = FinalLog(partition, start)
@@ -45,7 +47,7 @@ def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Fi
 
 
 def value_ids(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -> list[int]:
-    """One value id for each offset of the batch."""
+    """Return one value id for each offset of the batch."""
     count = batch.last_offset - batch.base_offset + 1
     try:
         if not batch.crc_ok():
@@ -67,8 +69,11 @@ def value_ids(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -
 
 
 def _quick_values(batch: RecordBatch, tag: bytes, partition: int) -> list[int] | None:
-    """The same for batches that hold nothing but this run's records, many times faster: a
-    record ends with its value and a zero, for no headers. None if something looks odd."""
+    """Return the value ids of a batch that has only records of this run; None for other batches.
+
+    This is many times faster than decoding: a record ends with its value and a zero byte, the
+    number of headers.
+    """
     data = bytes(batch.view()[HEADER_SIZE:])
     position = 0
     values = []

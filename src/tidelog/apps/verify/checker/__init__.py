@@ -1,1 +1,1 @@
-"""Pure functions from what clients saw to what must not have happened."""
+"""Pure functions that find anomalies in what clients saw."""

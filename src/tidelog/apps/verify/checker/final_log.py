@@ -1,9 +1,9 @@
-"""The log of one partition as it stands when all is quiet: the truth for the checker.
+"""The log of one partition after all writes have ended: the checker's reference.
 
-Kept in flat arrays (12 bytes a record, 24 a batch), so that ten minutes of 20,000 records a
-second fit: one partition of six is 24 MB. Offsets that no batch covers are ABSENT.
+It uses flat arrays (12 bytes for a record, 24 for a batch). So ten minutes at 20,000 records a
+second fit in memory: one partition of six needs 24 MB. Offsets that no batch covers are ABSENT.
 
-Always true: batches lie in the order of their offsets and do not overlap.
+Invariant: batches are in offset order and do not overlap.
 """
 
 from array import array
@@ -16,7 +16,7 @@ from tidelog.apps.verify.record_value import ABSENT, STRANGER, name, split_id
 
 
 class FinalLog:
-    """Value ids and leader epochs by offset, and the batches they lie in."""
+    """Value ids and leader epochs by offset, and the batches that contain them."""
 
     def __init__(self, partition: int, start: int = 0) -> None:
         self.partition = partition
@@ -30,7 +30,7 @@ class FinalLog:
 
     @property
     def end(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.start + len(self.values)
 
     @property
@@ -38,7 +38,7 @@ class FinalLog:
         return len(self._bases)
 
     def add_batch(self, batch: ReadBatch, values: Sequence[int]) -> None:
-        """The next batch; `values` has one id for each of its offsets."""
+        """Append the next batch; `values` has one id for each of its offsets."""
         assert batch.base_offset >= self.end, "batches come in order"
         assert len(values) == batch.last_offset - batch.base_offset + 1
         for _ in range(batch.base_offset - self.end):
@@ -52,18 +52,18 @@ class FinalLog:
         self._crcs.append(batch.crc)
 
     def value(self, offset: int) -> int:
-        """The id at an offset; ABSENT outside the log."""
+        """Return the value id at an offset; ABSENT outside the log."""
         at = offset - self.start
         return self.values[at] if 0 <= at < len(self.values) else ABSENT
 
     def batch(self, number: int) -> ReadBatch:
-        """The batches in order, from 0."""
+        """Return the batch with this number, counted from 0 in log order."""
         return ReadBatch(
             self._bases[number], self._lasts[number], self._epochs[number], self._crcs[number]
         )
 
     def batch_at(self, base_offset: int) -> ReadBatch | None:
-        """The batch that begins exactly there."""
+        """Return the batch that begins exactly at this offset; None if no batch does."""
         number = bisect_left(self._bases, base_offset)
         if number < len(self._bases) and self._bases[number] == base_offset:
             return self.batch(number)
@@ -71,7 +71,7 @@ class FinalLog:
 
 
 def check_epochs(log: FinalLog) -> Findings:
-    """Leader epochs never fall with rising offsets."""
+    """Check that leader epochs never decrease with rising offsets."""
     found = Findings()
     before = -1
     for number in range(log.batches):
@@ -87,7 +87,10 @@ def check_epochs(log: FinalLog) -> Findings:
 
 
 def check_strangers(log: FinalLog, sent: dict[int, int]) -> Findings:
-    """Every record in the log was sent. `sent` says how many, producer by producer."""
+    """Check that every record in the log was sent.
+
+    `sent` has the number of records that each producer sent to this partition.
+    """
     found = Findings()
     for at, value in enumerate(log.values):
         if value == ABSENT:

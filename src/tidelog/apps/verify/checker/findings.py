@@ -1,6 +1,6 @@
-"""What was found: every kind of anomaly, how often, and the first few examples.
+"""The anomalies of a run: the count of each kind, and the first few examples.
 
-Always true: a kind that the settings allow is counted and shown, but breaks no promise.
+Invariant: a kind that the settings allow is counted and shown, but breaks no guarantee.
 """
 
 from collections import Counter
@@ -28,17 +28,17 @@ KINDS = {
     "never settled": "after the last fault, some replica did not come back in sync",
     "replicas differ": "two brokers keep other bytes below the high watermark",
 }
-"""Every anomaly, in the order of the report, and what it means."""
+"""All kinds of anomalies in the order of the report, with their meaning."""
 
 
 class Promise(NamedTuple):
-    """What the producers' settings promise."""
+    """The guarantees of the producers' settings."""
 
     acks_all: bool = True
     idempotence: bool = True
 
     def allows(self) -> frozenset[str]:
-        """The kinds that are no broken promise under these settings."""
+        """Return the kinds of anomalies that these settings permit."""
         allowed = set()
         if not self.idempotence:
             allowed |= {"duplicated", "reordered"}
@@ -48,14 +48,14 @@ class Promise(NamedTuple):
 
 
 class Findings:
-    """Counts and examples, kind by kind."""
+    """Counts and examples of anomalies by kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = {}
 
     def add(self, kind: str, example: str, times: int = 1) -> None:
-        """One more of a kind."""
+        """Count an anomaly, and keep the example if there are few so far."""
         assert kind in KINDS, kind
         self.counts[kind] += times
         told = self.examples.setdefault(kind, [])
@@ -63,14 +63,14 @@ class Findings:
             told.append(example)
 
     def merge(self, other: "Findings") -> None:
-        """Take in what was found elsewhere."""
+        """Add the counts and examples of other findings."""
         for kind, examples in other.examples.items():
             told = self.examples.setdefault(kind, [])
             told += examples[: EXAMPLES_MAX - len(told)]
         self.counts += other.counts
 
     def broken(self, promise: Promise) -> dict[str, int]:
-        """The kinds that break the promise, and how often each was seen."""
+        """Return the count of each kind that breaks a guarantee."""
         allowed = promise.allows()
         return {
             kind: self.counts[kind] for kind in KINDS if self.counts[kind] and kind not in allowed

@@ -1,4 +1,4 @@
-"""All checks of one partition over the journals of a run."""
+"""Run all checks of one partition on the journals of a run."""
 
 from typing import NamedTuple
 
@@ -10,19 +10,19 @@ from tidelog.apps.verify.history.rows import Kind, read_rows
 
 
 class History(NamedTuple):
-    """Where the journals of a run are, and who wrote them."""
+    """The journals of a run: their folder and the clients that wrote them."""
 
     folder: str
     sent: dict[int, list[int]]
-    """By producer: how many records it sent to each partition."""
+    """By producer: the number of records that it sent to each partition."""
     record_readers: list[str]
-    """Consumers that journalled records, from the start, without going back."""
+    """Consumers that journal records, from the log start, without going back."""
     batch_readers: list[str]
-    """Raw readers, that journalled closed batches. Both kinds journal offsets they were told."""
+    """Raw readers, which journal batches. Both kinds also journal the offsets in responses."""
 
 
 def check_partition(log: FinalLog, history: History) -> Findings:
-    """Everything that can be wrong with one partition but for its replicas."""
+    """Run all checks of a partition, except the comparison of its replicas."""
     folder, partition = history.folder, log.partition
     sent = {producer: counts[partition] for producer, counts in history.sent.items()}
     found = check_epochs(log)

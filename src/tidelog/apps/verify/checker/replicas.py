@@ -1,8 +1,8 @@
-"""The logs of all replicas, batch by batch, after a clean stop.
+"""Compare the logs of all replicas batch by batch after a clean stop.
 
-Below the high watermark every replica has the same bytes, and they are what clients were
-served. Segments may begin at other offsets on each broker, so batches are compared, not
-files. Reading goes on in step, one batch of each replica in memory.
+Below the high watermark all replicas must have the same bytes, and these must be the bytes that
+clients read. Segments may begin at different offsets on each broker, so the check compares
+batches, not files. It reads all replicas in step, with one batch of each in memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ class StoredBatch(NamedTuple):
     batch: ReadBatch
     data: bytes
     sound: bool = True
-    """Its checksum fits."""
+    """Whether the batch matches its checksum."""
 
 
 class Served(NamedTuple):
-    """What remains of a final log for this check: where it ends, and a digest of it."""
+    """A summary of a final log for this check: its start, end and digest."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Served(NamedTuple):
 
 
 class _Seal:
-    """A digest over where batches lie, their epochs and checksums."""
+    """A digest over the offsets, epochs and checksums of batches."""
 
     def __init__(self) -> None:
         self._hash = sha256()
@@ -54,7 +54,7 @@ class _Seal:
 def check_replicas(
     partition: int, served: Served, replicas: dict[int, Iterable[StoredBatch]]
 ) -> Findings:
-    """All replicas hold the same batches up to where the served log ends, and the served ones."""
+    """Check that all replicas have the batches of the served log, up to its end."""
     found = Findings()
     logs = {broker: _within(batches, served) for broker, batches in replicas.items()}
     seal = _Seal()

@@ -1,12 +1,12 @@
-"""What consumers were shown, against the final log and against itself.
+"""Check what consumers read against the final log, and each response against itself.
 
-Two reads of an offset that differ can't both agree with the final log, so comparing each
-read with it finds every change. A consumer's answer is also checked on its own: it ends
-below the high watermark that it names.
+Two different reads of an offset can't both match the final log. So comparing each read with the
+final log finds every change. Each response is also checked alone: its records must end below its
+own high watermark.
 
-Ends that clients are shown go only forward: what ListOffsets calls the end always (KIP-207),
-the high watermark of fetches as long as the leader is the same. A new leader may name a
-smaller one for a moment, as Kafka's does: it learns of the newest one fetch late.
+The log ends that clients see never decrease. For ListOffsets this holds always (KIP-207); for the
+high watermark in fetch responses it holds while the leader stays the same. A new leader may
+return a lower high watermark for a moment, as in Kafka: a follower learns it one fetch late.
 """
 
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ from tidelog.apps.verify.record_value import name
 
 
 def check_reads(log: FinalLog, reader: str, reads: Iterable[tuple[int, ...]]) -> Findings:
-    """Each record read is in the final log, the same; none was passed over.
+    """Check that the final log has each record that was read, and that no record was skipped.
 
-    `reads` are rows of history.rows.Read of a consumer that started at the log's start and
-    never moved by itself.
+    `reads` has rows of history.rows.Read, from a consumer that started at the log start and
+    never changed its position itself.
     """
     found = Findings()
     start, end, values, epochs = log.start, log.end, log.values, log.leader_epochs
@@ -55,9 +55,9 @@ def check_reads(log: FinalLog, reader: str, reads: Iterable[tuple[int, ...]]) ->
 
 
 def check_read_batches(log: FinalLog, reader: str, rows: Iterable[tuple[int, ...]]) -> Findings:
-    """Each closed batch that was read is in the final log, with the same bytes.
+    """Check that the final log has each batch that was read, with the same bytes.
 
-    `rows` are of history.rows.ReadBatch, of a reader that may go back.
+    `rows` has rows of history.rows.ReadBatch, from a reader that may go back.
     """
     found = Findings()
     for row in rows:
@@ -83,9 +83,9 @@ def _gone(log: FinalLog, reader: str, offset: int, what: str) -> str:
 
 
 def check_marks(log: FinalLog, reader: str, rows: Iterable[tuple[int, ...]]) -> Findings:
-    """No answer beyond its own high watermark; no end that went back.
+    """Check that responses end below their high watermark, and that log ends never decrease.
 
-    `rows` are of history.rows.Mark, of a consumer that reads committed records only.
+    `rows` has rows of history.rows.Mark, from a consumer that reads only committed records.
     """
     found = Findings()
     where = f"partition {log.partition}: {reader}"
@@ -118,7 +118,7 @@ def check_marks(log: FinalLog, reader: str, rows: Iterable[tuple[int, ...]]) -> 
 
 
 def _check_answer(found: Findings, where: str, mark: Mark) -> None:
-    """One answer to a fetch, on its own."""
+    """Check one fetch response alone."""
     stable = mark.high_watermark if mark.last_stable < 0 else mark.last_stable
     if mark.last_returned >= min(mark.high_watermark, stable):
         found.add(

@@ -1,9 +1,8 @@
-"""What producers were told, against the final log: lost, moved, twice, out of order.
+"""Check the outcomes of sends against the final log: lost, moved, duplicate, out of order.
 
-A producer sends the records of one partition in the order of their sequence. So in the log
-its sequences rise; one that was there before is a duplicate, a smaller one that was not is
-out of order. A record whose outcome is unknown may be there or not, but only once and in
-its place.
+A producer sends the records of a partition in the order of their sequence numbers, so these must
+rise in the log. A sequence number that appeared before is a duplicate; a lower one that did not
+is out of order. A record with an unknown outcome may be in the log, but only once and in order.
 """
 
 from collections.abc import Iterable
@@ -15,9 +14,9 @@ from tidelog.apps.verify.record_value import ABSENT, STRANGER, name, split_id, v
 
 
 def check_acknowledged(log: FinalLog, producer: int, acks: Iterable[tuple[int, ...]]) -> Findings:
-    """Each acknowledged record lies where the broker said; each refused one nowhere.
+    """Check that acknowledged records are at their offsets, and refused ones not in the log.
 
-    `acks` are rows of history.rows.Ack.
+    `acks` has rows of history.rows.Ack.
     """
     found = Findings()
     to_find: dict[int, int] = {}
@@ -45,7 +44,7 @@ def check_acknowledged(log: FinalLog, producer: int, acks: Iterable[tuple[int, .
 
 
 def _places(log: FinalLog, wanted: dict[int, int]) -> dict[int, int]:
-    """The first offset of each wanted value that the log has."""
+    """Return the first offset of each wanted value in the log."""
     if not wanted:
         return {}
     places: dict[int, int] = {}
@@ -56,9 +55,9 @@ def _places(log: FinalLog, wanted: dict[int, int]) -> dict[int, int]:
 
 
 def check_order(log: FinalLog, sent: dict[int, int]) -> Findings:
-    """Each producer's records lie in the order sent, each at most once.
+    """Check that the log has each producer's records in the order sent, each at most once.
 
-    `sent` says how many records each producer sent to this partition.
+    `sent` has the number of records that each producer sent to this partition.
     """
     found = Findings()
     seen = {producer: bytearray(count) for producer, count in sent.items()}
@@ -66,7 +65,7 @@ def check_order(log: FinalLog, sent: dict[int, int]) -> Findings:
     for at, value in enumerate(log.values):
         producer, sequence = split_id(value)
         if value in (ABSENT, STRANGER) or sequence >= sent.get(producer, 0):
-            continue  # phantoms have a kind of their own
+            continue  # `check_strangers` reports phantoms
         if sequence > newest[producer]:
             newest[producer] = sequence
         elif seen[producer][sequence]:

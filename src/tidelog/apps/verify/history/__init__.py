@@ -1,1 +1,1 @@
-"""What clients saw, in files of fixed-size rows."""
+"""Journals of what clients saw, in files of fixed-size rows."""

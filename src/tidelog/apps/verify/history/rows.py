@@ -1,10 +1,10 @@
-"""One row for each thing a client saw, and the journal that holds them.
+"""Journals: one row for each response, record or batch that a client saw.
 
-A journal is a file of fixed-size rows, one file for each client and partition, so that the
-checker holds one partition in memory at a time however long the run was. Rows are little
-endian, times are ticks of 0.1 ms since the run began.
+A journal is a file of fixed-size rows, one file for each client and partition. So the checker
+needs only one partition in memory, however long the run was. Rows are little endian; times are
+ticks of 0.1 ms since the run began.
 
-Always true: the rows of one file are in the order in which that client saw them.
+Invariant: the rows of a file are in the order in which that client saw them.
 """
 
 import os
@@ -19,47 +19,47 @@ _BUFFER_BYTES = 65_536
 
 
 class Outcome:
-    """How a send ended, where an acknowledged one has its offset."""
+    """The outcome of a send, in place of the offset that an acknowledged send has."""
 
     NO_OFFSET = -1
-    """Acknowledged, but the broker did not say where: it knew the batch already."""
+    """Acknowledged without an offset: the broker already had the batch."""
     UNKNOWN = -2
-    """No answer in time, or one that leaves it open."""
+    """No response in time, or a response that does not say whether the record was written."""
     REFUSED = -3
-    """Surely not written."""
+    """Certainly not written."""
 
 
 class MarkKind:
-    """Where an offset was seen."""
+    """The kind of response that a mark comes from."""
 
     FETCH = 0
     LIST_LATEST = 1
     OUT_OF_RANGE = 2
-    """A consumer was told that its position does not exist."""
+    """A broker answered a consumer that its position does not exist."""
 
 
 class Ack(NamedTuple):
-    """The end of one send."""
+    """The outcome of one send."""
 
     sequence: int
     offset: int
-    """Or one of Outcome."""
+    """The offset, or one of Outcome."""
     at: int
     waited: int
-    """Ticks since it was sent."""
+    """Ticks since the record was sent."""
 
 
 class Read(NamedTuple):
-    """One record that a consumer got."""
+    """One record that a consumer received."""
 
     offset: int
     value: int
     leader_epoch: int
-    """-1 where the client does not say."""
+    """-1 if the client does not provide it."""
 
 
 class ReadBatch(NamedTuple):
-    """One closed batch that a raw fetch got. Its checksum stands for its records."""
+    """One batch of a raw fetch, not decoded. Its checksum represents its records."""
 
     base_offset: int
     last_offset: int
@@ -68,7 +68,7 @@ class ReadBatch(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The offsets that one answer gave for a partition; -1 for what it did not say."""
+    """The offsets in one response for a partition; -1 for an offset that it does not have."""
 
     kind: int
     leader_epoch: int
@@ -79,7 +79,7 @@ class Mark(NamedTuple):
 
 
 class Kind(Enum):
-    """The kinds of journal: the word in the file's name, its row, and what a row is."""
+    """The kinds of journals: file name prefix, row format and row type."""
 
     ACKS = ("acks", Struct("<qqII"), Ack)
     READS = ("reads", Struct("<qQi"), Read)
@@ -93,12 +93,12 @@ class Kind(Enum):
 
 
 def journal_path(folder: str, kind: Kind, client: str, partition: int) -> str:
-    """Where the rows of one client and partition lie."""
+    """Return the path of the journal of one client and partition."""
     return os.path.join(folder, f"{kind.word}-{client}-{partition}.bin")
 
 
 class Journal:
-    """Appends rows of one kind for one client, a file a partition."""
+    """Appends rows of one kind for one client, to one file per partition."""
 
     def __init__(self, folder: str, kind: Kind, client: str, partitions: int) -> None:
         self._pack = kind.row.pack
@@ -109,14 +109,14 @@ class Journal:
         ]
 
     def add(self, partition: int, *fields: int) -> None:
-        """One row."""
+        """Append one row."""
         buffer = self._buffers[partition]
         buffer += self._pack(*fields)
         if len(buffer) >= _BUFFER_BYTES:
             self._flush(partition)
 
     def close(self) -> None:
-        """Everything on disk."""
+        """Write all rows to disk and close the files."""
         for partition, file in enumerate(self._files):
             self._flush(partition)
             file.close()
@@ -129,12 +129,12 @@ class Journal:
 
 
 def read_rows(folder: str, kind: Kind, client: str, partition: int) -> Iterator[tuple[int, ...]]:
-    """The rows of one journal as plain tuples, a chunk of the file at a time."""
+    """Yield the rows of one journal as plain tuples; read the file in chunks."""
     with open(journal_path(folder, kind, client, partition), "rb") as file:
         while chunk := file.read(kind.row.size * _CHUNK_ROWS):
             yield from kind.row.iter_unpack(chunk)
 
 
 def read_acks(folder: str, client: str, partition: int) -> Iterator[Ack]:
-    """The ends of all sends of a producer to a partition."""
+    """Yield the outcomes of all sends of a producer to a partition."""
     return map(Ack._make, read_rows(folder, Kind.ACKS, client, partition))

@@ -1,1 +1,1 @@
-"""Faults: which, when, on whom, and how long writes stood still."""
+"""Faults: plan them, inject them, and measure how long writes stop."""

@@ -1,8 +1,8 @@
-"""How long writes to a partition stood still: from a fault to the next acknowledged write.
+"""Measure how long writes to a partition stop: from a fault to the next acknowledged write.
 
-Only a record that was sent after the fault began counts: the acknowledgement of an earlier
-one may have been on its way already. A producer sends the records of a partition in order,
-so the first of its acknowledgements that qualifies is its earliest.
+Only records that were sent after the fault began count: the acknowledgement of an earlier record
+may already have been on its way. A producer sends the records of a partition in order, so its
+first acknowledgement that counts is also the earliest.
 """
 
 from collections.abc import Iterable
@@ -12,30 +12,30 @@ from tidelog.apps.verify.history.rows import TICKS_A_SECOND, Outcome
 
 
 class Injected(NamedTuple):
-    """One fault as it happened. Times are ticks since the run began."""
+    """A fault that was injected. Times are ticks since the run began."""
 
     kind: str
     role: str
     brokers: tuple[int, ...]
     begin: int
     end: int
-    """When it was over: healed, or the process started again."""
+    """When the fault was over: the links were restored or the process was restarted."""
     healthy: int | None
-    """When every replica was in sync again; None if not within the time given."""
+    """When all replicas were in sync again; None if that took too long."""
     led: tuple[int, ...]
-    """The partitions that the brokers led when it began."""
+    """The partitions that the brokers led when the fault began."""
     note: str = ""
     controller: bool = False
-    """One of the brokers was in office as controller."""
+    """Whether one of the brokers was the active controller."""
 
 
 def first_acks(
     begins: list[int], partition_acks: Iterable[Iterable[tuple[int, ...]]]
 ) -> list[int | None]:
-    """For each of the ascending `begins`, when the first record sent after it was
-    acknowledged by this partition; None if none was.
+    """Return, for each begin, when the partition first acknowledged a record sent after it.
 
-    `partition_acks` has the rows (history.rows.Ack) of each producer.
+    The entry is None if there is no such record. `begins` must be ascending; `partition_acks` has
+    the rows (history.rows.Ack) of each producer.
     """
     earliest: list[int | None] = [None] * len(begins)
     for acks in partition_acks:
@@ -54,19 +54,19 @@ def first_acks(
 
 
 class Failover(NamedTuple):
-    """How long one partition waited after one fault."""
+    """How long writes to one partition stopped after one fault."""
 
     fault: int
-    """Its number in the run."""
+    """The number of the fault in the run."""
     partition: int
     seconds: float | None
-    """None: no write was acknowledged any more."""
+    """None if no later write was acknowledged."""
 
 
 def failovers(
     faults: list[Injected], partition: int, partition_acks: Iterable[Iterable[tuple[int, ...]]]
 ) -> list[Failover]:
-    """The waits of a partition, for the faults that hit its leader."""
+    """Return the waits of a partition after faults of its leader."""
     hit = [(n, fault.begin) for n, fault in enumerate(faults) if partition in fault.led]
     acked = first_acks([begin for _, begin in hit], partition_acks)
     return [
@@ -76,7 +76,7 @@ def failovers(
 
 
 class Waits(NamedTuple):
-    """The waits after the faults of one kind."""
+    """A summary of the waits after faults of one kind."""
 
     waited: int
     median_s: float | None
@@ -85,7 +85,7 @@ class Waits(NamedTuple):
 
 
 def summarise(waits: list[float | None]) -> Waits:
-    """Median and longest; what never ended is counted apart."""
+    """Return median and maximum of the waits; waits that never ended are counted separately."""
     ended = sorted(wait for wait in waits if wait is not None)
     if not ended:
         return Waits(len(waits), None, None, len(waits))

@@ -1,7 +1,7 @@
-"""Doing it: the faults of a plan on a cluster of ours.
+"""Inject the faults of a plan into a local cluster.
 
-Always true: one fault at a time; when `inject` returns, the processes it stopped run again
-and its switches are off, whatever happened in between.
+Invariant: there is one fault at a time. When `inject` returns, the processes that it stopped run
+again and its fault switches are off, whatever happened in between.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
 HEALTH_S = 30.0
-"""How long a fault waits for every replica to be back in sync."""
+"""How long to wait after a fault until all replicas are in sync."""
 MENDED_S = 120.0
-"""How long a damaged replica may take until it is found, mended and in sync."""
+"""How long a broker may take to detect and repair a damaged replica and to be in sync."""
 DISK_RECOVERY_S = 3.0
 GOING_S = 0.5
 STOPPED_S_MAX = 0.5
@@ -34,17 +34,17 @@ POLL_S = 0.1
 
 
 class View(NamedTuple):
-    """Who holds which role."""
+    """The current leaders and controller."""
 
     leaders: dict[int, int]
-    """By partition."""
+    """Leader by partition."""
     controller: int
 
 
 class Nemesis:
-    """Injects faults into `cluster` and watches the partitions of `topic` recover.
+    """Injects faults into `cluster` and waits until the partitions of `topic` recover.
 
-    `ticks` is the run's clock; `hold` waits so many seconds, and hears what is going on.
+    `ticks` is the run's clock; `hold` waits a number of seconds and reports a status text.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Nemesis:
     ) -> None:
         self.injected: list[Injected] = []
         self.failures: list[str] = []
-        """Brokers that ended by themselves, or did not stop when they were told to."""
+        """Brokers that exited unexpectedly, did not stop on request or did not repair damage."""
         self._cluster = cluster
         self._topic = topic
         self._ticks = ticks
@@ -72,7 +72,7 @@ class Nemesis:
         }
 
     def inject(self, fault: Fault) -> None:
-        """One fault from its beginning until the cluster is healthy again."""
+        """Inject one fault and wait until the cluster is healthy again."""
         self.look_after_the_dead()
         view = self._view()
         targets = choose(fault, view.leaders, view.controller, list(self._cluster.ids))
@@ -126,7 +126,7 @@ class Nemesis:
             )
         )
 
-    # -- what a fault does
+    # -- the actions of faults
 
     def _kill(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
@@ -154,7 +154,10 @@ class Nemesis:
     def _damage_running(
         self, chosen: DamageChoice, targets: list[int], seconds: float, what: str
     ) -> str:
-        """A deleted file shows only after a restart: the broker still has it open."""
+        """Damage files of a running broker, then restart it.
+
+        The restart makes it notice a deleted file, which it still has open.
+        """
         self._damage_files(chosen, targets)
         self._hold(seconds, f"{what}: {chosen.way}")
         with self._started_again(targets):
@@ -213,7 +216,7 @@ class Nemesis:
         return "needed a restart"
 
     def _stop(self, broker: int) -> None:
-        """A clean stop; what does not stop cleanly is noted, and killed."""
+        """Stop a broker cleanly; if it does not stop, record a failure and kill it."""
         try:
             code = self._cluster.stop(broker)
         except ClusterFailed as error:
@@ -225,7 +228,7 @@ class Nemesis:
             self.failures.append(f"broker {broker}, told to stop: {why}")
 
     def _switch(self, broker: int, faults: dict[str, bool]) -> None:
-        """A broker that can't write may be gone before it can answer."""
+        """Set fault switches; a broker that can't write may exit before it responds."""
         try:
             self._cluster.set_faults(broker, faults)
         except (ProbeFailed, ClusterFailed):
@@ -242,10 +245,10 @@ class Nemesis:
                 if not self._cluster.is_running(broker):
                     self._cluster.start_broker(broker, wait=False)
 
-    # -- what can be seen
+    # -- the state of the cluster
 
     def look_after_the_dead(self) -> None:
-        """Brokers that nobody killed and that are gone: note it, start them again."""
+        """Restart brokers that exited by themselves, and record each as a failure."""
         for broker in self._cluster.ids:
             if not self._cluster.is_running(broker):
                 why = self._cluster.how_it_ended(broker)
@@ -253,7 +256,7 @@ class Nemesis:
                 self._cluster.start_broker(broker, wait=False)
 
     def _view(self) -> View:
-        """As the controller sees it, or whoever answers."""
+        """Return the view of the controller, or of another broker if it does not respond."""
         seen = next(filter(None, map(self._ask, self._cluster.ids)), None)
         if seen is None:
             return View({}, -1)
@@ -263,15 +266,17 @@ class Nemesis:
         return View({p: state.leader for p, state in partitions.items()}, seen.controller_id)
 
     def _ask(self, broker: int) -> MetadataView | None:
-        """The topic as a broker sees it; None if it does not answer."""
+        """Return a broker's metadata of the topic; None if it does not respond."""
         try:
             return self._cluster.metadata(broker, [self._topic])
         except ProbeFailed:
             return None
 
     def await_health(self, seconds: float, what: str) -> bool:
-        """Wait until every broker says that all partitions have a leader and all replicas
-        are in sync; whether it came to that."""
+        """Wait until every broker reports all partitions with a leader and all replicas in sync.
+
+        Return whether that happened in time.
+        """
         return self._await(seconds, what, self._is_healthy)
 
     def _await(self, seconds: float, what: str, holds: Callable[[], bool]) -> bool:
@@ -283,10 +288,10 @@ class Nemesis:
         return True
 
     def _is_mended(self, broker: int) -> bool:
-        """Whether the broker has checked its whole log since it started, no damage is left
-        and all replicas are in sync.
+        """Return whether damage is repaired.
 
-        `acting` comes first: before it, the view may still be that of the earlier process.
+        The broker must have checked its whole log since startup, without damage, and all replicas
+        must be in sync. Check `acting` first: before that, the view may be of the old process.
         """
         try:
             state = self._cluster.describe_state(broker, self._topic)

@@ -1,6 +1,6 @@
-"""The opening of a run: a broker is killed before there is any topic or group.
+"""The first fault of a run: kill a broker before any topic or group exists.
 
-Always true: when `make_while_down` returns, the run's topic exists and the broker runs again.
+Invariant: when `make_while_down` returns, the topic of the run exists and the broker runs again.
 """
 
 import time
@@ -41,7 +41,7 @@ def make_while_down(
 
 
 def _await_fenced(cluster: Cluster, broker: int) -> None:
-    """The others know that the broker is down. Raises ClientError if that takes too long."""
+    """Wait until the broker is fenced. Raises ClientError if that takes too long."""
     until = time.monotonic() + FENCED_S
     while True:
         known = registered_brokers(cluster).get(broker)

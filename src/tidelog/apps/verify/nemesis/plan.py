@@ -1,12 +1,12 @@
-"""The plan of faults: what, when, on whom, for how long. A seed gives the same plan again.
+"""The plan of faults: which kind, when, on which role, for how long.
 
-Two kills, then another fault, over and over; the other kinds come in turn, each once before
-any comes twice. A target is a role (a partition's leader, the controller, any broker), so
-that a plan makes sense on any cluster; who holds the role is found out at the time. Faults
-follow each other: the next one waits until the one before is over and every replica is back
-in sync, unless the fault itself takes several brokers.
+The plan repeats two kills and one other fault. The other kinds take turns: each comes once before
+any comes twice. A target is a role (a partition's leader, the controller, any broker), so that a
+plan fits any cluster; the broker with that role is looked up when the fault begins. A fault
+begins when the previous one is over and all replicas are in sync. So only one broker is affected
+at a time, unless the fault itself affects several.
 
-Always true: the same seed, seconds and kinds give the same plan.
+Invariant: the same seed, seconds and kinds give the same plan.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,15 +27,15 @@ KINDS = {
     "kill-two": "kill -9 of two brokers at once",
     "kill-all": "kill -9 of all brokers at once",
 }
-"""Every fault by name."""
+"""All kinds of faults, with a description."""
 DEFAULT_KINDS = ("kill", "pause", "restart", "isolate", "disk-full", "rolling", "damage")
 WAYS_OF = {"damage": list(WAYS), "damage-live": list(LIVE_WAYS)}
 """The ways of each kind of fault that damages files."""
 QUIET_S = 3.0
-"""At the end of a run no fault begins."""
+"""No fault runs in the last seconds of a run."""
 SESSION_S = 9.0
 _TRIES = 4
-"""A shorter fault may still fit at the end."""
+"""How many faults that do not fit end the plan: a shorter fault may still fit."""
 _ROLES = ("leader", "leader", "controller", "any")
 _COST_S = {
     "kill": 2.0,
@@ -49,25 +49,25 @@ _COST_S = {
     "damage": 6.0,
     "damage-live": 6.0,
 }
-"""About what a fault takes beside its own duration."""
+"""The approximate time that a fault needs in addition to its own duration."""
 
 
 class Fault(NamedTuple):
     """One fault of a plan."""
 
     at_s: float
-    """Not before; later if the one before took longer."""
+    """The earliest start; the fault begins later if the previous one took longer."""
     kind: str
     role: str
     draw: int
-    """Picks the partition or the broker that the role leaves open, and the kind of damage."""
+    """A random number that selects the partition or broker, and the way of damage."""
     duration_s: float
     gap_s: float
-    """Calm between the end of the fault before and this one."""
+    """Seconds without a fault between the previous fault and this one."""
 
 
 def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
-    """The faults of a run of so many seconds."""
+    """Return the faults for a run of `seconds` seconds."""
     random = Random(f"tidelog verify {seed}")
     plan: list[Fault] = []
     damages = {kind: _damages_in_turn(random, len(ways)) for kind, ways in WAYS_OF.items()}
@@ -111,7 +111,7 @@ def _damages_in_turn(random: Random, ways: int) -> Iterator[int]:
 
 
 class DamageChoice(NamedTuple):
-    """What a fault that damages files does to the broker that it hits."""
+    """How a fault damages the files of its target broker."""
 
     partition: int
     way: str
@@ -120,8 +120,11 @@ class DamageChoice(NamedTuple):
 
 
 def choose_damage(fault: Fault, led: tuple[int, ...], partitions: list[int]) -> DamageChoice:
-    """Choose a partition that the broker leads if the role is leader, else any. Under a running
-    broker only one that it follows: a leader serves what it wrote without checking it again."""
+    """Choose the partition to damage, the way, and whether to stop the broker cleanly.
+
+    The partition is one that the broker leads if the role is leader, else any. While the broker
+    runs, it is one that the broker follows: a leader serves records without checking them again.
+    """
     ways = WAYS_OF[fault.kind]
     rest, number = divmod(fault.draw, len(ways))
     rest, clean = divmod(rest, 2)
@@ -141,7 +144,7 @@ def _duration(random: Random, kind: str) -> float:
 
 
 def choose(fault: Fault, leaders: dict[int, int], controller: int, brokers: list[int]) -> list[int]:
-    """The brokers that a fault hits, given who holds which role now."""
+    """Return the target brokers of a fault, given the current leaders and controller."""
     if fault.kind in ("rolling", "kill-all"):
         return sorted(brokers)
     led = sorted(partition for partition, leader in leaders.items() if leader in brokers)

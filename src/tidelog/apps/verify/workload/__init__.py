@@ -1,1 +1,1 @@
-"""Producers and consumers, in processes of their own."""
+"""Producers and consumers in separate processes."""

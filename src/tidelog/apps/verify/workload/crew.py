@@ -15,7 +15,7 @@ from typing import Any
 from tidelog.apps.verify.workload.orders import Task
 
 END_S = 130.0
-"""How long a worker may take to finish its open sends after it was told to stop."""
+"""How long a worker may take to finish its open sends after the request to stop."""
 
 
 class WorkerFailed(Exception):
@@ -68,7 +68,7 @@ class Worker:
         return f"{self.task.role} ended with {code}: {lines[-1] if lines else 'no error output'}"
 
     def stop(self, ends: list[int] | None = None) -> None:
-        """Tell the worker to stop: producers finish open sends; readers read up to `ends`."""
+        """Ask the worker to stop: producers finish open sends; readers read up to `ends`."""
         self._send({"ends": ends or []})
 
     def await_end(self) -> None:

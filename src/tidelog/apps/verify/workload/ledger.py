@@ -60,7 +60,7 @@ _CATCH_UP_S = 0.25
 
 
 class Pace:
-    """Tells how many records are due at a rate; time that was lost is made up for in part only."""
+    """Computes how many records are due at a rate; after a pause it catches up only in part."""
 
     def __init__(self, rate: float, now_s: float) -> None:
         self._rate = rate

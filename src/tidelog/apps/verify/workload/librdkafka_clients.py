@@ -17,7 +17,7 @@ from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, sa
 
 FLUSH_S = 60.0
 QUEUE_MAX = 20_000
-"""The most records that wait in a producer: bounds what is lost with a worker."""
+"""Maximum number of records that wait in a producer: limits the loss if a worker dies."""
 
 
 def _shared(task: Task, name: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def producer_settings(task: Task, name: str) -> dict[str, Any]:
 
 
 def consumer_settings(task: Task, name: str) -> dict[str, Any]:
-    """Settings of a consumer: it commits nothing, and an offset that is gone is an error."""
+    """Settings of a consumer: it commits nothing, and an offset out of range is an error."""
     return _shared(task, name) | {
         "group.id": f"{task.topic}-{name}",
         "enable.auto.commit": False,
@@ -168,7 +168,7 @@ _OUT_OF_RANGE = (
 
 
 class LibrdkafkaConsumer:
-    """Reads and journals."""
+    """A consumer that journals each record it reads."""
 
     def __init__(self, orders: Orders) -> None:
         task = orders.task

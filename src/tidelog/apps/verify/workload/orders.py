@@ -1,6 +1,6 @@
 """The messages between a worker process and the run that started it: JSON lines each way.
 
-The first line that a worker reads is its task; a later one tells it to stop. A worker whose input
+The first line that a worker reads is its task; a later line asks it to stop. A worker whose input
 closes has lost its run and exits at once, so no worker outlives `verify`.
 """
 

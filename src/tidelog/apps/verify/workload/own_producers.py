@@ -1,7 +1,7 @@
 """Producers on our own client: they append one batch at a time and know its outcome.
 
-Each producer has a few threads with connections of their own. Partitions are divided among the
-threads, so that a leader that is gone stops one thread, not all. After an error a thread continues
+Each producer has a few threads with separate connections. Partitions are divided among the
+threads, so that a missing leader blocks one thread, not all. After an error a thread continues
 with a new producer id.
 """
 
@@ -72,7 +72,7 @@ class AppendThread(threading.Thread):
                 self._ledger.settle(partition, first + number, at, waited_s)
 
     def _outcome(self, partition: int, records: list[Record]) -> int:
-        """The offset of the first record, or one of Outcome for all of them."""
+        """Append; return the offset of the first record, or one of Outcome for all of them."""
         try:
             offset = self._producer.append(self._task.topic, partition, records)
         except ClientError as error:

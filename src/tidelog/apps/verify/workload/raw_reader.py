@@ -1,10 +1,9 @@
 """A consumer on our own client that records responses as they come: batches are not decoded.
 
-It records their leader epochs, checksums and the offsets that each response names. It reads every
-partition from the start; now and then it goes back and reads something again, and looks up the ends
-of logs. Each request carries the leader epoch that the reader knows, so a response without an error
-is from the leader of that epoch. The reader follows leaders forward only: it ignores metadata with
-an older epoch.
+It records the leader epochs and checksums of batches and the offsets of each response. It reads
+every partition from the start. Now and then it goes back to read a batch again, and looks up the
+log ends. Each request has the leader epoch that the reader knows, so a response without an error
+is from the leader of that epoch. The reader ignores metadata with an older epoch.
 """
 
 import time
@@ -42,7 +41,7 @@ IDLE_S = 0.01
 
 
 class RawReader:
-    """Reads and journals."""
+    """A consumer that journals batches and offsets."""
 
     def __init__(self, task: Task) -> None:
         self.positions = [0] * task.partitions
@@ -107,7 +106,7 @@ class RawReader:
                 self._leaders[partition] = seen.leader
                 self._epochs[partition] = seen.leader_epoch
 
-    # -- questions
+    # -- requests
 
     def _fetch(self, leader: int, offsets: dict[int, int], max_bytes: int) -> None:
         epochs = list(self._epochs)

@@ -38,11 +38,11 @@ FIELDS = {
 }
 """Position and size of each field of a batch's header."""
 UNCHECKED_FIELDS = ("base offset", "batch length", "leader epoch")
-"""Not covered by the batch's checksum, beside the magic byte."""
+"""Fields that the checksum does not cover, in addition to the magic byte."""
 
 
 def _overwrite(file: Path, at: int, new: bytes) -> None:
-    """In place: a broker may have the file open."""
+    """Overwrite bytes in place, because a broker may have the file open."""
     with file.open("r+b") as opened:
         opened.seek(at)
         opened.write(new)
@@ -53,7 +53,7 @@ def _flip_bit(file: Path, at: int, bit: int) -> None:
 
 
 def flip(folder: Path, which: str) -> None:
-    """A bit of a record, two thirds into the segment."""
+    """Flip a bit of a record, two thirds into the segment."""
     file = segment(folder, which)
     size = len(records(file))
     if size:
@@ -61,7 +61,7 @@ def flip(folder: Path, which: str) -> None:
 
 
 def _flip_field(folder: Path, which: str, field: str, bit: int) -> None:
-    """The lowest bit of a field changes it by one; a high bit makes it huge or negative."""
+    """Flip a bit of a header field: the lowest changes it by one, a high one makes it huge."""
     file = segment(folder, which)
     found = batches(file)
     if found:
@@ -85,13 +85,16 @@ def _garble_sector(folder: Path, which: str) -> None:
 
 
 def cut(folder: Path, which: str) -> None:
+    """Truncate the segment by the last `CUT_BYTES` bytes of its records."""
     file = segment(folder, which)
     os.truncate(file, max(0, len(records(file)) - CUT_BYTES))
 
 
 def _replace_batches(folder: Path, which: str, order: str) -> None:
-    """Write the segment again with its middle batches in another order: `1` stands for the
-    middle batch, `2` for the one behind it."""
+    """Rewrite the segment with its two middle batches replaced as `order` says.
+
+    In `order`, `1` is the middle batch and `2` the batch after it.
+    """
     file = segment(folder, which)
     found = batches(file)
     if len(found) < 2:
@@ -117,7 +120,7 @@ def _append(folder: Path, which: str, what: bytes) -> None:
 
 
 def _append_first_batch(folder: Path, which: str) -> None:
-    """A sound batch of lower offsets behind the last one."""
+    """Append a valid batch with lower offsets after the last one."""
     file = segment(folder, which)
     found = batches(file)
     if found:

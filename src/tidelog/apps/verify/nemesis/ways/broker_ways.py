@@ -80,7 +80,7 @@ ROW_WAYS: dict[str, Way] = {
     )
     for what, name in CHECKPOINTS.items()
 }
-"""Wrong offsets of one partition. The checkpoint's checksum then differs: all of it is refused."""
+"""Wrong offsets of one partition. The broker rejects the whole file: its checksum is wrong."""
 BROKER_WAYS: dict[str, Way] = {
     **ROW_WAYS,
     **{f"{name} deleted": partial(_delete, name=name) for name in WHOLE_FILES},
@@ -91,4 +91,4 @@ BROKER_WAYS: dict[str, Way] = {
     "a mark of a clean stop": partial(_write, name=layout.CLEAN_SHUTDOWN, data=b""),
     "the broker's folder deleted": _delete_broker,
 }
-"""Damage that concerns every partition of the broker."""
+"""Damage that affects all partitions of the broker, by its description."""

@@ -30,6 +30,7 @@ LEFTOVERS = (layout.CLEANED_SUFFIX, layout.SWAP_SUFFIX, TEMPORARY_SUFFIX, DELETE
 
 
 def delete_log(folder: Path, which: str) -> None:
+    """Delete the `.log` file of a segment and keep its indexes."""
     segment(folder, which).unlink()
 
 
@@ -51,7 +52,7 @@ def _replace_log(folder: Path, which: str) -> None:
 
 
 def _shift_name(folder: Path, which: str) -> None:
-    """The segment and its indexes are named one offset too high."""
+    """Rename the segment and its indexes to a base offset that is one too high."""
     file = segment(folder, which)
     for each in list(folder.glob(f"{file.stem}.*")):
         each.rename(folder / layout.file_name(base_offset(file) + 1, each.suffix))
@@ -77,13 +78,13 @@ def _empty_all(folder: Path) -> None:
 
 
 def _delete_all(folder: Path) -> None:
-    """The folder stays, without any file."""
+    """Delete all files and keep the empty folder."""
     shutil.rmtree(folder)
     folder.mkdir()
 
 
 def put_back_older_copy(folder: Path) -> None:
-    """The folder as it was when the log was half as long."""
+    """Restore the folder to an older state, with about half of the log."""
     found = segments(folder)
     last = segment(folder, OLDER)
     for file in found[found.index(last) + 1 :]:
@@ -123,7 +124,7 @@ def _delete(folder: Path, kinds: tuple[str, ...]) -> None:
 
 
 def _shift_indexes(folder: Path) -> None:
-    """Each segment has the index of the one before it."""
+    """Give each segment the indexes of the segment before it."""
     for kind in INDEXES:
         files = _files(folder, (kind,))
         held = [file.read_bytes() for file in files]
@@ -132,7 +133,7 @@ def _shift_indexes(folder: Path) -> None:
 
 
 def _point_indexes_wrong(folder: Path) -> None:
-    """Entries rise as they should, but each position is a few bytes off."""
+    """Change each position by a few bytes; the entries still rise."""
     for file in _files(folder, (layout.OFFSET_INDEX,)):
         data = bytearray(file.read_bytes())
         for at in range(7, len(data), 8):
@@ -174,12 +175,12 @@ def _add_epoch(folder: Path) -> None:
 
 
 def _raise_epochs(folder: Path) -> None:
-    """Every epoch is one higher than the one in the log."""
+    """Raise every epoch by one, so that none matches the log."""
     _change_epochs(folder, lambda epochs: [e._replace(epoch=e.epoch + 1) for e in epochs])
 
 
 def _shift_epochs(folder: Path) -> None:
-    """Every epoch begins an offset too late."""
+    """Raise the start offset of every epoch by one."""
     _change_epochs(
         folder, lambda epochs: [e._replace(start_offset=e.start_offset + 1) for e in epochs]
     )

@@ -1,6 +1,6 @@
-"""Where in a partition's folder damage is done: its segments and their batches.
+"""Find the places to damage in a partition's folder: its segments and their batches.
 
-Where a log is still short, one segment may be the first, an older and the active one at once.
+In a short log, one segment may be the first, an older and the active one at the same time.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ FIRST, OLDER, ACTIVE = "first", "older", "active"
 
 
 def segments(folder: Path) -> list[Path]:
-    """The `.log` files, oldest first."""
+    """Return the `.log` files, oldest first."""
     return sorted(folder.glob(f"*{layout.LOG}"))
 
 
 def segment(folder: Path, which: str) -> Path:
-    """The segment at that place in the log; the active one is the last with records."""
+    """Return the segment at that place in the log; the active one is the last with records."""
     found = segments(folder)
     if which == FIRST:
         return found[0]
@@ -30,12 +30,12 @@ def segment(folder: Path, which: str) -> Path:
 
 
 def records(file: Path) -> bytes:
-    """The segment's bytes, without the space that is reserved after the last record."""
+    """Return the bytes of a segment, without the reserved space after the last record."""
     return file.read_bytes().rstrip(b"\0")
 
 
 def batches(file: Path) -> list[RecordBatch]:
-    """The batches of a segment, up to the first bytes that are not a batch."""
+    """Return the batches of a segment, up to the first bytes that are not a batch."""
     data, found, at = file.read_bytes(), [], 0
     while at < len(data):
         try:
@@ -48,4 +48,5 @@ def batches(file: Path) -> list[RecordBatch]:
 
 
 def base_offset(file: Path) -> int:
+    """Return the base offset in the name of a segment."""
     return int(file.stem)
