@@ -129,8 +129,8 @@ def describe_state(
     try:
         return cluster.broker(broker_id).call_private(DESCRIBE_STATE, query)
     except NotOffered:
-        # It closed the connection: so does Kafka, and so does a broker that just died. Only
-        # Kafka can be connected to again.
+        # The broker closed the connection. Kafka does so, and also a broker that just died.
+        # Only Kafka accepts another connection.
         connection = cluster.broker(broker_id)
         if not connection.versions:
             raise CannotConnect(connection.address, "it offers no APIs", True) from None

@@ -33,7 +33,7 @@ RETRIABLE = frozenset(
 
 
 def error_name(code: int) -> str:
-    """Kafka's name for an error code."""
+    """Return Kafka's name for an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -41,7 +41,7 @@ def error_name(code: int) -> str:
 
 
 class ClientError(Exception):
-    """A request failed. The text is one line for people."""
+    """A request failed. The text is one line for users."""
 
     @property
     def retriable(self) -> bool:

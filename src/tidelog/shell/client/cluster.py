@@ -99,8 +99,10 @@ class Cluster:
         return sorted(places, key=lambda place: place in self._suspects)
 
     def ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
-        """Send a request to any broker; to another one if it disconnects or times out. The request
-        must be safe to repeat."""
+        """Send a request to any broker; to another one if it disconnects or times out.
+
+        The request must be safe to repeat.
+        """
         retry = Retry(self.timeout_s)
         while True:
             broker = self.any_broker()
@@ -235,8 +237,10 @@ class Cluster:
         return retry.call(attempt)
 
     def ask_controller(self, ask: Callable[[KafkaConnection], T]) -> T:
-        """Send a request to the controller, and again if the controller changes. A request that
-        was sent and has no response is not repeated."""
+        """Send a request to the controller, and again if the controller changes.
+
+        A request that was sent and has no response is not repeated.
+        """
         retry = Retry(
             self.timeout_s, retriable=_is_controller_change, refresh=lambda: self.refresh([])
         )
@@ -250,7 +254,7 @@ def _is_controller_change(error: ClientError) -> bool:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host`, `host:port`, `[::1]:port` or a bare IPv6 address. Raises ValueError."""
+    """Parse `host`, `host:port`, `[::1]:port` or a bare IPv6 address. Raises ValueError."""
     text = text.strip()
     if text.startswith("["):
         host, closing, rest = text[1:].partition("]")

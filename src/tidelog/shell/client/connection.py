@@ -62,8 +62,10 @@ class ReceiveMemory:
 
 
 class KafkaConnection:
-    """A connection to `host`:`port`, opened at once. `advertised`: a broker gave the address, and
-    errors say so."""
+    """A connection to `host`:`port`, opened at once.
+
+    `advertised`: a broker gave the address, and errors say so.
+    """
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class KafkaConnection:
     def ask_in_pieces(
         self, api_key: int, version: int, encode: Callable[[int, str], list[Buffer]]
     ) -> SentRequest:
-        """Send a request that lies in pieces; `encode` gets the correlation id and client id.
+        """Send a request in several buffers; `encode` gets the correlation id and client id.
 
         More requests may be sent before the response is received: responses come in the order of
         requests.
@@ -209,8 +211,10 @@ class KafkaConnection:
         timeout_s: float | None = None,
         memory: ReceiveMemory | None = None,
     ) -> Struct:
-        """Wait for the response to a request. Raises ClientError. Its records lie in `memory`, if
-        given."""
+        """Wait for the response to a request. Raises ClientError.
+
+        The response is stored in `memory`, if given.
+        """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + wait_s
         frame = self._await(sent.api_key, sent.correlation, wait_s, deadline, memory)
@@ -223,8 +227,10 @@ class KafkaConnection:
     def call_private(
         self, api_key: int, document: Mapping[str, Any], timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """Call one of Tidelog's private APIs, with JSON each way. A broker that does not know it
-        closes the connection: NotOffered."""
+        """Call one of Tidelog's private APIs, with JSON in request and response.
+
+        A broker that does not know the API closes the connection: then it raises NotOffered.
+        """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         body = {"document": json.dumps(document).encode()}
         try:
@@ -310,8 +316,11 @@ class KafkaConnection:
         return frame
 
     def _read(self, view: memoryview, deadline: float) -> None:
-        """Fill the view. The socket's timeout is set again only when 10 % of it have passed,
-        because setting it is a system call."""
+        """Fill the view from the socket.
+
+        The socket's timeout is set again only when 10 % of it have passed, because setting it is
+        a system call.
+        """
         assert self._socket is not None
         set_s = float("inf")
         while view:
@@ -354,7 +363,7 @@ def _missing(api_key: int) -> str:
 
 
 def format_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 address."""
+    """Return `host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -72,7 +72,7 @@ class Consumer:
     """Reads the assigned partitions.
 
     `notify` gets a line for each leader change, truncation and failure. With `patience_s`, a
-    partition that can't be read for so long is an error; without it, it is retried for ever.
+    partition that can't be read for that long is an error; without it, it is retried for ever.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class Consumer:
     def _open(
         self, key: TopicPartition, position: ReadPosition, found: FetchedPartition
     ) -> Iterator[list[LogRecord]]:
-        """Yield the records batch by batch and advance the position behind each."""
+        """Yield the records batch by batch and advance the position after each."""
         seen = _Checked(found.records)
         wanted: Iterable[RecordBatch] = seen
         if self.isolation == READ_COMMITTED:

@@ -80,8 +80,8 @@ class PendingFetch(NamedTuple):
     ) -> dict[TopicPartition, FetchedPartition]:
         """Wait for the response; error codes are returned by partition.
 
-        Records lie in `memory`, if given, until the next response is received into it. Raises
-        ClientError if no response arrives, or BrokerError if the broker refuses the request.
+        If `memory` is given, the records stay in it until the next response is received into it.
+        Raises ClientError if no response arrives, or BrokerError if the broker refuses the request.
         """
         answer = self.connection.answer(self.sent, self.wait_s, memory)
         return _read_response(answer, self.topics)
@@ -201,7 +201,7 @@ class PartitionFetcher:
             self._failed()
 
     def attempt(self, offset: Offset, size: int, retry: Retry | None = None) -> FetchedPartition:
-        """Return what the leader has at `offset`, from the request sent ahead or from a new one.
+        """Return the leader's records at `offset`, from the request sent ahead or a new one.
 
         The records are valid until the next attempt. Raises ClientError, BrokerError also for
         the partition's error code; the next attempt begins with a refresh of the metadata.
@@ -262,7 +262,7 @@ def fetch_partition(
     isolation: int = READ_UNCOMMITTED,
     max_wait_ms: int = MAX_WAIT_MS,
 ) -> FetchedPartition:
-    """Return what the leader has at `offset`, retried over leader changes. Raises ClientError."""
+    """Return the leader's records at `offset`; retry over leader changes. Raises ClientError."""
     retry = Retry(cluster.timeout_s)
     fetcher = PartitionFetcher(cluster, key, isolation, max_wait_ms)
     return retry.call(lambda: fetcher.attempt(offset, max_bytes, retry))

@@ -17,7 +17,7 @@ _WORD = Struct("<I")
 
 
 def murmur2(data: bytes) -> int:
-    """The unsigned 32-bit murmur2 hash with Kafka's seed."""
+    """Return the unsigned 32-bit murmur2 hash with Kafka's seed."""
     length = len(data)
     value = _SEED ^ length
     whole = length & ~3

@@ -66,8 +66,10 @@ class Reader:
     def read(
         self, topic: str, partition: int, start: Offset, end: Offset | None = None
     ) -> Iterator[LogRecord]:
-        """Yield the records in [start, end); without `end`, up to what readers may see now.
-        Raises NothingMore if the log does not reach `end` within the cluster's timeout."""
+        """Yield the records in [start, end); without `end`, up to the last readable record now.
+
+        Raises NothingMore if the log does not reach `end` within the cluster's timeout.
+        """
         offset = start
         waited_from = time.monotonic()
         while end is None or offset < end:

@@ -1,1 +1,1 @@
-"""The whole of what an administrator may ask: many topics, settings or moves in one request."""
+"""Administrative requests: many topics, configs or reassignments in one request."""

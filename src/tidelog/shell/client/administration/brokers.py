@@ -1,4 +1,4 @@
-"""Brokers: which are registered, those that are down included, and unregistering one."""
+"""List registered brokers, including those that are down, and unregister a broker."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from tidelog.shell.client.connection import KafkaConnection
 
 
 class RegisteredBroker(NamedTuple):
-    """One broker; a fenced one takes no part: it is down, or just starting."""
+    """One broker; a fenced broker is down or just starting, and leads no partition."""
 
     id: BrokerId
     host: str
@@ -22,8 +22,10 @@ class RegisteredBroker(NamedTuple):
 
 
 def registered_brokers(cluster: Cluster) -> dict[BrokerId, RegisteredBroker]:
-    """All registered brokers. Brokers without DescribeCluster 2 (Kafka before 4.0) list only
-    those that are not fenced."""
+    """Return all registered brokers.
+
+    Brokers without DescribeCluster 2 (Kafka before 4.0) list only those that are not fenced.
+    """
     question = {"include_fenced_brokers": True}
     try:
         answer = cluster.ask_any(lambda broker: broker.call(DESCRIBE_CLUSTER, question))

@@ -1,7 +1,7 @@
-"""Settings of topics and brokers: each with its source, what stands behind it, and its text.
+"""Describe and change configs of topics and brokers, with their sources and documentation.
 
-Always true: one broker's settings are asked of that broker, which alone knows its file; those
-of topics and of all brokers may be asked of any.
+Invariant: the configs of one broker are requested from that broker, because only it has read its
+file. Those of topics and of all brokers can be requested from any broker.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ SOURCES = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-"""Kafka's names, as its tools print them."""
+"""Kafka's names of config sources, as its tools print them."""
 TYPES = {
     1: "boolean",
     2: "string",
@@ -42,7 +42,7 @@ TYPES = {
 
 
 class Resource(NamedTuple):
-    """Whose settings; a broker without a name stands for all brokers."""
+    """The topic or broker that configs belong to; a broker without a name means all brokers."""
 
     kind: int
     name: str
@@ -58,14 +58,14 @@ class Resource(NamedTuple):
 
     @property
     def own_source(self) -> str:
-        """The source of what was set for it alone, while brokers ran."""
+        """The source of dynamic configs that were set for this resource alone."""
         if self.kind == TOPIC_RESOURCE:
             return SOURCES[1]
         return SOURCES[2] if self.name else SOURCES[3]
 
 
 class Synonym(NamedTuple):
-    """One place that gives a setting a value; the first that does is the one that holds."""
+    """One source of a config's value; the first one in the list takes precedence."""
 
     name: str
     value: str | None
@@ -73,7 +73,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One setting of one resource."""
+    """One config of one resource."""
 
     name: str
     value: str | None
@@ -81,7 +81,7 @@ class ConfigEntry(NamedTuple):
     read_only: bool
     sensitive: bool
     type: str | None
-    """None: the broker is too old to tell."""
+    """None if the broker is too old to return it."""
     documentation: str | None
     synonyms: list[Synonym]
 
@@ -91,7 +91,7 @@ class ConfigEntry(NamedTuple):
 
 
 class ConfigChange(NamedTuple):
-    """One setting to be changed; DELETE takes no value."""
+    """A change of one config; DELETE has no value."""
 
     operation: int
     name: str
@@ -105,7 +105,7 @@ def describe_configs(
     *,
     documentation: bool = False,
 ) -> dict[Resource, list[ConfigEntry]]:
-    """Settings by resource, with synonyms. Raises NoSuchTopic, BrokerError."""
+    """Return configs by resource, with synonyms. Raises NoSuchTopic, BrokerError."""
     found: dict[Resource, list[ConfigEntry]] = {}
     for asked in _by_broker(resources):
         request = {
@@ -128,7 +128,7 @@ def describe_configs(
 
 
 def _by_broker(resources: Sequence[Resource]) -> list[list[Resource]]:
-    """What may be asked together."""
+    """Group resources that can be described in one request."""
     apart = [[each] for each in resources if each.of_one_broker]
     together = [each for each in resources if not each.of_one_broker]
     return [*apart, together] if together else apart
@@ -141,7 +141,7 @@ def _ask(cluster: Cluster, whose: Resource, api_key: int, request: Struct) -> St
 
 
 def _checked(result: Struct) -> Resource:
-    """Whom an answer is about. Raises what it tells."""
+    """Return the resource of a result. Raises NoSuchTopic or BrokerError for its error code."""
     whose = Resource(result["resource_type"], result["resource_name"])
     code = result["error_code"]
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and whose.kind == TOPIC_RESOURCE:
@@ -179,8 +179,10 @@ def alter_configs(
     *,
     validate_only: bool = False,
 ) -> Outcome:
-    """Change them, all or none; or only ask whether that could be. Raises NoSuchTopic. Asked
-    twice it does the same: lists are lengthened by what is not in them."""
+    """Apply all changes or none; with `validate_only`, only check them. Raises NoSuchTopic.
+
+    The request can be repeated safely: APPEND adds only items that a list does not have.
+    """
     request = {
         "resources": [
             {
@@ -209,8 +211,11 @@ def alter_configs(
 def _replace_all(
     cluster: Cluster, whose: Resource, changes: Sequence[ConfigChange], validate_only: bool
 ) -> Struct:
-    """For Kafka before 2.3: all that is set is read, changed and written back. What somebody
-    else changes in between is lost. Raises ClientError rather than lose a hidden value."""
+    """Read all configs of the resource, change them and write them back, for Kafka before 2.3.
+
+    Changes that another client makes in between are lost. Raises ClientError if a config has a
+    hidden value, because that would be lost too.
+    """
     found = {entry.name: entry for entry in describe_configs(cluster, [whose])[whose]}
     own = {name for name, entry in found.items() if entry.source == whose.own_source}
     values = {name: found[name].value for name in own}
@@ -238,7 +243,7 @@ def _replace_all(
 
 
 def _edited(before: str, text: str, *, keep: bool) -> str:
-    """A list with the items of another one added or taken out."""
+    """Return a comma-separated list with the items of `text` added (`keep`) or removed."""
     items = [item.strip() for item in before.split(",") if item.strip()]
     wanted = [item.strip() for item in text.split(",") if item.strip()]
     rest = [item for item in items if item not in wanted]

@@ -1,7 +1,6 @@
-"""Moving replicas: begin, take back, and see what is under way.
+"""Reassign replicas: start, cancel and list reassignments.
 
-Always true: a refusal of one partition is in its `Outcome`; what raises concerns the request
-as a whole.
+Invariant: the error of one partition is in its `Outcome`; an exception concerns the whole request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,28 +19,28 @@ from tidelog.shell.client.connection import KafkaConnection
 
 
 class Reassignment(NamedTuple):
-    """A move under way."""
+    """An ongoing reassignment of a partition."""
 
     replicas: list[BrokerId]
-    """All that have the partition now, those that come and those that go included."""
+    """All current replicas, including those being added and those being removed."""
     adding: list[BrokerId]
     removing: list[BrokerId]
 
     @property
     def origin(self) -> list[BrokerId]:
-        """Where it was before the move."""
+        """The replicas before the reassignment."""
         return [broker for broker in self.replicas if broker not in self.adding]
 
     @property
     def target(self) -> list[BrokerId]:
-        """Where it will be."""
+        """The replicas after the reassignment."""
         return [broker for broker in self.replicas if broker not in self.removing]
 
 
 def alter_reassignments(
     cluster: Cluster, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
 ) -> dict[TopicPartition, Outcome]:
-    """Begin to move partitions to `targets`; None takes back the move that is under way."""
+    """Start to reassign partitions to `targets`; None cancels an ongoing reassignment."""
     topics: dict[str, list[Struct]] = {}
     for key, replicas in targets.items():
         wanted = {
@@ -68,7 +67,7 @@ def alter_reassignments(
 def list_reassignments(
     cluster: Cluster, wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Reassignment]:
-    """The moves under way, of all partitions or of those named."""
+    """Return the ongoing reassignments of the `wanted` partitions, or (None) of all."""
     topics: dict[str, list[int]] = {}
     for key in wanted or ():
         topics.setdefault(key.topic, []).append(key.partition)

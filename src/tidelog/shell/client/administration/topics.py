@@ -1,7 +1,6 @@
-"""Topics: made, described, widened and deleted, many in one request.
+"""Create, describe and delete topics and add partitions, many in one request.
 
-Always true: a refusal of one topic is in that topic's `Outcome`; what raises concerns the
-request as a whole.
+Invariant: the error of one topic is in its `Outcome`; an exception concerns the whole request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,25 +21,25 @@ from tidelog.shell.client.cluster_metadata import TopicMetadata, read_topic
 from tidelog.shell.client.connection import KafkaConnection
 
 CLUSTER_DEFAULT = -1
-"""As a number of partitions or replicas: what the broker's settings say."""
+"""As partition count or replication factor: use the default in the broker's configs."""
 PAGE_PARTITIONS = 2000
 _DEFAULTS_FROM = 4
-"""The first version of CreateTopics in which a broker fills in what is left open (KIP-464)."""
+"""The first version of CreateTopics in which a broker applies its defaults (KIP-464)."""
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int = CLUSTER_DEFAULT
     replication_factor: int = CLUSTER_DEFAULT
     assignment: Sequence[Sequence[BrokerId]] = ()
-    """The brokers of each partition; then the two numbers are left at their defaults."""
+    """The brokers of each partition; if given, leave the two counts at their defaults."""
     configs: Mapping[str, str] = {}
 
 
 class Outcome(NamedTuple):
-    """What came of one topic or partition."""
+    """The result of a request for one topic, partition or other resource."""
 
     name: str
     error: int = ErrorCode.NONE
@@ -52,7 +51,7 @@ class Outcome(NamedTuple):
 
 
 class Created(NamedTuple):
-    """A topic that was made, or would be; -1: the broker is too old to tell."""
+    """The result of creating or validating a topic; counts are -1 if the broker is too old."""
 
     outcome: Outcome
     partitions: int = CLUSTER_DEFAULT
@@ -62,7 +61,7 @@ class Created(NamedTuple):
 def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> list[Created]:
-    """Make them, or only ask whether they could be made."""
+    """Create topics; with `validate_only`, only check whether they can be created."""
     request = {
         "topics": [_new_topic(topic) for topic in topics],
         "timeout_ms": int(cluster.timeout_s * 1000),
@@ -108,14 +107,14 @@ def _outcome(answer: Struct) -> Outcome:
 
 
 def _in_office(answers: list[Struct], what: str) -> list[Struct]:
-    """The answers of a broker that is the controller; another one is worth a second try."""
+    """Return the results, or raise NOT_CONTROLLER so that the caller retries."""
     if any(each["error_code"] == ErrorCode.NOT_CONTROLLER for each in answers):
         raise BrokerError(what, ErrorCode.NOT_CONTROLLER)
     return answers
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> list[Outcome]:
-    """Delete them; they may be listed for a moment longer."""
+    """Delete topics; brokers may still list them for a moment."""
     request = {
         "topics": [{"name": name} for name in names],
         "topic_names": list(names),
@@ -136,8 +135,10 @@ def create_partitions(
     *,
     validate_only: bool = False,
 ) -> list[Outcome]:
-    """Raise the number of partitions of each topic to `counts`; with an assignment, the
-    brokers of each new partition."""
+    """Raise the partition count of each topic to `counts`.
+
+    `assignment` gives the brokers of each new partition.
+    """
     listed = None if assignment is None else [{"broker_ids": list(each)} for each in assignment]
     request = {
         "topics": [
@@ -155,8 +156,10 @@ def create_partitions(
 
 
 def describe_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicMetadata]:
-    """Topics by name, those that are not there with an error. Eligible leader replicas only
-    from a broker that offers DescribeTopicPartitions (Kafka 3.8 and newer)."""
+    """Return topics by name; a missing topic has an error code.
+
+    Eligible leader replicas need a broker with DescribeTopicPartitions (Kafka 3.8 and newer).
+    """
     wanted = sorted(names)
 
     def ask(broker: KafkaConnection) -> dict[str, TopicMetadata] | None:

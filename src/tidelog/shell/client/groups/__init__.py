@@ -1,1 +1,1 @@
-"""Consumer groups as a client sees them: looking after them, and being a member of one."""
+"""Consumer groups in the client: administer groups, or join one as a member."""

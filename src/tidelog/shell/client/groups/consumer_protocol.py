@@ -1,8 +1,9 @@
-"""What members tell each other through the coordinator, which does not look into it: the
-topics they want, and the partitions they get. And the range assignor, which decides the latter.
+"""The consumer protocol: subscriptions and assignments of group members, and the range assignor.
 
-Always true: bytes from anywhere give a value or MalformedRequest, nothing else; the assignment
-depends on its arguments alone, so every leader of a group makes the same.
+Members exchange these bytes through the coordinator, which does not decode them.
+
+Invariants: decoding any bytes gives a value or raises MalformedRequest. The assignment depends
+only on its arguments, so every leader of a group computes the same one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,17 +17,17 @@ RANGE = "range"
 _INT16 = Packing(">h")
 _INT32 = Packing(">i")
 _NOTHING_ELSE = _INT32.pack(-1)
-"""User data: null."""
+"""The user data field, always null here."""
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """Version 0, which everybody reads."""
+    """Encode a subscription in version 0, which all clients can read."""
     names = list(topics)
     return b"".join([_INT16.pack(0), _INT32.pack(len(names)), *map(_string, names), _NOTHING_ELSE])
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Version 0, which everybody reads."""
+    """Encode an assignment in version 0, which all clients can read."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -37,8 +38,10 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions of any version; none if a member has no assignment yet. Raises
-    MalformedRequest."""
+    """Decode an assignment of any version; empty if a member has no assignment yet.
+
+    Raises MalformedRequest.
+    """
     if not data:
         return []
     reader = _Reader(data)
@@ -53,8 +56,10 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
 def assign_ranges(
     subscriptions: Mapping[str, Iterable[str]], counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Of each topic every subscriber gets a run of partitions, in the order of member ids; the
-    first ones get one more where it does not come out even."""
+    """Assign a range of each topic's partitions to each subscriber, in the order of member ids.
+
+    If the partitions do not divide evenly, the first members get one more.
+    """
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
         members = sorted(member for member, topics in subscriptions.items() if topic in topics)
@@ -73,7 +78,7 @@ def _string(text: str) -> bytes:
 
 
 class _Reader:
-    """Reads on in some bytes."""
+    """Reads fields one after another from bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

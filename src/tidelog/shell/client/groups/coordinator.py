@@ -41,7 +41,7 @@ def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -
 
 
 def ask_coordinator(cluster: Cluster, group: str, ask: Callable[[KafkaConnection], T]) -> T:
-    """Send a request to the group's coordinator, and again where that has moved.
+    """Send a request to the group's coordinator, and again if the coordinator has moved.
 
     `ask` raises BrokerError for an error code; it must be safe to repeat.
     """

@@ -1,10 +1,9 @@
-"""Groups from outside: which there are, who is in them, where they are, and changing that.
+"""Administer consumer groups: list and describe them, read, set and delete offsets, delete groups.
 
-Works with Kafka from 2.1 on: what an older broker does not tell is None. Groups of Kafka's
-newer protocol (KIP-848, type `consumer`) are described too, where the broker has them.
+Works with Kafka from 2.1 on; a field that an older broker does not return is None. Groups of
+Kafka's newer protocol (KIP-848, type `consumer`) are described too, if the broker supports it.
 
-Always true: whatever changes something is refused by the broker while the group has members,
-and that is said in words.
+Invariant: while the group has members, the broker refuses every change, and the error says so.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,10 +29,10 @@ from tidelog.shell.client.groups.consumer_protocol import PROTOCOL_TYPE, decode_
 from tidelog.shell.client.groups.coordinator import MOVED, ask_coordinator
 
 LAST_VERSION_WITH_NAMES = 9
-"""Of OffsetCommit and OffsetFetch; later ones name topics by id."""
+"""The last version of OffsetCommit and OffsetFetch with topic names; later ones use topic ids."""
 DEAD, EMPTY = "Dead", "Empty"
 NOBODY = ("", -1)
-"""Member id and generation of a commit from outside the group."""
+"""Member id and generation of a commit by a client that is not a member."""
 UNKNOWN_EPOCH = -1
 
 
@@ -46,7 +45,7 @@ class NoSuchGroup(ClientError):
 
 
 class GroupInUse(ClientError):
-    """The group has members, and what was asked is only for groups without."""
+    """The group has members, and the request is allowed only for groups without members."""
 
     def __init__(self, group: str, what: str) -> None:
         super().__init__(f"group {group} has members: {what}; stop its consumers first")
@@ -54,7 +53,7 @@ class GroupInUse(ClientError):
 
 
 class ListedGroup(NamedTuple):
-    """A group as its coordinator lists it; None is not told."""
+    """A group as its coordinator lists it; None if the broker does not return the field."""
 
     group: str
     protocol_type: str
@@ -64,7 +63,7 @@ class ListedGroup(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member, and what it was given."""
+    """A member and its assigned partitions."""
 
     member_id: str
     instance_id: str | None
@@ -96,13 +95,13 @@ class Committed(NamedTuple):
     metadata: str | None = ""
 
 
-# -- looking ------------------------------------------------------------------------------------
+# -- groups -------------------------------------------------------------------------------------
 
 
 def list_groups(
     cluster: Cluster, states: Collection[str] = ()
 ) -> tuple[list[ListedGroup], list[ClientError]]:
-    """The groups of all brokers, and what kept brokers from telling theirs."""
+    """Return the groups of all brokers, and the errors of brokers that could not list theirs."""
     found: list[ListedGroup] = []
     failed: list[ClientError] = []
     request = {"states_filter": list(states), "types_filter": []}
@@ -130,7 +129,7 @@ def list_groups(
 
 
 def describe_group(cluster: Cluster, group: str) -> Group:
-    """Its state and members. Raises NoSuchGroup."""
+    """Return the state and members of a group. Raises NoSuchGroup."""
 
     def ask(broker: KafkaConnection) -> Group:
         coordinator = _id_of(cluster, broker)
@@ -149,7 +148,10 @@ def _id_of(cluster: Cluster, broker: KafkaConnection) -> BrokerId:
 
 
 def _describe_newer(broker: KafkaConnection, group: str, coordinator: BrokerId) -> Group | None:
-    """None: it is no such group, or the broker has none of them."""
+    """Describe a group of the newer protocol (KIP-848).
+
+    Return None if the group is not of that kind, or the broker does not support them.
+    """
     if not broker.offers(CONSUMER_GROUP_DESCRIBE):
         return None
     request = {"group_ids": [group], "include_authorized_operations": False}
@@ -202,7 +204,7 @@ def _describe_classic(broker: KafkaConnection, group: str, coordinator: BrokerId
 
 
 def _partitions(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
-    """Groups of other kinds (Connect) say something else there."""
+    """Decode a member's assignment; empty for other kinds of groups (Connect)."""
     try:
         return decode_assignment(assignment) if protocol_type == PROTOCOL_TYPE else []
     except MalformedRequest:
@@ -220,7 +222,7 @@ def _refuse(what: str, answer: Struct) -> None:
 def committed_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Committed]:
-    """What the group has committed; of these partitions, or of all."""
+    """Return the group's committed offsets, of these partitions or (None) of all."""
     topics = None if partitions is None else _by_topic(partitions, "partition_indexes")
     request = {
         "group_id": group,
@@ -261,8 +263,10 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, Committed],
     member: tuple[str, int] = NOBODY,
 ) -> None:
-    """Set where the group goes on; from outside only while it has no members. Raises
-    GroupInUse, BrokerError."""
+    """Commit offsets of a group; a client that is not a member can do so only without members.
+
+    Raises GroupInUse, BrokerError.
+    """
     topics: dict[str, list[Struct]] = {}
     for key, committed in offsets.items():
         partition = {
@@ -297,7 +301,10 @@ def commit_offsets(
 def delete_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Forget what was committed for these; the error code of each. Raises ClientError."""
+    """Delete the committed offsets of these partitions; return the error code of each.
+
+    Raises ClientError.
+    """
     listed = [
         {"name": each["name"], "partitions": [{"partition_index": n} for n in each["partitions"]]}
         for each in _by_topic(partitions, "partitions")
@@ -320,7 +327,7 @@ def delete_offsets(
 
 
 def delete_groups(cluster: Cluster, groups: Sequence[str]) -> dict[str, ClientError | None]:
-    """Delete groups that have no members; of each why not, or None."""
+    """Delete groups that have no members; return for each the error, or None."""
     return {group: _delete(cluster, group) for group in groups}
 
 
