@@ -39,7 +39,7 @@ MAY_BE_NULL = (KEY, VALUE, HEADERS)
 
 
 class WrongSchema(ValueError):
-    """A topic can't be read with this schema. The text is one line for people."""
+    """A topic can't be read with this schema. The text is one line for users."""
 
 
 def topic_schema(include_headers: bool) -> Any:
@@ -76,7 +76,7 @@ def check_schema(schema: Any, include_headers: bool = False) -> Any:
 
 
 def arrow_schema(include_headers: bool = False) -> Any:
-    """The Arrow schema of a whole row, for readers without Spark."""
+    """Return the Arrow schema of a whole row, for readers without Spark."""
     return pa.schema(
         [
             pa.field(name, kind)
@@ -87,7 +87,7 @@ def arrow_schema(include_headers: bool = False) -> Any:
 
 
 def constant_columns(schema: Any, topic: str, partition: int, rows: int) -> dict[str, Any]:
-    """The columns of `schema` that have the same value in every row."""
+    """Return the columns of `schema` that have the same value in every row."""
     made: dict[str, Any] = {}
     if TOPIC in schema.names:
         made[TOPIC] = pa.repeat(pa.scalar(topic, pa.string()), rows)

@@ -41,7 +41,7 @@ _FIXED_WIDTH = {
 
 
 class ColumnBuffers:
-    """Room for one RecordBatch of `rows` rows and about `data_bytes` bytes in them."""
+    """Memory for one RecordBatch of `rows` rows and about `data_bytes` bytes of data."""
 
     def __init__(
         self, schema: Any, topic: str, partition: int, rows: int, data_bytes: int, keep: bool
@@ -88,7 +88,7 @@ class ColumnBuffers:
                 self.state[room] = _FIRST_BYTES
 
     def _place(self, index: int, array: Array) -> None:
-        """Put memory in the place of what was there; what was written is kept."""
+        """Replace the memory of a buffer and copy its old contents."""
         old = self._memory.get(index)
         if old is not None:
             array[: len(old)] = old
@@ -103,7 +103,7 @@ class ColumnBuffers:
         self.state[kernel.HEADERS_ROOM] = room
 
     def grow(self) -> None:
-        """More room, as the kernel asked for it."""
+        """Enlarge the memory to what the kernel needs."""
         state = self.state
         for index, room, need in (
             (kernel.KEY_DATA, kernel.KEY_ROOM, kernel.KEY_NEED),
@@ -119,10 +119,10 @@ class ColumnBuffers:
             wanted = int(state[kernel.HEADERS_NEED])
             self._place_headers(max(wanted, 2 * int(state[kernel.HEADERS_ROOM])))
 
-    # -- what was written ---------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------
 
     def take(self) -> Any:
-        """A RecordBatch of what was written; then everything is empty again."""
+        """Return the written rows as a RecordBatch, and start an empty one."""
         rows = int(self.state[kernel.ROWS])
         arrays = []
         for field in self._schema:
@@ -155,7 +155,7 @@ class ColumnBuffers:
         return pa.py_buffer(part.to_pybytes()) if self._keep else part
 
     def _valid(self, index: int, rows: int, nulls: int) -> Any:
-        """A copy: the map is wiped for the next RecordBatch before this one is used."""
+        """Return a copy of a validity bitmap, which is reset before the caller uses the result."""
         if not nulls:
             return None
         return pa.py_buffer(self._buffers[index].slice(0, (rows + 7) // 8).to_pybytes())
@@ -203,7 +203,7 @@ class ColumnBuffers:
 
 
 def _as_text(names: Any, has_invalid: bool) -> Any:
-    """Header names as strings; invalid UTF-8 is replaced, as in Java."""
+    """Return header names as strings; invalid UTF-8 is replaced, as in Java."""
     if has_invalid:
         return pa.array([name.as_py().decode(errors="replace") for name in names], pa.string())
     return names.view(pa.string())

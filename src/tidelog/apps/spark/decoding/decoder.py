@@ -41,8 +41,10 @@ class Decoder:
         keep: bool = False,
         engine: str | None = None,
     ) -> None:
-        """`rows` and `data_bytes` bound a RecordBatch; one record may be larger. Unless `keep`
-        is set, a RecordBatch is valid only until the next one is requested."""
+        """`rows` and `data_bytes` limit a RecordBatch; a single record may be larger.
+
+        Unless `keep` is set, a RecordBatch is valid only until the next one is requested.
+        """
         self._engine: Any
         if chosen_engine(engine) == NUMBA:
             # Imported when needed: compiling takes a while, and numba may be missing.
@@ -130,4 +132,4 @@ _VALUES: dict[str, Any] = {
     columns.LEADER_EPOCH: lambda record: record.leader_epoch,
     columns.HEADERS: _headers,
 }
-"""What a column has of a record."""
+"""How to compute each column from a record."""

@@ -1,11 +1,11 @@
-"""How kernels become machine code, and where that is kept between processes.
+"""Compile kernels to machine code, and cache the code between processes.
 
 A kernel works on addresses: it loads and stores bytes itself and checks every bound itself.
-Compiling takes seconds, so the result is kept: beside the source, else in the user's cache
-folder, else in a folder of this user alone under the temporary one, else nowhere.
+Compiling takes seconds, so the result is cached: beside the source, else in the user's cache
+folder, else in a private folder in the temporary one, else not at all.
 
-Kept code is made anew when the file of its kernel changes, and only then: a kernel and the
-numbers it shares with Python stand in one file.
+Cached code is recompiled only when the file of its kernel changes. So a kernel and the constants
+that it shares with Python must be in one file.
 """
 
 import os
@@ -26,7 +26,7 @@ _WORD = ir.IntType(64)
 
 
 def compiled(signature: str | None = None) -> Callable[[F], F]:
-    """A function in machine code; with a signature at once, else when it is first used."""
+    """Compile a function to machine code: at once with a signature, else at its first call."""
 
     def decorate(function: F) -> F:
         options = {"nogil": True, "error_model": "numpy", "boundscheck": False}
@@ -34,7 +34,7 @@ def compiled(signature: str | None = None) -> Callable[[F], F]:
         try:
             return numba.njit(*arguments, cache=True, **options)(function)
         except RuntimeError:
-            # No place to keep it: numba says so when it is asked to, before it compiles.
+            # numba found no cache folder; it raises this before it compiles.
             kept = _private_folder()
         if kept is not None:
             numba.config.CACHE_DIR = kept
@@ -44,7 +44,7 @@ def compiled(signature: str | None = None) -> Callable[[F], F]:
 
 
 def _private_folder() -> str | None:
-    """A folder that nobody else can write to: what lies there is run."""
+    """Return a folder that no other user can write to, because its files are executed."""
     folder = os.path.join(tempfile.gettempdir(), f"tidelog-numba-{os.getuid()}")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -57,7 +57,7 @@ def _private_folder() -> str | None:
 
 @intrinsic
 def load8(_context: Any, _address: Any) -> Any:
-    """The byte at an address."""
+    """Return the byte at an address."""
 
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], _BYTE.as_pointer())
@@ -68,7 +68,7 @@ def load8(_context: Any, _address: Any) -> Any:
 
 @intrinsic
 def load32(_context: Any, _address: Any) -> Any:
-    """The signed 32-bit number at an address."""
+    """Return the signed 32-bit number at an address."""
 
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())

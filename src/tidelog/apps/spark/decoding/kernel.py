@@ -1,12 +1,12 @@
-"""Records to columns in machine code.
+"""Decode records into columns, in machine code.
 
-`fill` reads records where they lie and writes columns where they will be sent from. It stops
-when the input is at its end, a RecordBatch is full, or memory is too small; it is then called
-again and goes on where it was. What it works on are three arrays of numbers, laid out below.
+`fill` reads records in place and writes them to the memory of the Arrow columns. It stops at the
+end of the input, when a RecordBatch is full, or when memory is too small. The next call continues
+where it stopped. It works on three arrays of numbers, which are described below.
 
-Always true: nothing is read outside the bytes of the batch at hand, nothing is written past
-the room that `state` names, and each turn of every loop takes at least a byte or a record
-that was promised, so bytes from anywhere end in columns or CORRUPT.
+Invariants: `fill` reads only bytes of the current batch, and writes only within the room in
+`state`. Each loop iteration consumes a byte, or a record of the batch's record count. So any
+input ends with columns or with CORRUPT.
 """
 
 from typing import TypeAlias
@@ -18,29 +18,29 @@ from tidelog.apps.spark.decoding.jit import compiled, copy, load8, store8, store
 Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Table: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
-# What `fill` says.
+# The results of `fill`.
 END = 0
 FULL = 1
 GROW = 2
 CORRUPT = 3
 
-# A batch: a line of `batches`.
+# The fields of a batch: one row of `batches`.
 ADDRESS, LENGTH, BASE_OFFSET, LAST_DELTA, BASE_TIME, IS_APPEND_TIME, COUNT, EPOCH = range(8)
 BATCH_FIELDS = 8
 
-# `state`, kept between calls. Where it is in the input:
+# `state`, kept between calls. The position in the input:
 BATCH, POSITION, DONE, NEXT_DELTA = range(4)
-# What was asked for:
+# The request:
 START, STOP, ROWS_MAX, DATA_MAX, WANTED = range(4, 9)
-# How much of a RecordBatch is filled:
+# The filled part of a RecordBatch:
 ROWS, KEY_USED, VALUE_USED, HEADERS_USED, NAME_USED, CONTENT_USED = range(9, 15)
 KEY_NULLS, VALUE_NULLS, HEADER_NULLS, CONTENT_NULLS, ODD_NAMES = range(15, 20)
-# How much room there is, and how much the next record takes when it is too little:
+# The room for each column, and the room that the next record needs if there is too little:
 KEY_ROOM, VALUE_ROOM, HEADERS_ROOM, NAME_ROOM, CONTENT_ROOM = range(20, 25)
 KEY_NEED, VALUE_NEED, HEADERS_NEED, NAME_NEED, CONTENT_NEED = range(25, 30)
 STATE_FIELDS = 30
 
-# `out`: the addresses of the columns. A header is a name and a content here.
+# `out`: the addresses of the columns. A header's key is called name here, its value content.
 KEY_ENDS, KEY_DATA, KEY_VALID, VALUE_ENDS, VALUE_DATA, VALUE_VALID = range(6)
 OFFSETS, TIMES, TIME_TYPES, EPOCHS = range(6, 10)
 HEADERS_ENDS, HEADERS_VALID = range(10, 12)
@@ -60,11 +60,11 @@ _MS_MIN = -_MS_MAX
 
 @compiled()
 def _varint(at: int, end: int, bytes_max: int) -> tuple[int, int]:
-    """A zig-zag number and the address after it; that is 0 if there is none."""
+    """Return a zig-zag number and the address after it; the address is 0 if it is invalid."""
     if at >= end:
         return 0, 0
     byte = load8(at)
-    if byte < 0x80:  # nearly all are this short
+    if byte < 0x80:  # most numbers have one byte
         return (byte >> 1) ^ -(byte & 1), at + 1
     raw = byte & 0x7F
     shift = 7
@@ -85,7 +85,7 @@ def _varint(at: int, end: int, bytes_max: int) -> tuple[int, int]:
 
 @compiled()
 def _bytes(at: int, end: int) -> tuple[int, int, int]:
-    """Where some bytes are, how many (-1 is null), and the address after them or 0."""
+    """Return address and length (-1: null) of bytes, and the address after them (0: invalid)."""
     length, at = _varint(at, end, 5)
     if at == 0 or length < -1 or length > end - at:
         return 0, 0, 0
@@ -94,7 +94,8 @@ def _bytes(at: int, end: int) -> tuple[int, int, int]:
 
 @compiled()
 def _headers(at: int, end: int) -> tuple[int, int, int, int]:
-    """How many headers, bytes of their names and contents, and the address after them or 0."""
+    """Return the number of headers, the bytes of their names and of their contents, and the
+    address after them (0: invalid)."""
     count, at = _varint(at, end, 5)
     if at == 0 or count == 0:
         return 0, 0, 0, at
@@ -104,7 +105,7 @@ def _headers(at: int, end: int) -> tuple[int, int, int, int]:
     contents = 0
     for _ in range(count):
         _place, length, at = _bytes(at, end)
-        if at == 0 or length < 0:  # a header has a name
+        if at == 0 or length < 0:  # a header must have a name
             return 0, 0, 0, 0
         names += length
         _place, length, at = _bytes(at, end)
@@ -151,7 +152,7 @@ def _put_headers(at: int, end: int, state: Numbers, out: Numbers) -> None:
 
 @compiled()
 def _microseconds(base: int, delta: int) -> int:
-    """Milliseconds to microseconds; beyond what 64 bits hold, the furthest that they do."""
+    """Return a time in microseconds; on overflow, the nearest 64-bit number."""
     time = base + delta
     if (base ^ time) & (delta ^ time) < 0:
         time = _INT64_MAX if base > 0 else _INT64_MIN
@@ -164,14 +165,14 @@ def _microseconds(base: int, delta: int) -> int:
 
 @compiled()
 def _parse(at: int, stop: int) -> tuple[int, ...]:
-    """One record: the address after it or 0 if it is none, its deltas, where its parts are and
-    how long, what its headers take."""
+    """Parse one record: the address after it (0: invalid), its deltas, the addresses and lengths
+    of its parts, the sizes of its headers."""
     none = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     length, at = _varint(at, stop, 5)
     if at == 0 or length <= 0 or length > stop - at:
         return none
     end = at + length
-    time_delta, at = _varint(at + 1, end, 10)  # behind its attributes: none are defined
+    time_delta, at = _varint(at + 1, end, 10)  # skip the attributes: none are defined
     if at == 0:
         return none
     delta, at = _varint(at, end, 5)
@@ -193,7 +194,7 @@ def _parse(at: int, stop: int) -> tuple[int, ...]:
 def _put_piece(
     out: Numbers, state: Numbers, column: int, row: int, used: int, place: int, length: int
 ) -> int:
-    """Key (column 0) or value (column 1) of a row; how much of its memory is used then."""
+    """Write the key (column 0) or value (column 1) of a row; return the bytes used so far."""
     if length > 0:
         copy(out[KEY_DATA + 3 * column] + used, place, length)
         used += length
@@ -213,7 +214,7 @@ def _put_time(batch: Numbers, out: Numbers, row: int, delta: int) -> None:
 
 @compiled()
 def _put_header_list(out: Numbers, state: Numbers, row: int, at: int, end: int, count: int) -> None:
-    """A record without headers has null there, as in Spark's own source."""
+    """Write the headers of a row; null if it has none, as in Spark's own source."""
     if count:
         _put_headers(at, end, state, out)
     else:
@@ -224,7 +225,7 @@ def _put_header_list(out: Numbers, state: Numbers, row: int, at: int, end: int, 
 
 @compiled()
 def _put_constants(batch: Numbers, state: Numbers, out: Numbers, first: int, rows: int) -> None:
-    """What the rows of a batch have alike."""
+    """Write the columns that have the same value in all rows of a batch."""
     if state[WANTED] & WANT_TIME_TYPE:
         for row in range(first, rows):
             store32(out[TIME_TYPES] + 4 * row, batch[IS_APPEND_TIME])
@@ -235,7 +236,7 @@ def _put_constants(batch: Numbers, state: Numbers, out: Numbers, first: int, row
 
 @compiled()
 def _too_many_headers(state: Numbers, count: int, names: int, contents: int) -> bool:
-    """Whether there is no room for the headers of the next record; then what it takes."""
+    """Return whether the headers of the next record do not fit; set the room that they need."""
     state[HEADERS_NEED] = state[HEADERS_USED] + count
     state[NAME_NEED] = state[NAME_USED] + names
     state[CONTENT_NEED] = state[CONTENT_USED] + contents
@@ -248,7 +249,7 @@ def _too_many_headers(state: Numbers, count: int, names: int, contents: int) -> 
 
 @compiled()
 def _room(state: Numbers, rows: int, key_used: int, value_used: int, headers: int) -> int:
-    """Whether the next record has its place: END, FULL or GROW. The uses are those with it."""
+    """Return END if the next record fits, else FULL or GROW; sizes include that record."""
     if rows == state[ROWS_MAX] or (rows > 0 and key_used + value_used + headers > state[DATA_MAX]):
         return FULL
     if key_used > state[KEY_ROOM] or value_used > state[VALUE_ROOM]:
@@ -260,7 +261,7 @@ def _room(state: Numbers, rows: int, key_used: int, value_used: int, headers: in
 
 @compiled()
 def _fill_batch(batch: Numbers, state: Numbers, out: Numbers) -> int:
-    """The rest of a batch. What changes with each record is kept out of `state` meanwhile."""
+    """Decode the rest of a batch. Local variables hold fast-changing fields of `state`."""
     wanted = state[WANTED]
     at = batch[ADDRESS] + state[POSITION]
     stop = batch[ADDRESS] + batch[LENGTH]
@@ -310,7 +311,7 @@ def _fill_batch(batch: Numbers, state: Numbers, out: Numbers) -> int:
 
 @compiled("int64(int64[:, ::1], int64[::1], int64[::1])")
 def fill(batches: Table, state: Numbers, out: Numbers) -> int:
-    """Go on with the batches: END, FULL, GROW or CORRUPT."""
+    """Decode batches from where the last call stopped; return END, FULL, GROW or CORRUPT."""
     while state[BATCH] < batches.shape[0]:
         told = _fill_batch(batches[state[BATCH]], state, out)
         if told != END:

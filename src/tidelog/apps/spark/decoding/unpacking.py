@@ -1,7 +1,7 @@
-"""The records of chosen batches, unpacked, as addresses for a kernel.
+"""Decompress the records of the selected batches and give their addresses to a kernel.
 
-A small batch can unpack to a large one, so packed batches are opened a group at a time:
-what lies unpacked in memory is bounded by the size of a group and of the largest batch.
+A small batch can decompress to a large one, so batches are decompressed in groups. The memory is
+limited by the size of a group and of the largest batch.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ _RATIO_GUESS = 4.0
 
 Table: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
-# A line of the table that kernels are given, in the order in which they know it.
+# The fields of a table row for the kernel, in its order.
 FIELDS = 8
 ADDRESS, LENGTH, BASE_OFFSET, LAST_DELTA, BASE_TIME, IS_APPEND_TIME, COUNT, EPOCH = range(8)
 
 
 class Unpacked(NamedTuple):
-    """Batches whose records lie in memory as they are."""
+    """Batches whose records are in memory without compression."""
 
     batches: Table
     held: list[Buffer]
-    """What the addresses in the table point into; to be kept as long as they are used."""
+    """The buffers that the addresses point into; keep them while the table is in use."""
 
 
 class UnpackMemory:
-    """Room for a group of unpacked batches, used again for the next one."""
+    """Memory for a group of decompressed batches, reused for the next group."""
 
     def __init__(self) -> None:
         self.room = bytearray()
@@ -41,15 +41,17 @@ class UnpackMemory:
         self._ratio = _RATIO_GUESS
 
     def open(self) -> "UnpackMemory":
-        """Make the room, once there is something to unpack."""
+        """Allocate the memory at the first use."""
         if not self.room:
             self.room = bytearray(GROUP_BYTES)
             self.address = address(self.room)
         return self
 
     def unpack(self, codec: int, packed: Buffer, used: int) -> int | None:
-        """Unpack behind what is used: how many bytes, None if there is no room. Where it looks
-        as if there were none, it is not even tried."""
+        """Decompress after the used bytes; return the size, or None if there is no room.
+
+        If the last ratio predicts that the result does not fit, it does not try.
+        """
         left = len(self.room) - used
         if used and left < len(packed) * self._ratio:
             return None
@@ -60,8 +62,10 @@ class UnpackMemory:
 
 
 def unpack(selected: Selected, memory: UnpackMemory | None = None) -> Iterator[Unpacked]:
-    """The chosen batches in groups, each good until the next is asked for. Raises
-    CorruptRecord."""
+    """Yield the selected batches in groups; a group is valid until the next one.
+
+    Raises CorruptRecord.
+    """
     headers = selected.headers
     chosen = selected.chosen
     if not len(chosen):
@@ -105,7 +109,7 @@ def _grouped(
                 held = held[:2]
                 begun, used = number, 0
             size = memory.unpack(codec, packed, 0)
-        if size is None:  # larger than all that room
+        if size is None:  # larger than the whole memory
             opened = decompress(codec, packed)
             held.append(opened)
             table[number, ADDRESS], table[number, LENGTH] = address(opened), len(opened)
@@ -118,7 +122,7 @@ def _grouped(
 
 
 def address(buffer: Any) -> int:
-    """Where a buffer begins; 0 if it is empty."""
+    """Return the address of a buffer; 0 if it is empty."""
     if not len(buffer):
         return 0
     return int(np.frombuffer(buffer, np.uint8).__array_interface__["data"][0])

@@ -71,7 +71,7 @@ class KernelRecords:
 
 
 def hash_keys(keys: Any, partitions: int) -> Any:
-    """The partition of each key; -1 where the key is null."""
+    """Return the partition of each key; -1 if the key is null."""
     found = np.empty(len(keys), np.int32)
     rows = KernelRecords(Rows(keys, None, None, np.empty(0, np.int64)))
     kernel.hash_keys(rows.columns, len(keys), partitions, found)

@@ -1,10 +1,10 @@
-"""Rows to records, and keys to partitions, in machine code.
+"""Encode rows into records, and hash keys to partitions, in machine code.
 
-`encode` appends the records of some rows to a batch that is being filled. It stops when the
-rows are at their end, the batch is full, or memory is too small for the next record.
+`encode` appends the records of some rows to an open batch. It stops at the last row, when the
+batch is full, or when memory is too small for the next record.
 
-Always true: nothing is written past the room that `state` names; rows are read where Arrow
-says that they are.
+Invariant: `encode` writes only within the room in `state`, and reads rows only at the addresses
+that Arrow gives.
 """
 
 from typing import TypeAlias
@@ -16,17 +16,17 @@ from tidelog.apps.spark.decoding.jit import compiled, copy, load8, load32, store
 Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 SmallNumbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
 
-# What `encode` says.
+# The results of `encode`.
 END = 0
 FULL = 1
 GROW = 2
 
-# `state` of a batch.
+# `state`: the fields of an open batch.
 USED, COUNT, BASE_TIME, MAX_TIME, NEXT_ROW, ROOM, SIZE_MAX, COUNT_MAX, NEED = range(9)
 STATE_FIELDS = 9
 
-# `columns`: addresses; 0 where a column, or its validity, is not there. The last four are the
-# bits and entries by which a column's first row is off.
+# `columns`: addresses; 0 if a column or its validity bitmap is missing. The last five are the
+# index of the first row in the buffers of each column.
 KEY_ENDS, KEY_DATA, KEY_VALID, VALUE_ENDS, VALUE_DATA, VALUE_VALID = range(6)
 LIST_ENDS, LIST_VALID, NAME_ENDS, NAME_DATA, CONTENT_ENDS, CONTENT_DATA, CONTENT_VALID = range(
     6, 13
@@ -37,7 +37,7 @@ COLUMN_FIELDS = 18
 
 @compiled()
 def _size(number: int) -> int:
-    """Of a zig-zag number."""
+    """Return the encoded size of a zig-zag number."""
     raw = (number << 1) ^ (number >> 63)
     size = 1
     while raw & ~0x7F:
@@ -48,7 +48,7 @@ def _size(number: int) -> int:
 
 @compiled()
 def _put(at: int, number: int) -> int:
-    """Write a zig-zag number; the address after it."""
+    """Write a zig-zag number; return the address after it."""
     raw = (number << 1) ^ (number >> 63)
     while raw & ~0x7F:
         store8(at, (raw & 0x7F) | 0x80)
@@ -60,7 +60,7 @@ def _put(at: int, number: int) -> int:
 
 @compiled()
 def _find(ends: int, data: int, valid: int, row: int) -> tuple[int, int]:
-    """Where the bytes of a row are, and how many; -1 is null."""
+    """Return the address and length of a row's bytes; length -1 means null."""
     if ends == 0 or (valid != 0 and not (load8(valid + (row >> 3)) >> (row & 7)) & 1):
         return 0, -1
     begin = load32(ends + 4 * row)
@@ -69,7 +69,7 @@ def _find(ends: int, data: int, valid: int, row: int) -> tuple[int, int]:
 
 @compiled()
 def _sized(length: int) -> int:
-    """Of bytes with their length in front."""
+    """Return the encoded size of bytes, including their length field."""
     return _size(length) + max(length, 0)
 
 
@@ -84,7 +84,7 @@ def _put_bytes(at: int, place: int, length: int) -> int:
 
 @compiled()
 def _header_range(columns: Numbers, row: int) -> tuple[int, int]:
-    """The headers of a row: from, and how many."""
+    """Return the index of a row's first header, and the number of its headers."""
     ends = columns[LIST_ENDS]
     valid = columns[LIST_VALID]
     row += columns[LIST_OFF]
@@ -133,7 +133,7 @@ def _put_headers(at: int, columns: Numbers, first: int, count: int) -> int:
 
 @compiled()
 def _encode_row(columns: Numbers, row: int, time: int, state: Numbers, out: int) -> int:
-    """One record at the end of the batch, if it has its place there."""
+    """Append one record to the batch; return END, or FULL or GROW if it does not fit."""
     count = state[COUNT]
     used = state[USED]
     delta = time - state[BASE_TIME] if count else 0
@@ -167,7 +167,7 @@ def _encode_row(columns: Numbers, row: int, time: int, state: Numbers, out: int)
 
 @compiled("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)")
 def encode(columns: Numbers, rows: Numbers, times: Numbers, state: Numbers, out: int) -> int:
-    """Go on with `rows` from state[NEXT_ROW]: END, FULL or GROW."""
+    """Append `rows` from state[NEXT_ROW] on; return END, FULL or GROW."""
     for number in range(state[NEXT_ROW], len(rows)):
         told = _encode_row(columns, rows[number], times[rows[number]], state, out)
         if told != END:
@@ -179,7 +179,7 @@ def encode(columns: Numbers, rows: Numbers, times: Numbers, state: Numbers, out:
 
 @compiled()
 def _murmur2(at: int, length: int) -> int:
-    """In 64-bit numbers that are cut to 32 bits."""
+    """Return the murmur2 hash; computed in 64-bit numbers that are masked to 32 bits."""
     mask = 0xFFFF_FFFF
     mix = 0x5BD1_E995
     value = (0x9747_B28C ^ length) & mask
@@ -199,7 +199,7 @@ def _murmur2(at: int, length: int) -> int:
 
 @compiled("void(int64[::1], int64, int64, int32[::1])")
 def hash_keys(columns: Numbers, count: int, partitions: int, found: SmallNumbers) -> None:
-    """The partition of each key by murmur2 as Kafka's Java client has it; -1 for none."""
+    """Write the partition of each key to `found`, as Kafka's Java client does; -1 for null."""
     for row in range(count):
         at, length = _find(
             columns[KEY_ENDS], columns[KEY_DATA], columns[KEY_VALID], row + columns[KEY_OFF]

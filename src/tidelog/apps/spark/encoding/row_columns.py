@@ -17,7 +17,7 @@ Int64s: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class WrongRows(ValueError):
-    """Rows that can't be written as records. The text is one line for people."""
+    """Rows can't be written as records. The text is one line for users."""
 
 
 class Rows(NamedTuple):
@@ -38,7 +38,7 @@ class HeaderColumns(NamedTuple):
 
 
 def timestamps_ms(column: Any, count: int, default_ms: int) -> Int64s:
-    """A timestamp column in milliseconds; `default_ms` where it is null or missing."""
+    """Return a timestamp column in milliseconds; `default_ms` if it is null or missing."""
     if column is None:
         return np.full(count, default_ms, np.int64)
     micros = column.cast(pa.timestamp("us", tz=column.type.tz)).view(pa.int64())
@@ -50,7 +50,7 @@ def timestamps_ms(column: Any, count: int, default_ms: int) -> Int64s:
 
 
 def as_binary(column: Any, what: str) -> Any:
-    """A binary column with 32-bit offsets. Raises WrongRows."""
+    """Return a binary column with 32-bit offsets. Raises WrongRows."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return column.view(pa.binary()) if pa.types.is_string(kind) else column
@@ -65,7 +65,7 @@ def as_binary(column: Any, what: str) -> Any:
 
 
 def header_columns(column: Any) -> HeaderColumns:
-    """The parts of a column of type array<struct<key: string, value: binary>>. Raises WrongRows."""
+    """Return the parts of an array<struct<key: string, value: binary>>. Raises WrongRows."""
     kind = column.type
     if not (pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)):
         raise WrongRows(f"column 'headers' is {kind}, not array<struct<key:string,value:binary>>")
@@ -79,7 +79,7 @@ def header_columns(column: Any) -> HeaderColumns:
 
 
 def records_of(rows: Rows) -> list[Record]:
-    """The rows as core's records. Raises WrongRows."""
+    """Return the rows as core's records. Raises WrongRows."""
     count = len(rows.timestamp_ms)
     keys = [None] * count if rows.key is None else as_binary(rows.key, "key").to_pylist()
     values = [None] * count if rows.value is None else as_binary(rows.value, "value").to_pylist()
@@ -98,9 +98,9 @@ def _headers_of(column: Any) -> list[tuple[Header, ...]]:
 
 
 def partitions_of_keys(keys: Any, count: int, engine: str | None = None) -> Any:
-    """The partition of each key among `count`, as 32-bit numbers; -1 where the key is null.
+    """Return the partition of each key among `count`, as 32-bit numbers; -1 for a null key.
 
-    It is that of Kafka's Java client, as in shell/client/partitioner.
+    It is the partition that Kafka's Java client chooses, as in shell/client/partitioner.
     """
     keys = as_binary(keys, "key")
     if chosen_engine(engine) == NUMBA:

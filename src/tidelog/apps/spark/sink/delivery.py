@@ -34,23 +34,26 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""Of rows whose batches are not full: with thousands of partitions they would never end."""
+"""Maximum bytes of rows in open batches: with thousands of partitions these fill slowly."""
 
 
 class Delivered(NamedTuple):
-    """What a task has to tell when it is done."""
+    """The result of a task."""
 
     rows: int
-    """Written by this attempt."""
+    """Number of rows that this attempt wrote."""
     found: int
-    """Written by earlier ones."""
+    """Number of rows that earlier attempts wrote."""
     ends: Ends
     tasks: frozenset[int]
-    """Tasks of this micro-batch of which rows were found."""
+    """Tasks of this micro-batch whose rows were found."""
 
 
 class Delivery:
-    """`look` says that an earlier attempt may have written; `starts` where its rows can be."""
+    """One attempt of a task: writes rows that earlier attempts did not write.
+
+    `look`: an earlier attempt may have written rows; `starts`: where these can be.
+    """
 
     def __init__(
         self,
@@ -85,12 +88,12 @@ class Delivery:
         self._routing = Routing(cluster, columns, options.topic, first, self._begin_topic)
 
     def begin(self) -> None:
-        """Before the first row."""
+        """Find the rows of earlier attempts; call it before the first row."""
         if self._look and self._options.topic is not None:
             self._routing.begin(self._options.topic)
 
     def append(self, batch: Any) -> None:
-        """Rows of an Arrow batch on their way. Raises SinkError, ClientError."""
+        """Encode and send the rows of an Arrow batch. Raises SinkError, ClientError."""
         if not batch.num_rows:
             return
         targets = self._routing.route(batch)
@@ -115,7 +118,7 @@ class Delivery:
         self._sender.post()
 
     def settle(self) -> Delivered:
-        """Wait until all is in the topics. Raises SinkError, ClientError."""
+        """Wait until all rows are in the topics. Raises SinkError, ClientError."""
         self._send_all(self._encoder.finish())
         self._sender.flush()
         self._check_left()
@@ -147,8 +150,11 @@ class Delivery:
             self._encoder.sequences[self._routing.place(topic, partition)] = sequence
 
     def _not_found(self, batch: Any, targets: Targets) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which rows are not there yet. The one place that looks at rows one by one: only
-        after a failure, and only until all that was found has been met."""
+        """Return which rows earlier attempts did not write.
+
+        This is the only place that handles rows one by one: only after a failure, and only until
+        all rows found are matched.
+        """
         keys = _values(batch, self._columns.key)
         values = _values(batch, self._columns.value)
         headers = _values(batch, self._columns.headers)
@@ -182,7 +188,7 @@ def _column(batch: Any, place: int | None) -> Any:
 
 
 def _values(batch: Any, place: int | None) -> list[Any]:
-    """Of a column; text as bytes, as it goes into the topic."""
+    """Return the values of a column; text as bytes, as the topic stores it."""
     if place is None:
         return [None] * batch.num_rows
     column = batch.column(place)

@@ -49,7 +49,7 @@ def identity_of(origin: Origin) -> Identity:
 
 
 def ledger_producer(query: str) -> int:
-    """The id under which a query's lines are written to the ledger."""
+    """Return the producer id that writes a query's lines to the ledger."""
     return _MADE | _hashed(f"{query}/ledger")
 
 

@@ -89,7 +89,7 @@ class Ledger:
             partition = self._partition(query)
         end = list_offset(self.cluster, self.topic, partition).offset
         known_to, line = self._read.get(query, (0, None))
-        if end < known_to:  # the topic was made anew
+        if end < known_to:  # the topic was recreated
             known_to, line = 0, None
         found = self._last_line(query, partition, known_to, end)
         self._read[query] = end, found or line
@@ -106,7 +106,7 @@ class Ledger:
             topic = self.cluster.topic(self.topic)
             done = produce(leader, topic, partition, numbered)
             if done.error == ErrorCode.UNKNOWN_PRODUCER_ID:
-                # A Kafka before 2.5 that has forgotten the query. The line has its number inside.
+                # Kafka before 2.5 expired the producer of the query. The line contains its number.
                 done = produce(leader, topic, partition, encode_batch([record]))
             if done.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 return False

@@ -25,16 +25,16 @@ from tidelog.shell.client.retry import Retry
 
 CREATION_S = 10.0
 KEYLESS_ROWS = 8192
-"""So many keyless rows go to one partition, then the next has its turn."""
+"""Number of rows without a key that go to one partition before the next one follows."""
 
 _NUMBERS = 2**31
-"""Where keyless rows begin: a batch may have a number that leaves no room to count on."""
+"""Limit of the first partition number for rows without a key, so that adding can't overflow."""
 
 Targets = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Routing:
-    """Finds the targets of rows. `begin_topic` is told of each topic before its first row."""
+    """Finds the targets of rows; calls `begin_topic` with each topic before its first row."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Routing:
         self._bases: dict[str, tuple[int, int]] = {}
 
     def route(self, batch: Any) -> Targets:
-        """The target of each row. Raises SinkError, ClientError."""
+        """Return the target of each row. Raises SinkError, ClientError."""
         if self._topic is not None:
             return self._in_topic(self._topic, batch, None)
         topics = batch.column(self._columns.topic)
@@ -72,11 +72,11 @@ class Routing:
         return targets
 
     def place(self, topic: str, partition: int) -> int:
-        """The target of a partition of a topic that was begun."""
+        """Return the target of a partition, after `begin` of its topic."""
         return self._bases[topic][0] + partition
 
     def begin(self, topic: str) -> tuple[int, int]:
-        """First target and number of partitions of a topic."""
+        """Return the first target and the partition count of a topic; add it at the first call."""
         found = self._bases.get(topic)
         if found is None:
             count = partition_count(self._cluster, topic)
@@ -111,7 +111,7 @@ class Routing:
         return ((self._first + rows // KEYLESS_ROWS) % count).astype(np.int32)
 
     def _given(self, topic: str, count: int, column: Any) -> Targets | None:
-        """The partitions that rows ask for, -1 where they do not; None: no row does."""
+        """Return the partitions that rows specify, -1 for rows without one; None: all without."""
         if column is None or column.null_count == len(column):
             return None
         low, high = pc.min_max(column).as_py().values()
@@ -132,7 +132,7 @@ def _some(batch: Any, place: int | None, rows: Any) -> Any:
 
 
 def partition_count(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has; one that is not there is made if the brokers do so."""
+    """Return the partition count of a topic; a missing topic is created if brokers allow it."""
     try:
         return len(cluster.topic(topic).partitions)
     except NoSuchTopic:

@@ -1,10 +1,10 @@
-"""Why rows could not be written; each text is one line that says what to do."""
+"""The errors of the sink; each text is one line that says what to do."""
 
 from tidelog.core.types import TopicPartition
 
 
 class SinkError(Exception):
-    """The write can't go on; the text is for people."""
+    """The write can't continue; the text is for users."""
 
 
 class WrongColumns(ValueError):
@@ -12,7 +12,7 @@ class WrongColumns(ValueError):
 
 
 class Conflict(SinkError):
-    """Another attempt of this very task writes as well, or has written other bytes."""
+    """Another attempt of the same task is writing too, or has written other bytes."""
 
     def __init__(self, key: TopicPartition, sequence: int, why: str) -> None:
         super().__init__(
@@ -22,7 +22,7 @@ class Conflict(SinkError):
 
 
 class TooLate(SinkError):
-    """A later micro-batch of this query has been written already."""
+    """A later micro-batch of this query is already in the topic."""
 
     def __init__(self, key: TopicPartition) -> None:
         super().__init__(
@@ -32,7 +32,7 @@ class TooLate(SinkError):
 
 
 class NotReadable(SinkError):
-    """The leader has rows of this task that nobody may read yet."""
+    """The leader has rows of this task that clients can't read yet."""
 
     def __init__(self, key: TopicPartition, sequence: int) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class NotReadable(SinkError):
 
 
 class RowsDiffer(SinkError):
-    """A replay does not give the rows that an earlier attempt has written."""
+    """A replay lacks rows that an earlier attempt has written."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class RowsDiffer(SinkError):
 
 
 class RowsGone(SinkError):
-    """Rows of an earlier attempt can't be compared: a cleaner has taken some."""
+    """Rows of an earlier attempt can't be compared: compaction has removed some."""
 
     def __init__(self, topic: str, count: int) -> None:
         super().__init__(

@@ -39,22 +39,24 @@ from tidelog.apps.spark.sink.writing import (
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
 RUN = "spark.jobGroup.id"
-"""A streaming query runs in a job group that bears its run's id: another one for each start."""
+"""The job group of a streaming query is the id of its run, which is new at each start."""
 
 
 class TaskMessage(WriterCommitMessage):
-    """A task's word for the driver."""
+    """The message of a task to the driver."""
 
     def __init__(self, written: Written) -> None:
         self.written = written
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
-    """Rows of micro-batches to topics. Complete mode appends each result as a whole, as
-    Spark's Kafka sink does."""
+    """Writes the rows of micro-batches to topics.
+
+    Complete mode appends each result as a whole, as Spark's Kafka sink does.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool = False) -> None:
-        del overwrite  # complete mode; nothing is taken out of a topic
+        del overwrite  # complete mode; a topic can't be overwritten
         self.options = write_options(options)
         if self.options.named is not None:
             raise OptionError(
@@ -67,7 +69,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         if query is None or batch is None:
             raise SinkError("this Spark does not tell tasks their query and batch; use Spark 4.1+")
-        # Without a run's id every batch is looked at as if it had been tried before.
+        # Without a run id, every batch is treated as if an earlier attempt had written rows.
         run = context.getLocalProperty(RUN) or f"attempt {context.taskAttemptId()}"
         origin = Origin(query, int(batch), context.partitionId())
         attempt = Attempt(run, context.attemptNumber())
@@ -78,15 +80,15 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         conclude(self.options, [message.written for message in messages])
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Nothing to undo: the next run of the batch finds what is there."""
+        """Do nothing: the next run of the batch finds the rows in the topics."""
 
 
 NAMED = "txn:"
-"""Before a txnAppId in the ledger, so that it is never taken for a query."""
+"""Prefix of a txnAppId in the ledger, so that it never equals a query id."""
 
 
 class TidelogWriter(DataSourceArrowWriter):
-    """Rows of a DataFrame to topics."""
+    """Writes the rows of a DataFrame to topics."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool = False) -> None:
         if overwrite:
@@ -120,4 +122,4 @@ class TidelogWriter(DataSourceArrowWriter):
         conclude(self.options, [message.written for message in messages])
 
     def abort(self, messages: list[Any]) -> None:
-        """Nothing to undo: a topic keeps what it has."""
+        """Do nothing: rows in a topic can't be removed."""

@@ -40,7 +40,7 @@ SINK_OPTIONS = (
     "txnVersion",
 )
 TAKEN = ("checkpointLocation", "path", "queryName", "includeHeaders", "outputMode")
-"""Spark's own, or without a meaning for a sink."""
+"""Options that are accepted and ignored: Spark's own, or those without a meaning for a sink."""
 CODECS = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -51,14 +51,14 @@ CODECS = {
 
 
 class NamedWrite(NamedTuple):
-    """A batch write that is known by a name, so that it can be repeated."""
+    """The application and version that identify a batch write, so that it can be repeated."""
 
     app: str
     version: int
 
 
 class WriteOptions(NamedTuple):
-    """All that a task has to know; goes to executors."""
+    """All options of a write; Spark sends them to the executors."""
 
     client: ClientSettings
     topic: str | None = None

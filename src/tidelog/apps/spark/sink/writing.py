@@ -274,4 +274,5 @@ def _number(line: Line) -> int:
 
 
 def now_ms() -> int:
+    """Return the current time in milliseconds since 1970."""
     return int(time.time() * 1000)

@@ -25,14 +25,14 @@ from tidelog.apps.spark.source.task import PlannedRanges, read_planned
 
 
 class TidelogBatchReader(DataSourceReader):
-    """Made on the driver, pickled for the executors."""
+    """Created on the driver, and copied to each task."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self.options: SourceOptions = batch_options(options)
         self.schema = check_schema(schema, include_headers(options))
 
     def partitions(self) -> list[PlannedRanges]:
-        """Ranges cut into tasks."""
+        """Return the ranges of the read, split into tasks."""
         options = self.options
         lookup = PartitionLookup(options.client, options.subscription, options.isolation)
         try:
@@ -60,14 +60,14 @@ class TidelogBatchReader(DataSourceReader):
         return [PlannedRanges((each,)) for each in cut]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """On an executor."""
+        """Read the ranges of a task, on an executor."""
         if not isinstance(partition, PlannedRanges):
-            return iter(())  # Spark makes up a partition where there is none.
+            return iter(())  # Spark passes a partition of its own if there are none
         return read_planned(self.options, self.schema, partition, stream=False)
 
 
 def _wanted(lost: Sequence[LostRange], lost_ends: Sequence[LostRange]) -> list[LostRange]:
-    """Of what is deleted in front of a log, what was asked for: the end may be deleted too."""
+    """Return the lost ranges that were requested: the requested end may be deleted too."""
     ends = {(each.topic, each.partition): each.start for each in lost_ends}
     cut = [each._replace(end=ends.get((each.topic, each.partition), each.end)) for each in lost]
     return [each for each in cut if each.offsets > 0]

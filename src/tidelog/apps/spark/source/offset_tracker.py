@@ -67,7 +67,7 @@ class OffsetTracker:
     def __init__(self, lookup: PartitionLookup) -> None:
         self.lookup = lookup
         self.latest: Mapping[TopicPartition, Place] = {}
-        """The ends at the last look."""
+        """The ends at the last lookup."""
         self.ids: Mapping[str, TopicId] = {}
         self._subscribed = SubscribedPartitions(frozenset(), {})
         self._looked_at = NEVER

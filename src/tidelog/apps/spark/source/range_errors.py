@@ -7,26 +7,28 @@ from tidelog.shell.client.client_errors import ClientError
 
 
 class RangeToRead(NamedTuple):
-    """What a task is to read: [start, end) of one partition, as it was planned."""
+    """The planned range of a task: [start, end) of one partition."""
 
     topic: str
     topic_id: TopicId
-    """Zeros where the broker has no ids."""
+    """Zeros if the broker has no topic ids."""
     partition: int
     start: Offset
     end: Offset
     epoch_max: LeaderEpoch = -1
-    """No record of the range is of a later leader epoch; -1: not known."""
+    """No record in the range has a higher leader epoch; -1: unknown."""
     epoch_since: Offset = -1
-    """And from here on none of an earlier one; -1: not known."""
+    """From this offset on, all records have epoch `epoch_max`; -1: unknown."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
 class RangeError(ClientError):
-    """The range ends early. Rows below `offset` were handed over (of a damaged range maybe not
-    all of them)."""
+    """The range could not be read to its end.
+
+    Rows below `offset` were returned; in a damaged range maybe not all of them.
+    """
 
     def __init__(self, wanted: RangeToRead, offset: Offset, why: str) -> None:
         super().__init__(f"{wanted} can't be read on from offset {offset}: {why}")
@@ -35,7 +37,7 @@ class RangeError(ClientError):
 
 
 class RangeOutOfRange(RangeError):
-    """The log does not have the offset: deleted, or cut off."""
+    """The log does not have the offset: it was deleted or truncated."""
 
     def __init__(
         self, wanted: RangeToRead, offset: Offset, log_start: Offset, log_end: Offset
@@ -46,7 +48,7 @@ class RangeOutOfRange(RangeError):
 
 
 class RangeOverwritten(RangeError):
-    """The log was cut and written anew after the range was planned."""
+    """The log was truncated and has new records since the range was planned."""
 
     def __init__(self, wanted: RangeToRead, offset: Offset, batch_epoch: LeaderEpoch) -> None:
         why = (
@@ -58,7 +60,7 @@ class RangeOverwritten(RangeError):
 
 
 class TopicRecreated(RangeError):
-    """The topic was deleted, and maybe made anew, since the range was planned."""
+    """The topic was deleted, and maybe recreated, since the range was planned."""
 
     def __init__(self, wanted: RangeToRead, offset: Offset, found_id: TopicId | None) -> None:
         now = "there is none now" if found_id is None else f"now it has id {found_id.hex()}"
@@ -68,7 +70,7 @@ class TopicRecreated(RangeError):
 
 
 class RangeUnreachable(RangeError):
-    """Nothing more came within the time."""
+    """No record arrived within the time limit."""
 
     def __init__(
         self, wanted: RangeToRead, offset: Offset, log_end: Offset, timeout_s: float, why: str
@@ -76,11 +78,11 @@ class RangeUnreachable(RangeError):
         told = f"nothing came within {timeout_s:g} s; {why}"
         super().__init__(wanted, offset, told)
         self.log_end = log_end
-        """What readers may see ends there, as the leader said last; -1: nobody said."""
+        """The end of the readable records in the leader's last response; -1: no response."""
 
 
 class RangeCorrupt(RangeError):
-    """The bytes that came are damaged."""
+    """The received bytes are damaged."""
 
     def __init__(self, wanted: RangeToRead, offset: Offset, reason: str) -> None:
         super().__init__(wanted, offset, f"{reason}; `tidelog audit` tells which replicas have it")

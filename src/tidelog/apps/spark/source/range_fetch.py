@@ -29,10 +29,9 @@ from tidelog.shell.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_
 from tidelog.shell.client.retry import Retry
 
 TIERED_WAIT_MS = 5000
-"""For what a leader has to get from elsewhere first: it answers with nothing when that takes
-longer than its client would wait."""
+"""The wait for records in tiered storage: a leader that needs longer returns an empty response."""
 RECREATED_S = 1.0
-"""A broker may know less than the one that was asked when the range was planned."""
+"""How long a topic must be missing: a broker may lag behind the one that planned the range."""
 FETCH_BYTES_MAX = 256 * 1024 * 1024
 _OTHER_TOPIC = (
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -56,14 +55,18 @@ class RangeFetch(PartitionFetcher):
         self._log_end = -1
 
     def progress(self) -> None:
-        """Note that records arrived. The time limit starts again with the next request, because
-        Spark may take long to use the rows."""
+        """Note that records arrived.
+
+        The time limit starts again with the next request, because Spark may use the rows slowly.
+        """
         self._retry = None
         self._other_since = None
 
     def answer(self, offset: Offset, size: int) -> FetchedPartition:
-        """Return what the leader has at `offset`; valid until the next call. Raises RangeError,
-        and BrokerError for permanent errors."""
+        """Return the leader's records at `offset`; valid until the next call.
+
+        Raises RangeError, and BrokerError for permanent errors.
+        """
         self._retry = self._retry or Retry(self._timeout_s)
         while True:
             try:
@@ -83,7 +86,7 @@ class RangeFetch(PartitionFetcher):
         unreachable = RangeUnreachable(self._wanted, offset, self._log_end, self._timeout_s, why)
         self._retry.wait(unreachable)
 
-    # -- is it still what was planned? ----------------------------------------------------------
+    # -- checks against the plan ----------------------------------------------------------------
 
     def refused(self, offset: Offset, code: int) -> None:
         if code in _OTHER_TOPIC:
@@ -117,8 +120,11 @@ class RangeFetch(PartitionFetcher):
         raise BrokerError(f"topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)
 
     def is_on_disk(self, offset: Offset) -> bool:
-        """Whether the leader has the offset's part of the log itself: then it sends all there is.
-        With tiered storage (KIP-405) it sends nothing, too, while another place is slow."""
+        """Return whether the leader has the offset on its own disk.
+
+        Then an empty response means that no record is left. With tiered storage (KIP-405) it may
+        also mean that the remote storage is slow.
+        """
         wanted = self._wanted
         try:
             first = list_offset(self.cluster, wanted.topic, wanted.partition, EARLIEST_LOCAL)
@@ -131,7 +137,7 @@ class RangeFetch(PartitionFetcher):
         return offset >= first.offset
 
     def _check_log(self, offset: Offset) -> None:
-        """Raises RangeOutOfRange if the leader's log really does not have the offset."""
+        """Raise RangeOutOfRange if the leader's log really does not have the offset."""
         wanted = self._wanted
         log_start = list_offset(self.cluster, wanted.topic, wanted.partition, EARLIEST).offset
         log_end = list_offset(self.cluster, wanted.topic, wanted.partition, LATEST).offset

@@ -54,17 +54,21 @@ FETCH_BYTES_MIN = 64 * 1024
 TIMEOUT_S = 60.0
 RECORD_BYTES_GUESS = 1024
 EMPTY_ANSWERS = 3
-"""So many answers in a row without a byte, though the leader says that readers may see the end
-of the range and has that part of its log on its own disk: nothing is left there."""
+"""Number of consecutive empty responses that prove that the range has no further records.
+
+The end of the range must be readable, and the leader must have that part on its own disk.
+"""
 
 _settled = False
 _sizes: dict[tuple[TopicId, int], tuple[float, int]] = {}
-"""What a record of a partition took when it was last read, and the largest batch: workers live
-on, and a small range is read in one fetch that is not much too large."""
+"""Average record size and largest batch at the last read, by partition.
+
+Workers serve many tasks, so a small range needs only one fetch of about the right size.
+"""
 
 
 class ReadLimits(NamedTuple):
-    """How much at once, and how long without anything."""
+    """The limits of a read: rows and bytes of a RecordBatch, bytes of a fetch, time limit."""
 
     rows: int = ROWS
     bytes: int = DATA_BYTES
@@ -76,8 +80,10 @@ NO_LIMITS_OF_ITS_OWN = ReadLimits()
 
 
 def settle_worker() -> None:
-    """Once in a worker process: what was imported is never garbage, so the collector that
-    Spark calls after each task need not look at it."""
+    """Exclude imported modules from garbage collection, once for each worker process.
+
+    Spark runs a collection after each task.
+    """
     global _settled
     if not _settled:
         _settled = True
@@ -94,8 +100,10 @@ def read_range(
     limits: ReadLimits = NO_LIMITS_OF_ITS_OWN,
     keep: bool = False,
 ) -> Iterator[Any]:
-    """RecordBatches of `schema` with the rows of the range. Raises RangeError. Unless `keep` is
-    set, a RecordBatch is good only until the next one is asked for."""
+    """Yield the rows of the range as RecordBatches of `schema`. Raises RangeError.
+
+    Unless `keep` is set, a RecordBatch is valid only until the next one is requested.
+    """
     rows = max(min(limits.rows, wanted.end - wanted.start), 1)
     decoder = Decoder(
         schema, wanted.topic, wanted.partition, rows=rows, data_bytes=limits.bytes, keep=keep
@@ -115,7 +123,7 @@ def read_range(
 
 
 class _Reading:
-    """How far a range is read."""
+    """The progress of reading a range."""
 
     def __init__(
         self, cluster: Cluster, wanted: RangeToRead, isolation: int, limits: ReadLimits
@@ -135,7 +143,7 @@ class _Reading:
         self._fetch.close()
 
     def next_rows(self, decoder: Decoder) -> Iterator[Any]:
-        """One answer of the leader; the next one is asked for before this one is opened."""
+        """Decode one response of the leader; the next fetch is sent before the decoding."""
         offset = self.began = self.offset
         end = self._wanted.end
         answer = self._fetch.answer(offset, self._fetch_bytes(offset))
@@ -160,8 +168,7 @@ class _Reading:
             raise overwritten
 
     def _fetch_bytes(self, offset: Offset) -> int:
-        """Not much more than the rest of the range takes, as far as can be guessed: it may begin
-        and end inside a batch."""
+        """Estimate the bytes of the rest of the range, which may begin and end inside a batch."""
         guess = int((self._wanted.end - offset) * self._record_bytes) + 2 * self._largest
         most = min(self._limits.fetch_bytes, FETCH_BYTES_MAX)
         return max(min(guess, most), self._largest)
@@ -173,8 +180,11 @@ class _Reading:
         _sizes[self._place] = self._record_bytes, self._largest
 
     def _wait(self, answer: FetchedPartition, headers: BatchHeaders) -> None:
-        """Nothing new came: a batch that is too large, a log that is not yet so long, or a
-        stretch without records."""
+        """Handle a response without new records.
+
+        The batch may be too large for the fetch, the log may not reach the offset yet, or the
+        rest of the range may have no records.
+        """
         if headers.tail and self._fetch_bytes(self.offset) < FETCH_BYTES_MAX:
             self._largest = min(2 * self._fetch_bytes(self.offset), FETCH_BYTES_MAX)
             return
@@ -190,7 +200,7 @@ class _Reading:
         self._fetch.pause(self.offset, why)
 
     def _overwritten(self, headers: BatchHeaders, offset: Offset) -> RangeOverwritten | None:
-        """The first batch of another leader than the plan knew of, as an error."""
+        """Return an error for the first batch with a leader epoch that contradicts the plan."""
         wanted = self._wanted
         if wanted.epoch_max < 0:
             return None

@@ -1,7 +1,7 @@
 """Read a task's ranges on an executor, also if the log changed since they were planned.
 
 Between plan and read a log may lose its front, its tail, or all of it. The range reader reports
-what it met; this module judges it by the same rules as the driver. Invariant: under `fail` a task
+an error; this module judges it by the same rules as the driver. Invariant: under `fail` a task
 ends with all rows of its range or with an error. Otherwise it continues with the records that
 exist, and each loss is reported once:
 
@@ -46,16 +46,16 @@ from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID
 from tidelog.shell.client.offsets import epoch_end
 
 QUIET_S = 5.0
-"""After so long without a byte the log's epochs are asked for: its tail may be cut off."""
+"""After this time without data, request the log's epochs: its tail may be truncated."""
 PAUSE_S = 0.2
 
 _clusters: dict[ClientSettings, Cluster] = {}
-"""Python workers live on from task to task, and so do their connections."""
+"""Clients of this worker process. Python workers serve many tasks, so they keep connections."""
 
 
 @dataclass
 class PlannedRanges(InputPartition):
-    """What one task reads, in this order."""
+    """The ranges that one task reads, in this order."""
 
     ranges: tuple[RangeToRead, ...]
 
@@ -63,7 +63,7 @@ class PlannedRanges(InputPartition):
 def read_planned(
     options: SourceOptions, schema: Any, planned: PlannedRanges, *, stream: bool
 ) -> Iterator[Any]:
-    """The rows of a task, as Arrow batches that are good until the next one is asked for."""
+    """Yield the rows of a task as Arrow batches; each is valid until the next one."""
     settle_worker()
     done = False
     try:
@@ -80,13 +80,13 @@ def _cluster(client: ClientSettings, topic: str) -> Cluster:
     found = _clusters.get(client)
     if found is None:
         found = _clusters[client] = client.cluster()
-        with suppress(CannotConnect, Unresolved):  # then it is waited for, as any broker is
-            found.refresh([topic])  # else the first question would be for all topics there are
+        with suppress(CannotConnect, Unresolved):  # the first fetch retries
+            found.refresh([topic])  # otherwise the first request would be for all topics
     return found
 
 
 def _forget(client: ClientSettings) -> None:
-    """After an error, or when Spark wants no more rows: the next task begins anew."""
+    """Close the client after an error or when Spark stops early; the next task opens a new one."""
     found = _clusters.pop(client, None)
     if found is not None:
         found.close()
@@ -113,7 +113,7 @@ class _Task:
         )
 
     def read(self) -> Iterator[Any]:
-        """Goes on behind each loss, or fails with it."""
+        """Yield the rows of the range; continue after each loss, or fail with it."""
         start = self.wanted.start
         since = time.monotonic()
         while start < self.wanted.end:
@@ -136,7 +136,7 @@ class _Task:
                     self._wait_or_raise(error, since)
 
     def _wait_or_raise(self, error: RangeError, since: float) -> None:
-        """No loss is proved: it may pass, unless it is of the kind that does not."""
+        """Wait for another attempt; raise if the error is permanent or the patience is over."""
         if (
             isinstance(error, RangeCorrupt)
             or time.monotonic() - since >= self.options.client.patience_s
@@ -147,7 +147,7 @@ class _Task:
     # -- judging ----------------------------------------------------------------------------
 
     def _judge(self, error: RangeError) -> Offset:
-        """Where to go on; what is lost is told, or raised as DataLost."""
+        """Return the offset to continue at; report a loss, or raise it as DataLost."""
         if isinstance(error, TopicRecreated):
             return self._judge_gone(error)
         if isinstance(error, RangeCorrupt):
@@ -176,7 +176,7 @@ class _Task:
         return offset
 
     def _epoch_end(self) -> Offset:
-        """Up to where the log is the one that was planned for; -1: nobody can say now."""
+        """Return the offset up to which the log still matches the plan; -1: unknown now."""
         wanted = self.wanted
         place = Place(wanted.end, wanted.epoch_max, wanted.epoch_since)
         try:
@@ -211,7 +211,7 @@ class _Task:
 
 
 def _about_this_task() -> dict[str, Any]:
-    """Which query and batch it is for, if Spark says so."""
+    """Return the query and batch of this task; empty if Spark does not provide them."""
     context = TaskContext.get()
     if context is None:
         return {}
