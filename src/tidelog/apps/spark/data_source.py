@@ -1,7 +1,7 @@
 """The class that Spark registers for `format("tidelog")`.
 
-Spark imports this module to look for formats, whether it will use it or not. Invariant: nothing
-heavy is imported before a topic is read or written.
+Spark imports this module whenever it searches for formats. Invariant: nothing heavy is imported
+before a topic is read or written.
 """
 
 from typing import Any

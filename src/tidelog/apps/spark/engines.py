@@ -7,7 +7,7 @@ from importlib import import_module
 NUMBA = "numba"
 PYTHON = "python"
 ENGINE_VARIABLE = "TIDELOG_ENGINE"
-"""Set it to `python` to do without numba where it is installed."""
+"""Set it to `python` to disable numba where it is installed."""
 
 
 @cache

@@ -132,7 +132,7 @@ class Acknowledged(NamedTuple):
     """The last acknowledged batch of a partition."""
 
     base_offset: Offset
-    """-1: the broker does not say (acks=0, or a duplicate that it no longer remembers)."""
+    """-1: the broker does not return it (acks=0, or a duplicate that it no longer remembers)."""
     records: int
 
     @property
@@ -230,7 +230,7 @@ class BatchSender:
             self._repair()
 
     def post(self) -> None:
-        """Send all batches given; wait only where too much is in flight. Raises ClientError."""
+        """Send all batches; wait only if too much is in flight. Raises ClientError."""
         for link in list(self._links.values()):
             self._post(link)
         if self._failure is not None:

@@ -25,7 +25,7 @@ RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
-        14,  # COORDINATOR_LOAD_IN_PROGRESS: Kafka says so while it can't give producer ids
+        14,  # COORDINATOR_LOAD_IN_PROGRESS: also from Kafka while it can't assign producer ids
         15,  # COORDINATOR_NOT_AVAILABLE
     }
 )

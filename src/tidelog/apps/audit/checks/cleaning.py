@@ -29,7 +29,7 @@ def cleaning_of(logs: Sequence["ReplicaLog"]) -> Cleaning:
     """Return the state of compaction of a partition.
 
     Without a checkpoint, batches with fewer records than offsets prove a cleaner only if most
-    replicas have some. If only a minority has them, they are damage.
+    replicas have some. Otherwise they are damage. Internal topics are always compacted.
     """
     newest = max(log.active_base for log in logs)
     noted = [min(log.cleaner_noted, newest) for log in logs if log.cleaner_noted >= 0]

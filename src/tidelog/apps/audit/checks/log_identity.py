@@ -115,10 +115,10 @@ def unite_clusters(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> 
 
 
 def check_nodes(log_dirs: dict[str, LogDirFacts], logs: list[ReplicaLog]) -> list[Finding]:
-    """Report log directories that share a partition but claim the same node id.
+    """Report log directories with the same node id that can't belong to one broker.
 
-    A broker has a partition in one log directory only. The directory whose name ends with the
-    node id counts as right, else the first; the others are reported.
+    They share a partition, which a broker has in one log directory only, or a directory id. The
+    directory whose name ends with the node id counts as right, else the first.
     """
     known: dict[tuple[str, str, str], list[LogDirFacts]] = {}
     for path, facts in sorted(log_dirs.items()):

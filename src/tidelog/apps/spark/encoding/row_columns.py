@@ -1,4 +1,4 @@
-"""The columns that records are made of, as Arrow has them.
+"""The Arrow columns that records are encoded from.
 
 Invariant of accepted columns: a key or value is binary with 32-bit offsets, and no header is
 null or lacks its name.

@@ -52,7 +52,7 @@ class Starts(NamedTuple):
     offsets: Ends
     age_ms: int
     planned: Ends | None = None
-    """The ends when the first attempt was planned: rows of earlier runs lie before them."""
+    """The ends when the first attempt was planned: rows of earlier runs are before them."""
 
 
 @slotted

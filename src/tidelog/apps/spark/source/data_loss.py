@@ -1,4 +1,4 @@
-"""Records that are gone: how a loss is detected, and what is done about it.
+"""Lost records: how a loss is detected, and what is done about it.
 
 Policy: `fail` stops the query before missing rows go unnoticed; `report` continues and writes the
 ranges to a folder; `skip` continues and counts. Invariant: a report file is complete or missing,
@@ -28,7 +28,7 @@ SUFFIX = ".jsonl"
 
 
 class OnDataLoss(StrEnum):
-    """What to do when unread records are gone."""
+    """What to do when unread records are lost."""
 
     FAIL = "fail"
     REPORT = "report"
@@ -36,7 +36,7 @@ class OnDataLoss(StrEnum):
 
 
 class LossKind(StrEnum):
-    """Why the records are gone."""
+    """Why the records are lost."""
 
     RETENTION = "retention"
     """Deleted at the front, by retention or by a DeleteRecords request."""
@@ -49,7 +49,7 @@ class LossKind(StrEnum):
 
 
 class LostRange(NamedTuple):
-    """Offsets of one partition whose records are gone or were replaced."""
+    """Offsets of one partition whose records were deleted or replaced."""
 
     topic: str
     partition: int
@@ -117,7 +117,7 @@ def lost_from_json(found: Mapping[str, Any]) -> LostRange:
 
 
 class DataLost(Exception):
-    """Records are gone and the policy is `fail`. The text is one line."""
+    """Records are lost and the policy is `fail`. The text is one line."""
 
     def __init__(self, lost: Sequence[LostRange]) -> None:
         more = f" (and {len(lost) - 1} more ranges)" if len(lost) > 1 else ""

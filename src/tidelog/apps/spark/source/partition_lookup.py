@@ -45,7 +45,7 @@ def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
 def known_by_a_broker(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | None:
     """Return one of these topics that a broker still has with its id; None if no broker does.
 
-    All brokers are asked; those that do not respond are skipped.
+    It sends a request to every broker; those that do not respond are skipped.
     """
     request = {
         "topics": [{"name": topic} for topic in doubted],
