@@ -1,1 +1,1 @@
-"""Every story up to a bound: a breadth-first checker and the models it runs."""
+"""A breadth-first model checker, and the models that it explores up to a bound."""

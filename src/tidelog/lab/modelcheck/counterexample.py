@@ -1,7 +1,8 @@
-"""The shortest bad path, for people and for programs.
+"""Render the shortest path to a violation, as text or as data.
 
-As text it has the shape of a story: prose behind `# `, then each step by its name, `----`, and the
-lines of the replica table that the step changed; the whole table stands at both ends.
+The text has the format of a story. Prose lines start with `# `. Each step is its action's name,
+`----`, and the lines of the replica table that the step changed. The first and the last step
+show the whole table.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from tidelog.lab.modelcheck.explorer import Model, Violation
 
 
 def render(model: Model[Any], violation: Violation) -> str:
-    """The path as a story."""
+    """Return the path as the text of a story."""
     steps = "1 step" if violation.depth == 1 else f"{violation.depth} steps"
     lines = [f"# {model.name} breaks {violation.invariant}", "#"]
     meaning = model.meaning(violation.invariant)
@@ -27,7 +28,7 @@ def render(model: Model[Any], violation: Violation) -> str:
 
 
 def as_data(model: Model[Any], violation: Violation) -> dict[str, Any]:
-    """The path as plain data, ready for JSON."""
+    """Return the path as plain data, ready for JSON."""
     return {
         "model": model.name,
         "invariant": violation.invariant,

@@ -1,10 +1,12 @@
-"""Breadth-first search of a model: every state, and the shortest way to each broken invariant.
+"""Breadth-first search of a model: every state, and a shortest path to each broken invariant.
 
-Levels are finished one after the other, so the first state that breaks an invariant is as near to
-the start as any. The search goes on after a violation: the number of states is always that of the
-whole space. Counts, depths and counterexamples do not depend on the number of workers: of several
-parents in the level before, the smallest is kept, and of several bad states of a level the smallest
-is shown. That is why states must be ordered.
+The search finishes one level before it starts the next. So no state that breaks an invariant is
+closer to the start than the first one found. By default the search continues after a violation,
+so the number of states is that of the whole space.
+
+Counts, depths and counterexamples do not depend on the number of workers. If a state has several
+parents in the previous level, the search keeps the smallest. If several states of a level break
+an invariant, it reports the smallest. That is why states must be ordered.
 """
 
 import gc
@@ -20,15 +22,15 @@ from tidelog.lab.modelcheck.shards import Level, Shard, ShardPool
 S = TypeVar("S")
 
 FORK_FROM = 1_000
-"""States in a level from which sharing the work out pays for the messages between processes."""
+"""Level size from which parallel work saves more time than messages between processes cost."""
 
 
 class Model(ABC, Generic[S]):
-    """What can happen and what must hold.
+    """A state machine to explore, with its invariants and goals.
 
-    A state is hashable, ordered and picklable: an int, bytes, or a tuple of such. `canonical` maps
-    states that differ only in replica names to one of them; actions, invariants and goals must
-    not tell such states apart.
+    A state is hashable, ordered and picklable: an int, bytes, or a tuple of these. `canonical`
+    maps states that differ only in replica names to one of them. Actions, invariants and goals
+    must treat such states alike.
     """
 
     name: str
@@ -37,39 +39,39 @@ class Model(ABC, Generic[S]):
 
     @abstractmethod
     def initial(self) -> Iterable[S]:
-        """The states a run may start in."""
+        """Return the states in which a run may start."""
 
     @abstractmethod
     def successors(self, state: S) -> Iterable[tuple[str, S]]:
-        """Every action possible in the state, by its readable name, and where it leads."""
+        """Return each action possible in the state: its readable name and the next state."""
 
     @abstractmethod
     def violated(self, state: S) -> Collection[str]:
-        """The invariants that do not hold in the state."""
+        """Return the invariants that do not hold in the state."""
 
     def reached(self, state: S) -> Collection[str]:  # noqa: ARG002
-        """The goals met in the state. An unmet goal means that a check passed emptily."""
+        """Return the goals met in the state. If no state meets a goal, the check is vacuous."""
         return ()
 
     def canonical(self, state: S) -> S:
-        """The one state that stands for all its renamings."""
+        """Return the state that represents all states with other replica names."""
         return state
 
     def next_states(self, state: S) -> Iterable[S]:
-        """Canonical successors without names. Models override it where they can be faster."""
+        """Return the canonical successors without action names. Override it for speed."""
         canonical = self.canonical
         return [canonical(successor) for _, successor in self.successors(state)]
 
     def share(self, state: S) -> object:
-        """What decides the worker a state goes to: the same share, the same worker."""
+        """Return the value that selects the worker: equal values go to the same worker."""
         return state
 
     def meaning(self, invariant: str) -> str:  # noqa: ARG002
-        """What an invariant says, as the end of "It should hold that"."""
+        """Return what an invariant says, as the end of "It should hold that"."""
         return ""
 
     def describe(self, state: S) -> list[str]:
-        """The state as lines of text."""
+        """Return the state as lines of text."""
         return [repr(state)]
 
 
@@ -91,7 +93,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a running search stands."""
+    """The progress of a running search."""
 
     level: int
     states: int
@@ -127,7 +129,7 @@ class Exploration:
 
     @property
     def depth(self) -> int:
-        """Steps to the farthest state."""
+        """The number of steps to the farthest state."""
         return len(self.levels) - 1
 
     @property
@@ -144,16 +146,17 @@ def explore(
     fork_from: int = FORK_FROM,
     stop_at_violation: bool = False,
 ) -> Exploration:
-    """Visit every state; `workers` is the number of processes, by default one a core.
+    """Visit every state; `workers` is the number of processes, by default one per core.
 
-    With `max_states` the search stops after the level that passes it and says it is not complete;
-    with `stop_at_violation` after the level that breaks an invariant.
+    With `max_states` the search stops after the level that reaches this number of states. With
+    `stop_at_violation` it stops after the level that breaks an invariant. In both cases the
+    outcome is not `complete`.
     """
     started, cpu_started = time.perf_counter(), time.process_time()
     search = _Search(model, workers or os.cpu_count() or 1, fork_from)
     outcome = search.outcome
     collecting = gc.isenabled()
-    gc.disable()  # tables grow by millions of small objects and hold no cycles
+    gc.disable()  # the tables grow by millions of small objects and contain no cycles
     try:
         level = search.first_level()
         while level.states:
@@ -181,7 +184,7 @@ def explore(
 
 
 def replay(model: Model[S], lineage: list[S]) -> list[Step]:
-    """Walk along canonical states with the names of replicas kept from step to step."""
+    """Turn a path of canonical states into actions, with the same replica names in every step."""
     start = next(s for s in model.initial() if model.canonical(s) == lineage[0])
     path = [Step("", start)]
     state = start
@@ -196,7 +199,7 @@ def replay(model: Model[S], lineage: list[S]) -> list[Step]:
 
 
 class _Search(Generic[S]):
-    """One search: alone at first, shared out among processes once levels are wide enough."""
+    """One search: in this process at first, in several processes once a level is large enough."""
 
     def __init__(self, model: Model[S], workers: int, fork_from: int) -> None:
         self.model = model
@@ -230,7 +233,7 @@ class _Search(Generic[S]):
                 self.outcome.goals.setdefault(goal, depth)
 
     def lineage(self, state: S) -> list[S]:
-        """The states from an initial one to this, both included."""
+        """Return the path from an initial state to this state, both included."""
         path = [state]
         while (parent := self._parent(path[-1])) is not None:
             path.append(parent)
@@ -242,7 +245,7 @@ class _Search(Generic[S]):
         return self._pool.parent(state)
 
     def close(self) -> float:
-        """Let the workers go; the CPU seconds they used."""
+        """Stop the workers; return the CPU seconds they used."""
         return self._pool.close() if self._pool else 0.0
 
     def abandon(self) -> None:

@@ -1,9 +1,10 @@
-"""The states of a search, shared out among processes by hash.
+"""The states of a search, distributed over processes by hash.
 
-A shard owns the states whose hash falls to it: it alone knows their parents and expands them. Each
-level has two beats: every shard expands its frontier and hands what it found to the owners, then
-every owner admits what is new. Processes are forked once, in the midst of the search, so that they
-inherit the states seen so far and the model's warm tables.
+A shard owns the states whose hash selects it: only this shard stores their parents and expands
+them. Each level has two phases. First, every shard expands its frontier and sends the states it
+found to their owners. Then every owner admits the states that are new. The search forks the
+processes once, in the middle of the search, so that they inherit the states seen so far and the
+model's filled tables.
 """
 
 import multiprocessing
@@ -17,11 +18,11 @@ from typing import Any, Generic, Protocol, TypeVar
 S = TypeVar("S")
 
 HASH_PRIME = 1_000_003
-"""Packed states differ in their high bits as often as in their low ones; a prime mixes them."""
+"""Packed states differ in high bits as often as in low bits; a prime modulus uses all bits."""
 
 
 class Expandable(Protocol[S]):
-    """What a shard needs of a model."""
+    """The part of a model that a shard uses."""
 
     invariants: tuple[str, ...]
     goals: tuple[str, ...]
@@ -37,7 +38,7 @@ class Expandable(Protocol[S]):
 
 @dataclass(slots=True)
 class Level(Generic[S]):
-    """What is new in one level: how many states, the smallest that breaks each invariant, goals."""
+    """The result of one level: new states, the smallest that breaks each invariant, goals met."""
 
     states: int = 0
     broken: dict[str, S] = field(default_factory=dict)
@@ -55,11 +56,12 @@ def _smaller(one: Any, other: Any) -> Any:
 
 
 def owner(share: object, shards: int) -> int:
+    """Return the index of the shard that owns states with this `share`."""
     return hash(share) % HASH_PRIME % shards
 
 
 class Shard(Generic[S]):
-    """One share of the states: their parents, and those still to be expanded, in order."""
+    """The states of one process: their parents, and the sorted frontier to expand next."""
 
     def __init__(self, model: Expandable[S]) -> None:
         self.model = model
@@ -68,11 +70,11 @@ class Shard(Generic[S]):
         self._goals_left = set(model.goals)
 
     def keep_share(self, index: int, shards: int) -> None:
-        """Leave to the others what is theirs to expand. States seen stay known: it does no harm."""
+        """Drop frontier states of other shards. All states seen stay known; that does no harm."""
         self.frontier = [s for s in self.frontier if owner(self.model.share(s), shards) == index]
 
     def expand(self, shards: int) -> list[dict[S, S | None]]:
-        """The frontier's successors and their smallest parents here, by owner."""
+        """Return the new successors of the frontier, by owner, with their smallest parent here."""
         next_states, parents = self.model.next_states, self.parents
         found: list[dict[S, S | None]] = [{} for _ in range(shards)]
         if shards == 1:
@@ -92,7 +94,7 @@ class Shard(Generic[S]):
         return found
 
     def admit(self, arrivals: list[dict[S, S | None]]) -> Level[S]:
-        """Take in what is new of the states found for this shard and check each once."""
+        """Add the new states among those found for this shard, and check each of them once."""
         parents = self.parents
         new = {s: parent for s, parent in arrivals[0].items() if s not in parents}
         for found in arrivals[1:]:
@@ -117,7 +119,7 @@ class Shard(Generic[S]):
 
 
 def _serve(shard: Shard[Any], index: int, shards: int, pipe: Connection) -> None:
-    """A worker's life: expand, hand over, admit, report; then answer for the parents it knows."""
+    """Run a worker: expand, send, admit and report each level, then answer parent queries."""
     started = time.process_time()
     shard.keep_share(index, shards)
     while (order := pipe.recv()) == "expand":
@@ -133,7 +135,7 @@ def _serve(shard: Shard[Any], index: int, shards: int, pipe: Connection) -> None
 
 
 class ShardPool(Generic[S]):
-    """The worker processes and the exchange between them."""
+    """The worker processes, and the exchange of states between them."""
 
     def __init__(self, shard: Shard[S], shards: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -151,7 +153,7 @@ class ShardPool(Generic[S]):
             self._processes.append(process)
 
     def _begin(self, shard: Shard[S], index: int, shards: int, pipe: Connection) -> None:
-        for inherited in self._pipes:  # or no one would notice the coordinator's death
+        for inherited in self._pipes:  # otherwise the workers never see that the coordinator died
             inherited.close()
         _serve(shard, index, shards, pipe)
 

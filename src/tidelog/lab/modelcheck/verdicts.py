@@ -1,8 +1,8 @@
-"""The verdict table of the published models, run and compared with what is known.
+"""The verdict table of the published models: run each model, compare it with known results.
 
-The known figures were measured by an independent checker (breadth-first, complete). A row is
-reproduced when every verdict, the depth of every first violation and the number of states agree.
-A size for which nothing is known still runs; its row is then judged by nothing but its goals.
+The known results come from an independent checker (breadth-first, complete). A row is reproduced
+when every verdict, the depth of every first violation and the number of states agree. A size
+without known results still runs; its row is reproduced if the search reaches all its goals.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ RULES: tuple[Callable[[], KafkaReplication], ...] = (
 
 
 class Expected(NamedTuple):
-    """Number of states where known, and the depth of each broken invariant's first violation."""
+    """The number of states if known, and the depth of each broken invariant's first violation."""
 
     states: int | None
     violations: Mapping[str, int]
@@ -87,7 +87,7 @@ KNOWN_MUTANTS: dict[str, Expected] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row to run: a model at a size, and what is known of it."""
+    """One row to run: a model at a size, and its known results."""
 
     model: str
     size: str
@@ -102,7 +102,7 @@ class Row:
     case: Case
     exploration: Exploration
     verdicts: dict[str, int | None]
-    """For each invariant the depth of its first violation, or None where it holds."""
+    """For each invariant, the depth of its first violation, or None if it holds."""
 
     @property
     def reproduced(self) -> bool:
@@ -136,7 +136,7 @@ class Row:
 
 
 def table(size: Size, *, symmetric: bool = True) -> list[Case]:
-    """The five rules at one size."""
+    """Return the five rules at one size."""
     known = KNOWN if symmetric else KNOWN_UNREDUCED
     cases = []
     for rule in RULES:
@@ -147,7 +147,7 @@ def table(size: Size, *, symmetric: bool = True) -> list[Case]:
 
 
 def mutants(size: Size = THREE_REPLICAS) -> list[Case]:
-    """KIP-320 with one of its five rules taken away. With two replicas none is missed."""
+    """Return KIP-320 without each of its five rules in turn. Two replicas need none of them."""
     cases = []
     for rule in kip_320.RULES:
         rules = Kip320(without=rule)
@@ -157,7 +157,7 @@ def mutants(size: Size = THREE_REPLICAS) -> list[Case]:
 
 
 def async_isr_cases() -> list[Case]:
-    """AsyncIsr and its two mutants. Their known count is that of states without symmetry."""
+    """Return AsyncIsr and its two mutants. The known count is that without symmetry reduction."""
     whole = partial(AsyncIsr, symmetric=False)
     cases = [Case("async-isr", ASYNC_ISR_SIZE, whole, Expected(22_456, {}))]
     for rule in async_isr.RULES:
@@ -173,7 +173,7 @@ def run(
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Iterator[Row]:
-    """Each row as soon as it is known."""
+    """Run the cases; yield each row when its search ends."""
     for case in cases:
         model = case.build()
         outcome = explore(model, workers=workers, progress=progress)
@@ -182,5 +182,5 @@ def run(
 
 
 def exit_status(rows: Collection[Row]) -> int:
-    """Zero only if every row is reproduced."""
+    """Return 0 if every row is reproduced, otherwise 1."""
     return 0 if all(row.reproduced for row in rows) else 1

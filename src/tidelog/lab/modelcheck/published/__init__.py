@@ -1,1 +1,1 @@
-"""The truncation rules Kafka has had: small files, each one operator away from the next."""
+"""The truncation rules that Kafka has had: one small file each, one operator changed per step."""

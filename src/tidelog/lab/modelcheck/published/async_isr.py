@@ -1,12 +1,12 @@
-"""AsyncIsr, the model behind KIP-497: the leader asks for a new ISR and works on meanwhile.
+"""AsyncIsr, the model behind KIP-497: the leader proposes a new ISR and continues to work.
 
-One leader, for ever. Controller and leader each hold an ISR and its version; between them requests
-and updates travel in any order, stay for ever, and may never be read. The leader counts a record as
-committed when the ISR it knows *and* every member it has asked for have it: whatever the
-controller decides on its requests, the high watermark was not too high.
+The leader never changes. Controller and leader each hold an ISR and its version. They exchange
+requests and updates, which arrive in any order, never disappear, and may never be read. The leader
+counts a record as committed when the ISR that it knows *and* every member that it has proposed
+have the record. So the high watermark is never too high, whatever the controller decides.
 
-The published module declares a largest offset and does not use it; here offsets and versions are
-bounded. `without` takes one rule away, for mutants.
+The published module declares a largest offset and does not use it; this model bounds offsets and
+versions. `without` removes one rule, to build a mutant.
 """
 
 from collections.abc import Collection, Iterator
@@ -34,11 +34,11 @@ VERSION_COMPARE = "version-compare-in-controller"
 RULES = (PENDING_IN_HIGH_WATERMARK, VERSION_COMPARE)
 
 Message: TypeAlias = tuple[int, int]
-"""A version and the bits of an ISR: for requests the version asked on, for updates the new one."""
+"""A version and the bits of an ISR. A request has the leader's version, an update the new one."""
 
 
 class State(NamedTuple):
-    """Sets of replicas are bits, sets of messages are sorted: a state is ordered plain ints."""
+    """A state of plain ints that can be ordered: replica sets are bits, message sets are sorted."""
 
     controller_isr: int
     controller_version: int
@@ -52,11 +52,12 @@ class State(NamedTuple):
 
 
 def with_message(messages: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
+    """Return the sorted messages with this one added; a duplicate changes nothing."""
     return messages if message in messages else tuple(sorted((*messages, message)))
 
 
 class AsyncIsr(Model[State]):
-    """The leader is replica A; the followers' names are interchangeable."""
+    """The AsyncIsr model: replica A leads, and the followers' names are interchangeable."""
 
     invariants = (TYPE_OK, VALID_HIGH_WATERMARK)
     goals = (COMMITTED, SHRUNK, EXPANDED)
@@ -82,7 +83,7 @@ class AsyncIsr(Model[State]):
         self._renamings = [(order, self._isrs_renamed(order)) for order in orders if symmetric]
 
     def _isrs_renamed(self, order: tuple[int, ...]) -> list[int]:
-        """For each ISR, as bits, the ISR whose place `n` tells of replica `order[n]`."""
+        """For each ISR, as bits, return the ISR whose bit `n` is the bit of replica `order[n]`."""
         every_isr = range(self._everyone + 1)
         return [sum((isr >> old & 1) << new for new, old in enumerate(order)) for isr in every_isr]
 

@@ -1,8 +1,8 @@
-"""The rules' answers by packed field: each question is asked once and then looked up.
+"""The results of the rules by packed field: each is computed once and then looked up.
 
-The rules are written for readers, on named tuples. There are far fewer replicas, and pairs of a
-leader and a follower, than states; so a search spends its time here in look-ups. No rule looks at
-another replica's ISR: it is left out of the key wherever it can not matter.
+The rules use named tuples, for readability. There are far fewer replicas, and pairs of a leader
+and a follower, than states; so a search spends its time here on look-ups. No rule reads another
+replica's ISR, so a key contains the ISR only where it matters.
 """
 
 from collections.abc import Iterator
@@ -26,20 +26,20 @@ from tidelog.lab.modelcheck.published.replication import (
 )
 
 Move: TypeAlias = tuple[str, int]
-"""An action's name and what it adds to the replicas' part of the state."""
+"""An action's name, and the number it adds to the replicas' part of the state."""
 
 
 class ReplicaFacts(NamedTuple):
-    """What follows from one replica's field alone."""
+    """The results that depend on one replica's field only."""
 
     replica: Replica
-    writes: tuple[Move, ...]  # by the id of the next record; empty if it can not write
-    commit: Move | None  # the high watermark advances, if every follower in the ISR agrees
+    writes: tuple[Move, ...]  # by the id of the next record; empty if the replica cannot write
+    commit: Move | None  # advances the high watermark, if every follower in the ISR acknowledges
     broken: tuple[str, ...]
 
 
 class PairFacts(NamedTuple):
-    """What follows from the fields of a presumed leader and another replica."""
+    """The results that depend on the fields of a presumed leader and another replica."""
 
     moves: tuple[Move, ...]
     acknowledges: bool
@@ -49,42 +49,42 @@ class PairFacts(NamedTuple):
 
 
 class LeaderFacts(NamedTuple):
-    """What a presumed leader can do that also touches the quorum."""
+    """The actions of a presumed leader that also change the quorum."""
 
     leader: int
     leader_epoch: int
     writes: tuple[Move, ...]
-    isr_changes: tuple[tuple[str, int, int], ...]  # the action, its change, the new ISR
+    isr_changes: tuple[tuple[str, int, int], ...]  # (action, change, bits of the new ISR)
 
 
 class ReplicasFacts(NamedTuple):
-    """What follows from the fields of all replicas."""
+    """The results that depend on the fields of all replicas."""
 
     fields: tuple[int, ...]
     leader_epochs: tuple[int, ...]
     moves: tuple[Move, ...]
     leaders: tuple[LeaderFacts, ...]
-    lacking: int  # bits of the replicas that lack a record some presumed leader has committed
+    lacking: int  # bits of the replicas that lack a record which a presumed leader has committed
     broken: frozenset[str]
 
 
 class QuorumFacts(NamedTuple):
-    """What follows from the quorum's field alone."""
+    """The results that depend on the quorum's field only."""
 
     quorum: Quorum
-    controller_moves: tuple[tuple[str, int], ...]  # the action and the quorum's field after it
-    requests: tuple[tuple[int, int, int], ...]  # leader epoch, leader, code of the request
+    controller_moves: tuple[tuple[str, int], ...]  # (action, the quorum's field after it)
+    requests: tuple[tuple[int, int, int], ...]  # (leader epoch, leader, code of the request)
     leader: int
     leader_epoch: int
     isr_bits: int
     next_record_id: int
-    after_write: int  # the quorum's field with the next id, or NONE if all records are written
-    with_isr: tuple[int, ...]  # the quorum's field with each ISR
+    after_write: int  # the quorum's field after a write, or NONE if all records are written
+    with_isr: tuple[int, ...]  # the quorum's field with each ISR, by the bits of the ISR
     broken: frozenset[str]
 
 
 class Facts:
-    """All tables of one set of rules at one size."""
+    """All look-up tables for one set of rules at one size."""
 
     def __init__(self, rules: KafkaReplication, packing: Packing, *, extra: bool) -> None:
         self._rules, self._packing, self._extra = rules, packing, extra
@@ -105,7 +105,7 @@ class Facts:
     def request_move(
         self, request: tuple[int, int, int], name: int, fields: tuple[int, ...]
     ) -> Move | None:
-        """What a replica makes of a request, if it can take it now."""
+        """Return the move of a replica that applies a request, or None if it cannot do so now."""
         _, leader, code = request
         key = (code << self._bits | fields[leader] >> self._isr_width) << self._bits
         return self._request[leader][name][key | fields[name]]
@@ -135,7 +135,7 @@ class Facts:
         return ReplicaFacts(replica, writes, commit, broken)
 
     def _of_pair(self, leader_name: int, name: int, key: int) -> PairFacts:
-        """The key is the leader's field and the other's, both without their ISR."""
+        """Compute one pair; the key is the leader's field and the other replica's, without ISRs."""
         width = self._isr_width
         field = (key & (1 << self._bits) - 1) << width
         leader = self._views[leader_name][key >> self._bits << width]
@@ -161,7 +161,7 @@ class Facts:
             yield action, self._change(name, field, truncate_to(follower, end))
 
     def _of_request(self, leader_name: int, name: int, key: int) -> Move | None:
-        """The key is the request, the leader's field without its ISR, the replica's field."""
+        """Compute one move; the key is request, leader's field without its ISR, replica's field."""
         mask = (1 << self._bits) - 1
         field = key & mask
         code = key >> 2 * self._bits
@@ -217,7 +217,7 @@ class Facts:
     def _of_leader(
         self, fact: ReplicaFacts, pairs: list[PairFacts], moves: list[Move]
     ) -> LeaderFacts:
-        """A presumed leader's part; what touches no quorum goes to the moves."""
+        """Return a presumed leader's actions; append those that keep the quorum to `moves`."""
         leader, isr = fact.replica.name, isr_bits(fact.replica.isr)
         isr_changes = []
         may_commit = True

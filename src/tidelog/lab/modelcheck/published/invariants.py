@@ -1,6 +1,6 @@
-"""What must hold in the published models, and what must be reachable lest a check pass emptily.
+"""The invariants of the published models, and the goals that keep a check from being vacuous.
 
-Every property is a conjunction over pairs of replicas, so that it can be looked up pair by pair.
+Every property is a conjunction over pairs of replicas, so a search can look it up pair by pair.
 """
 
 from tidelog.lab.modelcheck.published.replication import NONE, Quorum, Replica, Size
@@ -37,7 +37,7 @@ GOALS = (COMMITTED, SUCCEEDED, DROPPED, SHRUNK, EXPANDED)
 
 
 def broken_by_replica(replica: Replica, size: Size) -> tuple[str, ...]:
-    """Shapes and ranges, and a high watermark not above the end of the log."""
+    """Check that values are in range and the high watermark is at most the log end."""
     names = range(size.replicas)
     well_formed = (
         replica.log_end_offset <= size.log_size
@@ -53,7 +53,7 @@ def broken_by_replica(replica: Replica, size: Size) -> tuple[str, ...]:
 
 
 def broken_by_quorum(quorum: Quorum, size: Size) -> tuple[str, ...]:
-    """The leader is none, before the first election and between two, or in the ISR."""
+    """Check that the leader is in the ISR, or NONE: before the first election or between two."""
     names = range(size.replicas)
     well_formed = (
         quorum.leader_epoch <= size.max_leader_epoch
@@ -66,16 +66,16 @@ def broken_by_quorum(quorum: Quorum, size: Size) -> tuple[str, ...]:
 
 
 def holds_committed(leader: Replica, member: Replica) -> bool:
-    """Do both have the same records below the leader's high watermark?
+    """Return whether both logs are equal below the leader's high watermark.
 
-    Asked of every member of the leader's own ISR this is WeakIsr; of the quorum's, StrongIsr.
+    For every member of the leader's own ISR this is WeakIsr; of the quorum's ISR, StrongIsr.
     """
     end = leader.high_watermark
     return leader.log_end_offset >= end and leader.log[:end] == member.log[:end]
 
 
 def broken_by_pair(one: Replica, other: Replica) -> tuple[str, ...]:
-    """The extra properties, each of an ordered pair."""
+    """Return the extra invariants that this ordered pair of replicas breaks."""
     broken = []
     end = min(one.log_end_offset, other.log_end_offset)
     if (
@@ -97,6 +97,7 @@ def broken_by_pair(one: Replica, other: Replica) -> tuple[str, ...]:
 
 
 def goals_reached(quorum: Quorum, replicas: list[Replica]) -> set[str]:
+    """Return the goals that this state meets."""
     reached = set()
     if any(r.presumes_leadership and r.high_watermark > 0 for r in replicas):
         reached.add(COMMITTED)

@@ -1,13 +1,15 @@
-"""KIP-101: a new follower asks where the epoch of its last record ends on the leader.
+"""KIP-101: a new follower truncates to where the epoch of its last record ends on the leader.
 
-A leader that knows neither the epoch nor a later one can not say; then the follower falls back to
-its own high watermark, and the old loss is back.
+A leader that knows neither the epoch nor a later one has no answer. Then the follower truncates
+to its own high watermark, which can again lose committed records.
 """
 
 from tidelog.lab.modelcheck.published.replication import KafkaReplication, Replica
 
 
 class Kip101(KafkaReplication):
+    """Truncate to the leader's end offset for the epoch of the follower's last record."""
+
     name = "kip-101"
 
     def truncation_offset(self, leader: Replica, follower: Replica) -> int:

@@ -1,13 +1,15 @@
-"""KIP-279: a new follower goes back from its tail to the last record the leader has too.
+"""KIP-279: a new follower truncates to the last record that the leader has too.
 
-Right between two replicas. But the leader asked may itself be of another epoch, and commits are
-still counted from followers of other epochs.
+This is correct between two replicas. But the leader may itself be in another epoch, and a leader
+still counts followers of other epochs when it commits.
 """
 
 from tidelog.lab.modelcheck.published.replication import KafkaReplication, Replica
 
 
 class Kip279(KafkaReplication):
+    """Truncate to the last record that follower and leader share."""
+
     name = "kip-279"
 
     def truncation_offset(self, leader: Replica, follower: Replica) -> int:
@@ -19,7 +21,7 @@ class Kip279(KafkaReplication):
 
 
 def high_watermark_reached_own_epoch(leader: Replica) -> bool:
-    """True once a new leader knows of all that its predecessor may have committed."""
+    """Return whether a leader's high watermark covers all that its predecessors committed."""
     high_watermark = leader.high_watermark
     return high_watermark == leader.log_end_offset or (
         leader.has_offset(high_watermark)

@@ -1,6 +1,6 @@
-"""KIP-320, the rule Kafka ships: leader and follower do nothing together unless in one epoch.
+"""KIP-320, the rule Kafka ships: leader and follower interact only if they are in one epoch.
 
-`without` takes one of the five rules away, for mutants: each rule is needed, with three replicas.
+`without` removes one of the five rules, to build a mutant. Three replicas need every rule.
 """
 
 from tidelog.lab.modelcheck.published.kip_279 import Kip279, high_watermark_reached_own_epoch
@@ -21,6 +21,8 @@ RULES = (
 
 
 class Kip320(Kip279):
+    """Check the leader epoch in fetches, commits, ISR expansions and truncations."""
+
     def __init__(self, without: str | None = None) -> None:
         if without is not None and without not in RULES:
             raise ValueError(f"unknown rule {without!r}; one of {', '.join(RULES)}")
@@ -28,7 +30,10 @@ class Kip320(Kip279):
         self.name = f"kip-320 without {without}" if without else "kip-320"
 
     def follows(self, leader: Replica, follower: Replica, rule: str | None = None) -> bool:
-        """Is the follower with this leader, and in its epoch (unless that rule is taken away)?"""
+        """Return whether the follower follows this leader in the leader's epoch.
+
+        If `rule` is the removed rule, the epochs may differ.
+        """
         if not leader.presumes_leadership or follower.leader != leader.name:
             return False
         same_epoch = follower.leader_epoch == leader.leader_epoch
@@ -39,7 +44,7 @@ class Kip320(Kip279):
     ) -> Replica | None:
         """Truncate only against a leader that leads in exactly the request's epoch.
 
-        The log of a leader of another epoch may yet change.
+        The log of a leader in another epoch may still change.
         """
         in_epoch = leader.presumes_leadership and leader.leader_epoch == request.leader_epoch
         if in_epoch or self.without == EPOCH_IN_TRUNCATION:

@@ -1,7 +1,8 @@
-"""KIP-320 as first drafted: truncate not on becoming follower but when a fetch finds a mismatch.
+"""KIP-320 as first drafted: a follower truncates when a fetch finds a mismatch.
 
-Fetches carry the epoch of the last record. The leader still can not tell in which epoch a follower
-is, so it commits on the word of one that will yet truncate against somebody else.
+It does not truncate when it becomes a follower. Fetches carry the epoch of the last record. The
+leader still does not know the follower's leader epoch. So it may commit a record on the fetch of a
+follower that later truncates this record against another leader.
 """
 
 from tidelog.lab.modelcheck.published.kip_279 import Kip279, high_watermark_reached_own_epoch
@@ -9,6 +10,8 @@ from tidelog.lab.modelcheck.published.replication import LeaderAndIsr, Replica, 
 
 
 class Kip320FirstTry(Kip279):
+    """Truncate while following, and compare the epoch of the last record in every fetch."""
+
     name = "kip-320-first-try"
 
     def become_follower(
@@ -34,7 +37,7 @@ class Kip320FirstTry(Kip279):
         return self.is_caught_up(leader, follower, offset + 1)
 
     def is_caught_up(self, leader: Replica, follower: Replica, end: int) -> bool:
-        """As before, but the record before the end must be of the same epoch on both."""
+        """Add to the base rule: the record before `end` has the same epoch on both replicas."""
         if not leader.presumes_leadership or not super().is_caught_up(leader, follower, end):
             return False
         return end == 0 or leader.log[end - 1].epoch == follower.log[end - 1].epoch

@@ -1,7 +1,7 @@
 """A published rule as a model on packed states.
 
-Replica names are made interchangeable: a state stands for all its renamings. The steps themselves
-are looked up in `facts`; this file puts them together and renames what comes out.
+Replica names are interchangeable: a state represents all its renamings. This file looks up the
+steps in `facts`, combines them and renames the resulting states.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,7 +21,7 @@ from tidelog.lab.modelcheck.published.replication import (
 
 
 class PackedModel(Model[int]):
-    """One set of rules at one size; `symmetric` off counts every renaming as a state of its own."""
+    """One set of rules at one size; with `symmetric` off every renaming is a separate state."""
 
     goals = invariants.GOALS
 
@@ -52,16 +52,16 @@ class PackedModel(Model[int]):
         ]
 
     def canonical(self, state: int) -> int:
-        """One of the state's renamings: with its replicas arranged, and then the smallest."""
+        """Return the smallest of the renamings that put the replicas in order."""
         smallest, tables = self._arrangements[state >> self._width]
         field = state & self._mask
         return smallest | min(renamed[field] for renamed in tables)
 
     def _arrange(self, replicas: int) -> tuple[int, tuple[Table[int, int], ...]]:
-        """The replicas' part in order, and the quorum renamings that go with it.
+        """Return the replicas' part in order, and the matching renamings of the quorum.
 
-        What no renaming touches fills the high bits of a field. Only renamings that put these in
-        order are tried: mostly one. Of several the smallest outcome is taken.
+        The high bits of a field hold the values that no renaming changes. Only renamings that sort
+        the fields by these bits are tried, in most cases one. The smallest result wins.
         """
         fields = self._packing.fields(replicas)
         nameless = [field >> self._packing.named_bits for field in fields]
@@ -73,7 +73,7 @@ class PackedModel(Model[int]):
         return smallest << self._width, leading
 
     def _find_sorters(self, ranks: tuple[int, ...]) -> list[Renaming]:
-        """The renamings that keep to the ranks; equal ranks may go either way."""
+        """Return the renamings that sort replicas by rank; equal ranks may have either order."""
         if len(self._renamings) == 1:
             return self._renamings
         return [
@@ -84,7 +84,7 @@ class PackedModel(Model[int]):
         ]
 
     def share(self, state: int) -> int:
-        """States with the same replicas go to the same worker: their look-ups are the same."""
+        """Return the replicas' part: states with equal replicas need the same look-ups."""
         return state >> self._width
 
     def successors(self, state: int) -> Iterable[tuple[str, int]]:
@@ -104,7 +104,7 @@ class PackedModel(Model[int]):
         return states
 
     def _moves(self, replicas: int, field: int) -> list[tuple[str, int, int]]:
-        """Every step: its name, what it adds to the replicas' part, the quorum's field after it."""
+        """Return each step: name, number to add to the replicas' part, the quorum's next field."""
         facts, quorum = self._facts.replicas[replicas], self._facts.quorums[field]
         request_move = self._facts.request_move
         moves = [(action, 0, after) for action, after in quorum.controller_moves]

@@ -1,8 +1,9 @@
-"""A whole state in one int: cheap to hash, to compare, to send, and to rename.
+"""A whole state in one int, which is cheap to hash, compare, send and rename.
 
-From the high bits down: one field a replica, then the quorum. A replica's field holds its log, high
-watermark, epoch, leader and ISR; the quorum's holds the next record id, the ISR and the request of
-each epoch. Every value has a field of its own and a code for "none", so packing loses nothing.
+From the high bits down, there is one field for each replica, then the field of the quorum. A
+replica's field holds its log, high watermark, epoch, leader and ISR. The quorum's field holds the
+request of each epoch, the ISR and the next record id. Every value has its own bits and a code for
+"none", so packing loses nothing.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ V = TypeVar("V")
 
 
 class Table(dict[K, V]):
-    """Answers worked out when first asked for, and kept."""
+    """A dict that computes a missing value at its first look-up and keeps it."""
 
     def __init__(self, answer: Callable[[K], V]) -> None:
         super().__init__()
@@ -36,21 +37,24 @@ class Table(dict[K, V]):
 
 
 def bits_for(largest: int) -> int:
+    """Return the number of bits that hold values from 0 to `largest`."""
     return largest.bit_length()
 
 
 @cache
 def members(isr_bits: int) -> frozenset[int]:
+    """Return the replicas whose bits are set."""
     return frozenset(n for n in range(isr_bits.bit_length()) if isr_bits >> n & 1)
 
 
 @cache
 def isr_bits(isr: frozenset[int]) -> int:
+    """Return an ISR as bits: bit `n` is set if replica `n` is a member."""
     return sum(1 << name for name in isr)
 
 
 class Packing:
-    """The widths of the fields for one size, and the way in and out of them."""
+    """The field widths for one size, and the functions that pack and unpack states."""
 
     def __init__(self, size: Size) -> None:
         self.size = size
@@ -84,7 +88,7 @@ class Packing:
         return self.unpack_quorum(field), replicas
 
     def fields(self, replicas: int) -> tuple[int, ...]:
-        """The replicas' part of a state, split."""
+        """Split the replicas' part of a state into one field for each replica."""
         mask = (1 << self.replica_bits) - 1
         return tuple([replicas >> shift & mask for shift in self.shifts])
 
@@ -141,7 +145,7 @@ class Packing:
 
 
 class Renaming:
-    """One permutation of the replicas' names, as tables from packed fields to packed fields."""
+    """One permutation of the replicas' names, as tables from packed to packed fields."""
 
     def __init__(self, packing: Packing, order: tuple[int, ...]) -> None:
         self._packing = packing
@@ -151,7 +155,7 @@ class Renaming:
         self.quorum = Table(self._rename_quorum)
 
     def apply(self, fields: tuple[int, ...]) -> int:
-        """The replicas' part of the state: each field renamed, and moved to its new name."""
+        """Return the replicas' part with each field renamed and moved to its new position."""
         renamed, part = self.replica, 0
         for field, target in zip(fields, self._targets, strict=True):
             part |= renamed[field] << target
@@ -181,7 +185,7 @@ class Renaming:
 
 
 def renamings(packing: Packing, *, symmetric: bool) -> list[Renaming]:
-    """Every renaming, or only the one that changes nothing."""
+    """Return all renamings, or without `symmetric` only the identity."""
     names = range(packing.size.replicas)
     orders = permutations(names) if symmetric else [tuple(names)]
     return [Renaming(packing, order) for order in orders]

@@ -1,18 +1,18 @@
-"""What all the published rules share: one partition's replicas, its controller, its actions.
+"""The common part of all published rules: one partition's replicas, controller and actions.
 
-After the TLA+ module KafkaReplication. Nothing crashes and no time passes: any step whose guard
-holds may be the next. Requests of the controller stay for ever, so a replica may take any that is
-newer than its own epoch, and may skip some.
+It follows the TLA+ module KafkaReplication. Nothing crashes and no time passes: any step whose
+guard holds may be the next one. Requests of the controller never disappear. So a replica may
+apply any request that is newer than its own epoch, and may skip some.
 
-Every action looks at one replica, or at a leader and one follower. `packed_model` relies on that:
-it asks each question here once for every pair that occurs, and remembers the answer.
+Invariant: every action reads one replica, or a leader and one follower. `packed_model` relies on
+this: it calls each rule once for every pair that occurs, and stores the result.
 """
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, TypeAlias
 
 NONE = -1
-"""No leader; as an epoch: none heard of yet."""
+"""No leader; as an epoch: the replica has not received any request yet."""
 
 
 class Size(NamedTuple):
@@ -28,7 +28,7 @@ class Size(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record: who it is, and the epoch of the leader that wrote it."""
+    """A record: its id, and the epoch of the leader that wrote it."""
 
     id: int
     epoch: int
@@ -38,7 +38,7 @@ Log: TypeAlias = tuple[Record, ...]
 
 
 class Replica(NamedTuple):
-    """One replica's log and what it believes of the partition."""
+    """One replica's log, and its view of the partition."""
 
     name: int
     log: Log
@@ -60,7 +60,7 @@ class Replica(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """A request of the controller: who leads an epoch, with which ISR at its start."""
+    """A request of the controller: the leader of an epoch and the ISR at its start."""
 
     leader_epoch: int
     leader: int
@@ -68,7 +68,7 @@ class LeaderAndIsr(NamedTuple):
 
 
 class Quorum(NamedTuple):
-    """What is true of the partition: the requests issued, one an epoch, and the ISR now."""
+    """The controller's state of the partition: one request per epoch, and the current ISR."""
 
     requests: tuple[LeaderAndIsr, ...]
     isr: frozenset[int]
@@ -84,7 +84,7 @@ class Quorum(NamedTuple):
 
 
 def controller_moves(quorum: Quorum, size: Size) -> list[tuple[str, int, Quorum]]:
-    """What the controller may do: the action, the replica it is about, the quorum after it."""
+    """Return the controller's possible actions: name, affected replica, quorum afterwards."""
     if quorum.leader_epoch == size.max_leader_epoch:
         return []
     moves = []
@@ -92,7 +92,7 @@ def controller_moves(quorum: Quorum, size: Size) -> list[tuple[str, int, Quorum]
         if replica != quorum.leader:
             moves.append(("ControllerElectLeader", replica, replica, quorum.isr))
             moves.append(("ControllerShrinkIsr", replica, quorum.leader, quorum.isr - {replica}))
-        elif quorum.isr == {replica}:  # the last member stays, or no one could ever be elected
+        elif quorum.isr == {replica}:  # the last member stays: an empty ISR has no candidate
             moves.append(("ControllerShrinkIsr", replica, NONE, quorum.isr))
         else:
             moves.append(("ControllerShrinkIsr", replica, NONE, quorum.isr - {replica}))
@@ -107,36 +107,38 @@ def _issue(quorum: Quorum, leader: int, isr: frozenset[int]) -> Quorum:
 
 
 def take_request(request: LeaderAndIsr, replica: Replica) -> Replica:
-    """Believe the controller. A new leader keeps its high watermark, often behind the true one."""
+    """Apply a request. A new leader keeps its high watermark, often lower than the real one."""
     return replica._replace(
         leader_epoch=request.leader_epoch, leader=request.leader, isr=request.isr
     )
 
 
 def leader_write(leader: Replica, record_id: int) -> Replica:
+    """Append a record of the leader's epoch to the leader's log."""
     return leader._replace(log=(*leader.log, Record(record_id, leader.leader_epoch)))
 
 
 def truncate_to(replica: Replica, end: int) -> Replica:
-    """Cut the tail; the high watermark never stays above the end."""
+    """Truncate the log; lower the high watermark to the new end if it is above."""
     return replica._replace(log=replica.log[:end], high_watermark=min(end, replica.high_watermark))
 
 
 class KafkaReplication(ABC):
-    """The rules of Kafka before any leader epoch was looked at. Only truncation is left open."""
+    """Kafka's rules before any check of leader epochs. Subclasses define the truncation."""
 
     name: str
 
     @abstractmethod
     def truncation_offset(self, leader: Replica, follower: Replica) -> int:
-        """Where a replica that begins to follow cuts its log."""
+        """Return the offset to which a new follower truncates its log."""
 
     def become_follower(
         self, request: LeaderAndIsr, leader: Replica, follower: Replica
     ) -> Replica | None:
-        """The follower after the request; none if it can not take it now.
+        """Return the follower after the request, or None if it cannot apply the request now.
 
-        An offset past the follower's end stops it, as in the published models; Kafka would clamp.
+        It cannot if the truncation offset is past its log end, as in the published models. Kafka
+        uses the log end then.
         """
         end = self.truncation_offset(leader, follower)
         if end > follower.log_end_offset:
@@ -154,7 +156,7 @@ class KafkaReplication(ABC):
         return False
 
     def acknowledges(self, leader: Replica, follower: Replica, offset: int) -> bool:
-        """Does this follower allow the leader's high watermark to pass the offset?"""
+        """Return whether this follower lets the leader's high watermark pass the offset."""
         return follower.leader == leader.name and follower.has_offset(offset)
 
     def is_caught_up(self, leader: Replica, follower: Replica, end: int) -> bool:
@@ -170,7 +172,7 @@ class KafkaReplication(ABC):
 
 
 def fetch(leader: Replica, follower: Replica) -> Replica | None:
-    """Copy the next record and learn the leader's high watermark as it is now."""
+    """Copy the next record and the leader's current high watermark to the follower."""
     end = follower.log_end_offset
     if not leader.has_offset(end):
         return None
@@ -181,15 +183,17 @@ def fetch(leader: Replica, follower: Replica) -> Replica | None:
 
 
 def letter(name: int) -> str:
+    """Return a replica's letter, `A` for 0, or `none`."""
     return "none" if name == NONE else chr(ord("A") + name)
 
 
 def letters(isr: frozenset[int]) -> str:
+    """Return an ISR as text, such as `{A B}`."""
     return "{" + " ".join(letter(name) for name in sorted(isr)) + "}"
 
 
 def describe(quorum: Quorum, replicas: list[Replica]) -> list[str]:
-    """The replica table: a line for each replica, and one for what is true."""
+    """Return the replica table: a line for each replica, and one for the quorum."""
     lines = []
     for replica in replicas:
         role = "leader" if replica.presumes_leadership else "follower"

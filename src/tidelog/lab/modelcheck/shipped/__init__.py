@@ -1,1 +1,1 @@
-"""The shipped code itself under the checker: core/replication and core/controller."""
+"""The model checker run on the shipped code: core/replication and core/controller."""

@@ -1,20 +1,22 @@
-"""One partition of a small cluster, every interleaving: the shipped code under the checker.
+"""One partition of a small cluster in every interleaving: the checker runs the shipped code.
 
-Replicas are real `Partition`s, the controller's decisions are core/controller's own
-functions; only the network and the choice of what happens next belong to the checker.
-A state is nested tuples:
+Replicas are real `Partition`s, and core/controller's own functions make the controller's
+decisions. Only the network and the choice of the next step belong to the checker.
+A state consists of nested tuples:
 
     (replicas, controller, messages, history)
 
     replicas    per broker: (picture of the Partition, its log of (epoch, id))
-    controller  the registrations that somebody has not learnt yet, and the newest
-    messages    in flight, each may be delivered in any order or lost
-    history     (committed records, what was seen to go wrong, produced, restarts, damages,
-                how many committed records two replicas once knew to be committed)
+    controller  the registrations that a replica has not applied yet, and the newest one
+    messages    in flight; each may arrive in any order or be lost
+    history     (committed records, flags for errors seen, counts of records produced,
+                restarts and damages, and the number of committed records that two
+                replicas once knew to be committed)
 
-What is left out, and so not proved here: time (a follower may be found lagging whenever
-it is behind), batches of more than one record, the log start, loss of unflushed records,
-unclean election, brokers that stay fenced. The simulator has those.
+The model leaves out the following, so it proves nothing about them: time (a follower may
+count as lagging whenever it is behind), batches of more than one record, the log start,
+loss of unflushed records, unclean election, brokers that stay fenced. The simulator
+covers those.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -61,25 +63,25 @@ from tidelog.lab.modelcheck.shipped.state import (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far the checker looks. Everything within is visited, nothing beyond."""
+    """The limits of the search. The checker visits all states within them and none beyond."""
 
     replicas: int = 3
     records: int = 2
     leader_epoch: int = 2
     partition_epoch: int = 4
     messages: int = 2
-    """How many in flight; 0 makes each request and all that follows from it one step."""
+    """The most messages in flight; with 0, a request and all its consequences are one step."""
     restarts: int = 0
     min_insync_replicas: int = 1
     damages: int = 0
-    """How often a log loses its end while its broker is down, and nothing shows it."""
+    """How often a log loses its end, without a trace, while its broker is down."""
 
 
 DEFAULT_BOUNDS = Bounds()
 
 
 class ClusterModel(Model[State]):
-    """The shipped code, one partition."""
+    """The model of one partition that the shipped code replicates."""
 
     goals = invariants.GOALS
 
@@ -89,7 +91,7 @@ class ClusterModel(Model[State]):
         policy: TruncationPolicy = LEADER_EPOCH,
         prologue: Sequence[str] = (),
     ) -> None:
-        """With a prologue the search begins after these actions, and looks farther from there."""
+        """Build the model; the search starts after the actions of `prologue`."""
         self.name = f"shipped code, {policy.name}"
         self.bounds = bounds
         self.invariants = invariants.NAMES
@@ -108,7 +110,7 @@ class ClusterModel(Model[State]):
         self._canonical = renaming.Renamer(self._renamings)
 
     def initial(self) -> Iterable[State]:
-        """Everyone knows that broker 0 leads in epoch 0 and that all are in sync."""
+        """Yield one state: all replicas know that broker 0 leads epoch 0 and all are in sync."""
         first = (0, 0, 0, self.brokers, ())
         replicas = tuple(
             (self._learn(b, self._replicas.fresh(b), first)[0], ()) for b in self.brokers
@@ -119,23 +121,23 @@ class ClusterModel(Model[State]):
         yield state
 
     def canonical(self, state: State) -> State:
-        """The smallest of the states that differ only in the brokers' names."""
+        """Return the smallest of the states that differ only in the brokers' names."""
         return self._canonical.smallest(state)
 
     def violated(self, state: State) -> Collection[str]:
-        """What does not hold."""
+        """Return the invariants that do not hold."""
         return invariants.violated(state)
 
     def reached(self, state: State) -> Collection[str]:
-        """What must be possible, or the check says nothing."""
+        """Return the goals met; each must be reachable, or the check is vacuous."""
         return invariants.reached(state, self.brokers)
 
     def describe(self, state: State) -> list[str]:
-        """The state as people read it."""
+        """Return the state as a readable table."""
         return invariants.describe(state)
 
     def successors(self, state: State) -> Iterator[tuple[str, State]]:
-        """Everything that can happen next."""
+        """Yield every possible next step."""
         for action, after in self._happenings(state):
             for settled in self._within_bounds(after):
                 if settled != state:
@@ -151,10 +153,9 @@ class ClusterModel(Model[State]):
         yield from self._controller_steps(state)
 
     def _within_bounds(self, state: State) -> Iterator[State]:
-        """Every way to lose messages until no more are in flight than the bounds allow.
+        """Yield a state for each way to lose the messages that exceed the bound.
 
-        With a bound of none, nothing is lost: a request and all that follows from it is
-        one step.
+        With a bound of 0 no message is lost: a request and all its consequences are one step.
         """
         if self.bounds.messages == 0:
             while state[2]:
@@ -171,7 +172,7 @@ class ClusterModel(Model[State]):
         for kept in combinations(state[2], self.bounds.messages):
             yield with_messages(state, kept)
 
-    # -- what clients, followers and leaders do of their own accord
+    # -- steps that clients, followers and leaders start
 
     def _client_steps(self, state: State) -> Iterator[tuple[str, State]]:
         produced = state[3][2]
@@ -198,7 +199,7 @@ class ClusterModel(Model[State]):
                 )
 
     def _reports(self, state: State) -> Iterator[tuple[str, State]]:
-        """A follower reports, repeatedly, a leader that lacks records which it keeps."""
+        """Report, repeatedly, a leader that lacks records which the follower keeps."""
         for broker in self.brokers:
             fields = fields_of(state[0][broker][0])
             if fields[ACCUSED] >= 0 and fields[ACCUSED] == fields[LEADER]:
@@ -228,7 +229,7 @@ class ClusterModel(Model[State]):
                 yield f"Deliver({_title(message)})", after
 
     def _deliver(self, state: State, message: wire.Message) -> State | None:
-        """None when the controller's next epoch would lie beyond the bounds."""
+        """Deliver a message; return None if the controller's next epoch exceeds the bounds."""
         kind, _, receiver = message[:3]
         if kind == wire.PROPOSE:
             return self._alter(state, message)
@@ -248,7 +249,7 @@ class ClusterModel(Model[State]):
         )  # fmt: skip
 
     def _metadata_steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """A replica hears a word of the controller: any, in any order, perhaps skipping some."""
+        """Let a replica apply any registration, in any order; it may skip some."""
         for broker in self.brokers:
             known = fields_of(state[0][broker][0])[PARTITION_EPOCH]
             for registration in state[1]:
@@ -284,9 +285,9 @@ class ClusterModel(Model[State]):
     def _restart(self, state: State, broker: int, log: tuple[Any, ...]) -> Iterator[State]:
         """Restart the process with this log; its memory is lost.
 
-        The controller takes leadership and ISR from the older incarnation first, as
-        registration does, and the broker acts on nothing older than its registration: so
-        the first word it hears is the newest.
+        As in a real registration, the controller first removes the older incarnation from
+        leadership and ISR. The broker applies nothing older than its registration, so the
+        first registration of the partition that it applies is the newest.
         """
         known = min(fields_of(state[0][broker][0])[HIGH_WATERMARK], len(log))
         fresh = self._replicas.fresh(broker, known, log)
@@ -300,7 +301,7 @@ class ClusterModel(Model[State]):
             yield pruned(told)
 
     def _without(self, state: State, broker: int) -> Iterator[State]:
-        """The controller fences a broker for a moment, with every leader that may follow."""
+        """Fence a broker for a moment; yield a state for each possible next leader."""
         registration = self._registration(state)
         rules = replace(self._rules, active=frozenset(self.brokers) - {broker})
         isr = tuple(b for b in registration.isr if b != broker)
@@ -317,7 +318,7 @@ class ClusterModel(Model[State]):
     def _registered(
         self, state: State, old: PartitionRegistration, new: PartitionRegistration
     ) -> State | None:
-        """The state with the new registration; None if it lies beyond the bounds."""
+        """Return the state with the new registration, or None if it exceeds the bounds."""
         if new is old:
             return state
         if new.leader_epoch > self.bounds.leader_epoch:
@@ -351,7 +352,7 @@ class ClusterModel(Model[State]):
         old = self._registration(state)
         return self._registered(state, old, replace_leader(old, sender, self._rules, leader_epoch))
 
-    # -- running the broker's own code
+    # -- steps of the broker's own code
 
     def _learn(
         self, broker: int, picture: Picture, registration: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""What must hold in every state of the cluster model, and what must be reachable."""
+"""The invariants of the cluster model, and the goals that must be reachable."""
 
 from typing import Any, TypeAlias
 
@@ -18,8 +18,8 @@ State: TypeAlias = tuple[Any, ...]
 HW_AT_MOST_LEO = "the high watermark is at most the log end offset"
 COMMITTED_ON_CANDIDATES = "every replica that may be elected has all committed records"
 KNOWN_BY_TWO_SURVIVES = "some replica in ISR or ELR has all that two knew to be committed"
-"""The weaker form of the rule above, after a log has lost its end unnoticed. If only the damaged
-replica knew that a record was committed, no other replica can detect the loss."""
+"""The weaker form of the rule above, for a log that has lost its end undetected. If only the
+damaged replica knew that a record was committed, no other replica can detect the loss."""
 ONE_HISTORY = "no two leaders disagree on what is committed"
 ONLY_COMMITTED_SHOWN = "below any high watermark there are only committed records"
 LOG_MATCHING = "one epoch writes one record at one offset"
@@ -47,7 +47,7 @@ DAMAGED_LEADER = "a replica leads that lacks committed records"
 
 
 def violated(state: State) -> list[str]:
-    """The names of what does not hold."""
+    """Return the names of the invariants that do not hold."""
     pictured, registrations, _, (committed, wrong, _, _, damages, confirmed) = state
     replicas = [(fields_of(picture), log) for picture, log in pictured]
     broken = []
@@ -82,7 +82,7 @@ def violated(state: State) -> list[str]:
 
 
 def _logs_match(replicas: list[tuple[Fields, Any]]) -> bool:
-    """Same offset and epoch, same record."""
+    """Return whether equal offset and epoch always mean the same record."""
     seen: dict[tuple[int, int], int] = {}
     return all(
         seen.setdefault((offset, epoch), record) == record
@@ -92,7 +92,7 @@ def _logs_match(replicas: list[tuple[Fields, Any]]) -> bool:
 
 
 def reached(state: State, brokers: tuple[int, ...]) -> list[str]:
-    """The goals met here."""
+    """Return the goals that this state meets."""
     replicas, registrations, _, (committed, _, produced, _, damages, _) = state
     leader, leader_epoch, partition_epoch, isr, _ = registrations[-1]
     met = []
@@ -110,7 +110,7 @@ def reached(state: State, brokers: tuple[int, ...]) -> list[str]:
 
 
 def describe(state: State) -> list[str]:
-    """A table of the replicas, the controller's word, and what is in flight."""
+    """Return a table: a line for each replica, and one for the controller and the network."""
     replicas, registrations, messages, (committed, *_) = state
     lines = []
     for broker, (picture, log) in enumerate(replicas):
@@ -132,5 +132,5 @@ def describe(state: State) -> list[str]:
 
 
 def broker_name(broker: int) -> str:
-    """A letter, as in the stories."""
+    """Return the broker's letter, as in the stories, or `controller`."""
     return "controller" if broker < 0 else chr(ord("A") + broker)

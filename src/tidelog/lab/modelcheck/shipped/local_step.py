@@ -1,9 +1,9 @@
-"""One replica's step, run by the broker's own code and remembered.
+"""One replica's step, run by the broker's own code and cached.
 
-The checker's states hold pictures of replicas (pictures.py). A step thaws a
-picture into a real `Partition`, lets it take a real event, and freezes what became of
-it. The same replica meets the same event in thousands of cluster states, so each step is
-run once and then looked up: that is what makes checking the real code fast enough.
+The checker's states hold pictures of replicas (pictures.py). A step thaws a picture into a
+real `Partition`, applies a real event to it, and freezes the result. The same replica
+handles the same event in thousands of cluster states. So each step runs once and is then
+looked up, which makes checking the real code fast enough.
 """
 
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ class ModelBatch:
     producer_id: int = -1
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
-        """Stamp it, as a real batch is."""
+        """Set offset and leader epoch, as for a real batch."""
         self.base_offset = self.last_offset = base_offset
         self.leader_epoch = leader_epoch
 
 
 class Replicas:
-    """All replicas of the partition, able to take remembered steps."""
+    """All replicas of the partition, with a cache of their steps."""
 
     def __init__(self, brokers: int, config: PartitionConfig, policy: TruncationPolicy) -> None:
         self._config = config
@@ -54,7 +54,7 @@ class Replicas:
     def fresh(
         self, broker: BrokerId, high_watermark: int = 0, log: tuple[Record, ...] = ()
     ) -> Picture:
-        """A replica that has just started on this log and knows no leader."""
+        """Return the picture of a replica that has just started on this log, without a leader."""
         epochs = LeaderEpochs()
         for offset, (epoch, _) in enumerate(log):
             epochs.assign(epoch, offset)
@@ -63,7 +63,7 @@ class Replicas:
     def step(
         self, broker: BrokerId, picture: Picture, event: on.Event
     ) -> tuple[Picture, list[do.Effect]]:
-        """What becomes of the replica, and what it asks for."""
+        """Apply the event; return the replica's next picture and its effects."""
         key = (broker, picture, _key(event))
         known = self._steps.get(key)
         if known is None:
@@ -74,14 +74,14 @@ class Replicas:
         return known
 
     def question(self, broker: BrokerId, picture: Picture) -> do.Question | None:
-        """What the replica would ask its leader now."""
+        """Return the request that the replica would now send to its leader, if any."""
         key = (broker, picture)
         if key not in self._questions:
             self._questions[key] = self._thawed(broker, picture).next_question(NOW_MS)
         return self._questions[key]
 
     def lagging(self, broker: BrokerId, picture: Picture, follower: BrokerId) -> Picture:
-        """The leader as it is when `follower` has not caught up for too long."""
+        """Return the leader's picture if `follower` has not caught up for too long."""
         partition = self._thawed(broker, picture)
         partition.followers[follower].last_caught_up_ms = NEVER_MS
         return picture_of(partition.freeze())
@@ -110,9 +110,10 @@ class Replicas:
 
 
 def _forget_times(partition: Partition) -> None:
-    """Without a clock a fetch earns no credit for being one round trip behind.
+    """Reset two fields that only matter with a clock.
 
-    So these two never matter, and would only multiply the states.
+    They let a fetch that is one round trip behind count as caught up. Without a clock they
+    have no effect, and would only multiply the states.
     """
     for follower in partition.followers.values():
         follower.leader_log_end_offset = -1

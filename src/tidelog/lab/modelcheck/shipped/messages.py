@@ -1,11 +1,11 @@
-"""What travels between replicas and the controller, as ordered tuples of ints.
+"""The messages between replicas and the controller, as ordered tuples of ints.
 
-The first field is the kind, then sender and receiver; -1 stands for the controller and
-for "none". A message in flight may be delivered in any order, or be lost.
+The fields are the kind, the sender, the receiver, and the content; -1 is the controller, or
+"none". A message in flight may arrive in any order, or be lost.
 
-A follower has one question under way, as the node sees to: when it asks again, a reply to
-the older question is dropped on arrival, though the question itself may still arrive.
-The last field of a question says whether its reply is still awaited.
+A follower awaits the reply to one request at a time, as in the node. When it sends another
+request, it discards a reply to the older one, but the older request may still arrive. The
+last field of a request says whether its sender still awaits the reply.
 """
 
 from typing import Any, TypeAlias
@@ -38,7 +38,7 @@ NAMES = (
 
 
 def question_message(sender: int, leader: int, question: do.Question) -> Message:
-    """A follower's question on its way to the leader."""
+    """Return the message for a follower's request to its leader."""
     match question:
         case do.FetchPosition():
             epoch = question.last_fetched_epoch
@@ -58,7 +58,7 @@ def question_message(sender: int, leader: int, question: do.Question) -> Message
 
 
 def asked_again(messages: tuple[Message, ...], follower: int) -> list[Message]:
-    """What is left in flight when this follower puts a new question."""
+    """Return the messages in flight after this follower sends a new request."""
     left = []
     for message in messages:
         if message[0] in QUESTIONS and message[1] == follower:
@@ -69,7 +69,7 @@ def asked_again(messages: tuple[Message, ...], follower: int) -> list[Message]:
 
 
 def request_event(message: Message) -> on.Event:
-    """The event that a follower's question is for its leader."""
+    """Return the leader's event for a follower's request."""
     match message:
         case (kind, sender, _, leader_epoch, offset, last, _) if kind == FETCH:
             return on.FollowerFetchReceived(
@@ -86,14 +86,14 @@ def reply_message(
     answer: do.AnswerFetch | do.AnswerEpochEnd | do.AnswerOffsets,
     log: tuple[tuple[int, int], ...],
 ) -> Message | None:
-    """The reply on its way back, or None if nobody awaits it."""
+    """Return the message for the reply, or None if the sender no longer awaits it."""
     _, sender, receiver, leader_epoch = request[:4]
     if request[-1] == ABANDONED:
         return None
     match answer:
         case do.AnswerFetch():
             diverging = answer.diverging or (-1, -1)
-            # One record a fetch: the shortest reply shows every interleaving.
+            # One record per fetch: the shortest reply leads to every interleaving.
             records = log[answer.offset : min(answer.upto, answer.offset + 1)]
             return (
                 FETCH_REPLY,
@@ -122,7 +122,7 @@ def reply_message(
 
 
 def reply_event(message: Message) -> on.Event:
-    """The event that a reply is for the replica that asked, or proposed."""
+    """Return the event of a reply, for the replica that sent the request or proposal."""
     kind = message[0]
     if kind == FETCH_REPLY:
         _, _, _, leader_epoch, offset, error, records, high_watermark, diverging = message
@@ -151,7 +151,7 @@ def reply_event(message: Message) -> on.Event:
 
 
 def renamed(message: Message, names: tuple[int, ...]) -> Message:
-    """The same message among replicas of other names; names[-1] is the controller's."""
+    """Return the message with the replicas renamed; names[-1] is the controller's name."""
     kind, sender, receiver = message[:3]
     rest = message[3:]
     if kind == PROPOSE:

@@ -1,4 +1,4 @@
-"""Pictures of replicas as bytes: bytes remember their hash, nested tuples don't.
+"""Pictures of replicas: frozen fields as bytes, which cache their hash; tuples do not.
 
 A search hashes and compares the same few thousand pictures millions of times.
 """
@@ -11,14 +11,14 @@ Fields: TypeAlias = tuple[Any, ...]
 
 LOG_END_OFFSET, HIGH_WATERMARK, LEADER, LEADER_EPOCH, PARTITION_EPOCH = 1, 2, 5, 6, 7
 ISR, FOLLOWERS, ACCUSED = 9, 10, 18
-"""Where these stand among the fields that `Replica.freeze` gives."""
+"""The positions of these values in the fields that `Partition.freeze` returns."""
 
 _FIELDS: dict[Picture, Fields] = {}
 _PICTURES: dict[Picture, Picture] = {}
 
 
 def picture_of(fields: Fields) -> Picture:
-    """Always the same object for the same fields. Format 2 has no back references."""
+    """Return the picture, the same object for equal fields. Format 2 has no back references."""
     packed = marshal.dumps(fields, 2)
     picture = _PICTURES.setdefault(packed, packed)
     _FIELDS[picture] = fields
@@ -26,7 +26,7 @@ def picture_of(fields: Fields) -> Picture:
 
 
 def fields_of(picture: Picture) -> Fields:
-    """What `picture_of` was given, also for a picture that another process made."""
+    """Return the fields of a picture, also if another process made it."""
     fields = _FIELDS.get(picture)
     if fields is None:
         fields = _FIELDS[picture] = marshal.loads(picture)

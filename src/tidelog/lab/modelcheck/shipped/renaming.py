@@ -15,22 +15,22 @@ from tidelog.lab.modelcheck.shipped.pictures import (
 
 State: TypeAlias = tuple[Any, ...]
 Names: TypeAlias = tuple[int, ...]
-"""names[old] is the new name; the last entry, reached by -1, stays -1 (nobody)."""
+"""names[old] is the new name; the last entry, at index -1, stays -1 (no broker)."""
 
 
 class Renamer:
-    """Renames whole states, and remembers what it did with their parts."""
+    """Rename whole states, with a cache of the renamed parts."""
 
     def __init__(self, renamings: list[Names]) -> None:
-        # The first is the identity: it needs no work.
+        # The first renaming is the identity and needs no work.
         self._renamings = [(names, _sources(names), {}, {}, {}) for names in renamings[1:]]  # type: list[tuple[Names, Names, dict[Any, Any], dict[Any, Any], dict[Any, Any]]]
 
     def smallest(self, state: State) -> State:
-        """The least of all renamings of `state`."""
+        """Return the smallest of all renamings of `state`."""
         best = state
         replicas, controller, messages, history = state
         for names, (first, *others), pictures, controllers, sent in self._renamings:
-            # Most renamings are larger at the first replica already.
+            # Most renamings are already larger at the first replica.
             picture, log = replicas[first]
             head = (pictures.get(picture) or _remember(pictures, picture, names), log)
             if head > best[0][0]:
@@ -55,7 +55,7 @@ class Renamer:
 
 
 def _sources(names: Names) -> Names:
-    """Which old broker stands at each new place."""
+    """Return the old broker for each new name."""
     return tuple(names.index(new) for new in range(len(names) - 1))
 
 
@@ -65,8 +65,10 @@ def _remember(known: dict[Any, Any], picture: Any, names: Names) -> Any:
 
 
 def _renamed_picture(picture: Picture, names: Names) -> Picture:
-    """Names stand in a picture as leader, ISR, followers and a leader that was refused; the
-    assignment is all brokers."""
+    """Rename a picture: its leader, ISR, followers and the leader that the replica refused.
+
+    The assignment stays, because it contains all brokers.
+    """
     fields = list(fields_of(picture))
     isr = fields[ISR]
     members = tuple(sorted(names[b] for b in isr[0]))

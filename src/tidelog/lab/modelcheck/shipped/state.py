@@ -1,6 +1,6 @@
-"""A cluster's state as the checker holds it, and how one becomes another.
+"""The cluster's state in the checker, and functions that derive one state from another.
 
-States are never changed, only made anew; see cluster_model.py for their parts.
+States are immutable; cluster_model.py describes their parts.
 """
 
 from collections.abc import Iterable
@@ -19,16 +19,16 @@ from tidelog.lab.modelcheck.shipped.pictures import (
 State: TypeAlias = tuple[Any, ...]
 
 DISAGREED, FELL_BACK = 1, 2
-"""What the history notes: leaders disagreed on committed records; a leader's HW fell."""
+"""Error flags in the history: leaders disagreed on committed records; a leader's HW fell."""
 
 
 def leads(state: State, broker: int) -> bool:
-    """Whether the broker takes itself for the leader."""
+    """Return whether the broker considers itself the leader."""
     return bool(fields_of(state[0][broker][0])[LEADER] == broker)
 
 
 def fell_back(before: Picture, after: Picture, broker: int) -> bool:
-    """Whether a leader's high watermark fell while it led."""
+    """Return whether a leader's high watermark fell within one leader epoch."""
     old, new = fields_of(before), fields_of(after)
     return bool(
         old[LEADER] == new[LEADER] == broker
@@ -38,24 +38,24 @@ def fell_back(before: Picture, after: Picture, broker: int) -> bool:
 
 
 def known_by_two(state: State) -> int:
-    """How many records are below the high watermarks of two replicas."""
+    """Return how many records are below the high watermarks of at least two replicas."""
     marks = sorted(fields_of(picture)[HIGH_WATERMARK] for picture, _ in state[0])
     return int(marks[-2]) if len(marks) > 1 else 0
 
 
 def with_replica(state: State, broker: int, replica: tuple[Any, ...]) -> State:
-    """Another picture and log for one broker."""
+    """Return the state with another picture and log for one broker."""
     replicas = state[0]
     return ((*replicas[:broker], replica, *replicas[broker + 1 :]), *state[1:])
 
 
 def with_messages(state: State, messages: Iterable[Message]) -> State:
-    """Other messages in flight; the same message twice is one."""
+    """Return the state with these messages in flight, without duplicates."""
     return (state[0], state[1], tuple(sorted(set(messages))), state[3])
 
 
 def pruned(state: State) -> State:
-    """Forget registrations that everybody has passed."""
+    """Drop the registrations that every replica has passed, except the newest."""
     slowest = min(fields_of(replica[0])[PARTITION_EPOCH] for replica in state[0])
     kept = tuple(r for r in state[1][:-1] if r[2] > slowest) + state[1][-1:]
     return (state[0], kept, state[2], state[3])
@@ -71,7 +71,10 @@ def with_history(
     damages: int | None = None,
     confirmed: int = 0,
 ) -> State:
-    """Note what clients were told: the longest prefix any leader called committed."""
+    """Update the history; `committed` is the prefix that a leader considers committed.
+
+    The history keeps the longest such prefix, and sets a flag if two leaders disagree.
+    """
     known, wrong, made, restarted, damaged, by_two = state[3]
     if fell_back:
         wrong |= FELL_BACK
