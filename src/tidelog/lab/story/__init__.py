@@ -1,1 +1,1 @@
-"""Stories: replication told in text files, played by the broker's own code."""
+"""Stories: replication scenarios in text files, run by the broker's own code."""

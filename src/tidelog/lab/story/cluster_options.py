@@ -1,4 +1,4 @@
-"""The options of `cluster`, under Kafka's names where Kafka has one."""
+"""The options of the `cluster` command, with Kafka's name where Kafka has the setting."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,11 @@ from tidelog.lab.story.stage.world import Setup
 BROKERS_MAX = 9
 NEVER_MS = 1 << 40
 RECORDS_PER_SEGMENT_BYTES = 90
-"""A batch of one short name is a little smaller than this."""
+"""Slightly more than the size of a batch with one short name."""
 
 
 def _story_config() -> NodeConfig:
-    """A broker that waits for nothing: only the story makes time pass."""
+    """Return the config of a broker that never waits: only the story makes time pass."""
     return NodeConfig(
         broker_id=0,
         replica_fetch_wait_max_ms=0,
@@ -105,12 +105,12 @@ _SETTERS |= {
     "flush.messages": _flush,
     "unclean.recovery.strategy": _recovery,
 }
-"""Kafka's own names for what stories write short."""
+"""Kafka's own names for the short names that stories use."""
 CLUSTER_OPTIONS = tuple(_SETTERS)
 
 
 def read_setup(step: Step) -> Setup:
-    """What `cluster` was told."""
+    """Return the setup that a `cluster` command describes."""
     names = step.arguments
     if not names:
         raise StoryError("name at least one broker, such as: cluster A B")

@@ -1,9 +1,9 @@
-"""From a text file to a story: lines in, steps out.
+"""Parse the text of a story into steps.
 
-The whole grammar, one page of it, is scenarios/README.md. A `#` line is Markdown prose. A
-step is a command, alone or followed by `----` and exactly what it prints, up to a blank
-line; `---- name` splits that by policy. Everything a stranger can write wrong is answered
-with the file, the line and, where a word is nearly right, the word that was meant.
+scenarios/README.md describes the whole grammar on one page. A `#` line is Markdown prose. A
+step is a command, alone or followed by `----` and its exact output, up to a blank line.
+`---- name` starts the output for one policy. Every error message has the file and the line.
+If a name is nearly right, the message also has the correct name.
 """
 
 import re
@@ -17,20 +17,20 @@ SHIPPED = next(iter(POLICIES))
 RULE = "----"
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
 _LIMITED = re.compile(r"^([^\s\[]+|(?:expect|check)\s+)\[([^\]]*)(\]?)\s*(.*)$")
-"""`expect[kip-101, leader-epoch] …`: a word, and the policies it is for."""
+"""`expect[kip-101, leader-epoch] …`: a command name, and the policies it applies to."""
 _NAMES = re.compile(r",|(\|)")
-"""Names lie between commas, and `|` is a word even without blanks around it."""
+"""Commas separate names, and `|` is a separate argument even without blanks around it."""
 _REMARK = re.compile(r"\s#.*$")
 _VERBATIM = ("note", "put-file")
-"""Their words are somebody's text: commas and brackets in it stay."""
+"""Commands with free text as arguments: commas and brackets in it stay."""
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
-"""What a terminal would obey rather than show."""
+"""Control characters, which a terminal obeys and does not show."""
 RANGE_MAX = 1000
-"""No story needs more records than this in one word."""
+"""The most names in one range; no story needs more."""
 
 
 class StoryError(Exception):
-    """Something in a story can't be understood or done; `line` 0 is the file as a whole."""
+    """A story cannot be parsed or run; `line` 0 means the file as a whole."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -38,13 +38,13 @@ class StoryError(Exception):
         self.line = line
 
     def at(self, line: int) -> "StoryError":
-        """The same, at a line, if none is known yet."""
+        """Return the error with a line number, if it has none yet."""
         return self if self.line else StoryError(self.message, line)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command line and what it should print."""
+    """One command line and its expected output."""
 
     line: int
     text: str
@@ -52,21 +52,21 @@ class Step:
     arguments: tuple[str, ...]
     options: Mapping[str, str]
     only: frozenset[str]
-    """The policies under which this step is played; empty means all."""
+    """The policies under which this step runs; empty means all."""
     expected: Mapping[str, tuple[str, ...]] | None
-    """By policy; None when the output is not compared."""
+    """The expected output by policy; None if the output is not compared."""
     given: bool
     prose: tuple[str, ...]
-    """The Markdown right before it."""
+    """The Markdown lines directly before the step."""
 
     def played_under(self, policy: str) -> bool:
-        """Whether this step belongs to the policy's play."""
+        """Return whether this step runs under the policy."""
         return not self.only or policy in self.only
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A parsed file."""
+    """A parsed story file."""
 
     path: str
     title: str
@@ -79,7 +79,7 @@ class Story:
 
 @dataclass(slots=True)
 class _Reader:
-    """The file as it is being read."""
+    """The state of the parser."""
 
     lines: Sequence[str]
     at: int = 0
@@ -95,7 +95,7 @@ class _Reader:
 
 
 def parse(text: str, path: str = "story") -> Story:
-    """Read a story; StoryError says what is wrong and where."""
+    """Parse a story; StoryError says what is wrong and on which line."""
     reader = _Reader(text.splitlines())
     for number, line in enumerate(reader.lines, 1):
         if found := _CONTROL.search(line):
@@ -153,7 +153,7 @@ def _policies(names: str, reader: _Reader) -> tuple[str, ...]:
 
 
 def known_name(kind: str, name: str, known: Mapping[str, object], line: int = 0) -> None:
-    """Refuse a name that is not known, with the nearest that is."""
+    """Raise StoryError for an unknown name, with the nearest known name."""
     if name not in known:
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
@@ -176,7 +176,7 @@ def _step(reader: _Reader, text: str) -> Step:
 
 
 def _limited(text: str, policies: tuple[str, ...], line: int) -> tuple[str, frozenset[str]]:
-    """`expect[kip-101] …` is `expect …`, for that policy only."""
+    """Split `expect[kip-101] …` into `expect …` and the set of its policies."""
     match = _LIMITED.match(text)
     if match is None:
         return text, frozenset()
@@ -190,7 +190,7 @@ def _limited(text: str, policies: tuple[str, ...], line: int) -> tuple[str, froz
 
 
 def _words(command: str, line: int) -> tuple[str, list[str], dict[str, str]]:
-    """A command's word, its names and its options; names may be parted by commas too."""
+    """Return a command's name, arguments and options; commas may separate arguments too."""
     word = command.split()[0]
     verbatim = word in _VERBATIM
     arguments: list[str] = []
@@ -208,7 +208,7 @@ def _words(command: str, line: int) -> tuple[str, list[str], dict[str, str]]:
 
 
 def expand(word: str, line: int = 0) -> list[str]:
-    """`m1..m4` is m1 m2 m3 m4, and `m1..m4@0` is m1@0 m2@0 m3@0 m4@0."""
+    """Expand a range: `m1..m3` is m1 m2 m3, and `m1..m3@0` is m1@0 m2@0 m3@0."""
     match = _RANGE.match(word)
     if match is None:
         return [word]
@@ -219,7 +219,7 @@ def expand(word: str, line: int = 0) -> list[str]:
 
 
 def _expected(reader: _Reader) -> dict[str, tuple[str, ...]] | None:
-    """The output blocks that follow a command, by policy."""
+    """Return the expected output after a command, by policy; None if there is none."""
     found: dict[str, tuple[str, ...]] = {}
     while reader.at < len(reader.lines) and reader.lines[reader.at].strip().startswith(RULE):
         line = reader.at + 1
@@ -245,7 +245,7 @@ def _expected(reader: _Reader) -> dict[str, tuple[str, ...]] | None:
 
 
 def _covers(prose: Sequence[str]) -> tuple[str, ...]:
-    """The ids of the mechanisms a story shows: `# Covers: M07, M12`."""
+    """Return the ids of the mechanisms that a story shows: `# Covers: M07, M12`."""
     for line in prose:
         if line.startswith("Covers:"):
             return tuple(part.strip() for part in line.removeprefix("Covers:").split(","))

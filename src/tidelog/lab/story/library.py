@@ -1,13 +1,13 @@
-"""The stories there are, and the few calls that a command line needs.
+"""The shipped stories, and the functions that the command line uses.
 
-    list_stories()            every story that ships
-    find(name)                a path, a file's stem, or folder/stem
-    load(path)                read and parse; StoryError names file and line
-    check(paths)              play files and folders under every policy, judge each
-    rewrite_file(path)        write what a story prints into it
+    list_stories()            return every shipped story
+    find(name)                find a story by path, file stem, or folder/stem
+    load(path)                read and parse; StoryError has the file and line
+    check(paths)              run files and folders under every policy, yield verdicts
+    rewrite_file(path)        write the actual output of a story into its file
 
-A story passes when it can be played to its end, every `expect` and bare `check` holds, and
-every output that is given is what was printed.
+A story passes when it runs to its end, every `expect` and bare `check` holds, and every
+expected output equals the actual output.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ STORY_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one story did under one policy; `problems` read `file:line: what`."""
+    """The result of one story under one policy; a problem has the form `file:line: what`."""
 
     path: str
     policy: str
@@ -33,19 +33,19 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether all was as the story says."""
+        """Whether the story passed."""
         return not self.problems
 
 
 def story_folder() -> Path:
-    """Where the stories lie: beside the sources, or inside the installed package."""
+    """Return the folder of the stories: in the installed package, or next to the sources."""
     package = Path(__file__).parents[2]
     inside = package / "scenarios"
     return inside if inside.is_dir() else package.parents[1] / "scenarios"
 
 
 def list_stories(folder: Path | None = None) -> list[Story]:
-    """Every story in a folder and below, in order of their names."""
+    """Return every story in a folder and its subfolders, sorted by path."""
     return [load(path) for path in _files(folder or story_folder())]
 
 
@@ -57,7 +57,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def find(name: str) -> Path:
-    """The file of a story, by its path or by its name."""
+    """Return the file of a story, by its path or by its name."""
     direct = Path(name)
     if direct.is_file():
         return direct
@@ -77,7 +77,7 @@ def load(path: Path) -> Story:
     try:
         if path.stat().st_size > STORY_BYTES_MAX:
             raise StoryError(f"{path}: larger than {STORY_BYTES_MAX} bytes")
-        text = path.read_text(encoding="utf-8-sig")  # some editors write a mark first
+        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except OSError as error:
         raise StoryError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -89,7 +89,7 @@ def load(path: Path) -> Story:
 
 
 def check(paths: Iterable[Path] = ()) -> Iterator[Verdict]:
-    """Judge stories, one verdict for each policy, as they are played."""
+    """Run stories; yield one verdict for each story and policy as they finish."""
     for given in list(paths) or [story_folder()]:
         found = list(_files(given))
         if not found:
@@ -109,14 +109,14 @@ def _judge(path: Path) -> Iterator[Verdict]:
 
 
 def verdict(performance: Performance) -> Verdict:
-    """A performance in short."""
+    """Return the verdict on a performance."""
     story = performance.story
     problems = tuple(f"{story.path}:{p.line}: {p.message}" for p in performance.problems)
     return Verdict(story.path, performance.policy, story.title, problems)
 
 
 def rewrite_file(path: Path) -> bool:
-    """Write what the story prints into it; True if that changed anything."""
+    """Write the actual output of a story into its file; return whether the file changed."""
     story = load(path)
     before = path.read_text(encoding="utf-8")
     after = rewrite(before, story)

@@ -1,4 +1,4 @@
-"""A story under way, and how commands read their own line."""
+"""A running story, and functions that read the arguments and options of a command."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from tidelog.lab.story.stage.world import Setup, World
 
 @dataclass(slots=True)
 class Stage:
-    """All that `cluster` sets up."""
+    """The objects that the `cluster` command creates."""
 
     world: World
     network: Network
@@ -23,15 +23,15 @@ class Stage:
 
 @dataclass(slots=True)
 class Play:
-    """One story under one policy."""
+    """One run of a story under one policy."""
 
     policy: TruncationPolicy
     failures: list[str] = field(default_factory=list)
-    """What the step under way should have been and was not."""
+    """The failed expectations of the current step."""
     _stage: Stage | None = None
 
     def set_up(self, setup: Setup) -> None:
-        """Raise the curtain; once only."""
+        """Create the cluster; a story may do so only once."""
         if self._stage is not None:
             raise StoryError("there is a cluster already")
         world = World(setup, self.policy)
@@ -39,7 +39,7 @@ class Play:
 
     @property
     def stage(self) -> Stage:
-        """The stage; a story must begin with `cluster`."""
+        """The stage; StoryError if the story has not run `cluster` yet."""
         if self._stage is None:
             raise StoryError("no cluster yet; begin with: cluster A B")
         return self._stage
@@ -50,7 +50,7 @@ class Play:
         return self.stage.world
 
     def take_lines(self) -> list[Line]:
-        """What was said since the last time."""
+        """Return the lines printed since the last call."""
         if self._stage is None:
             return []
         lines, self._stage.world.lines = self._stage.world.lines, []
@@ -62,7 +62,7 @@ Action: TypeAlias = Callable[[Play, Step], None]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a word does, how it is written, and what it is for."""
+    """A command: its function, usage, summary and options."""
 
     action: Action
     usage: str
@@ -71,7 +71,7 @@ class Command:
 
 
 def check_options(step: Step, command: Command) -> None:
-    """Refuse an option that the command does not have."""
+    """Raise StoryError for an option that the command does not have."""
     for option in step.options:
         if not command.options:
             raise StoryError(f"{step.word} takes no options; usage: {command.usage}")
@@ -79,7 +79,7 @@ def check_options(step: Step, command: Command) -> None:
 
 
 def arguments(step: Step, usage: str, least: int, most: int | None = None) -> tuple[str, ...]:
-    """The words after the command, if there are as many as there should be."""
+    """Return the arguments of a command; StoryError if there are too few or too many."""
     count = len(step.arguments)
     if count < least or (most is not None and count > most):
         raise StoryError(f"usage: {usage}")
@@ -87,7 +87,7 @@ def arguments(step: Step, usage: str, least: int, most: int | None = None) -> tu
 
 
 def number(text: str, what: str, most: int = 10**12 - 1) -> int:
-    """A count or an offset."""
+    """Parse a count or an offset."""
     if not text.isdecimal():
         raise StoryError(f"{what} must be a number, not {text!r}")
     if len(text) > 12 or int(text) > most:
@@ -96,23 +96,23 @@ def number(text: str, what: str, most: int = 10**12 - 1) -> int:
 
 
 def one_of(text: str, choices: tuple[str, ...], what: str) -> str:
-    """A word out of a few."""
+    """Return the text if it is one of the choices; otherwise raise StoryError."""
     known_name(what, text, dict.fromkeys(choices))
     return text
 
 
 def truth(text: str, what: str) -> bool:
-    """`true` or `false`."""
+    """Parse `true` or `false`."""
     return one_of(text, ("true", "false"), what) == "true"
 
 
 def deaf_ones(step: Step) -> list[str]:
-    """`unseen=A,B`: who does not hear of it."""
+    """Return the brokers of `unseen=A,B`, which do not receive the metadata change."""
     return [name for name in step.options.get("unseen", "").split(",") if name]
 
 
 def fate(step: Step, *parts: str) -> Fate:
-    """`lose=reply`, or `hold=reply as=x`; `parts` are what can be lost or held here."""
+    """Parse `lose=reply`, or `hold=reply as=x`; `parts` lists what can be lost or held here."""
     lose, hold = step.options.get("lose", ""), step.options.get("hold", "")
     for what, value in (("lose", lose), ("hold", hold)):
         if value:

@@ -1,4 +1,4 @@
-"""A performance for readers: plain text, data for JSON, a Mermaid diagram, a Markdown page."""
+"""Render a performance as plain text, JSON data, a Mermaid diagram or a Markdown page."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ INDENT = "    "
 
 
 def as_text(performance: Performance) -> Iterator[str]:
-    """Line by line, as a person would tell it: prose, command, what it printed."""
+    """Yield lines of text: prose, each command and its output."""
     story = performance.story
     yield story.title
     yield f"policy: {performance.policy}"
@@ -29,7 +29,7 @@ def as_text(performance: Performance) -> Iterator[str]:
 
 
 def as_data(performance: Performance) -> dict[str, object]:
-    """Everything, as plain dicts and lists."""
+    """Return everything as plain dicts and lists."""
     return {
         "path": performance.story.path,
         "title": performance.story.title,
@@ -59,7 +59,7 @@ def _frame_data(frame: Frame) -> dict[str, object]:
 
 
 def as_mermaid(performance: Performance) -> Iterator[str]:
-    """A sequence diagram of what is not merely given."""
+    """Yield a sequence diagram of the steps that are not part of `given:`."""
     yield "sequenceDiagram"
     names = [replica.name for replica in performance.frames[-1].replicas]
     yield from (f"{INDENT}participant {name}" for name in names)
@@ -80,12 +80,12 @@ def as_mermaid(performance: Performance) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Mermaid takes `;` and `#` for its own."""
+    """Replace `;` and `#`, which Mermaid would interpret."""
     return text.replace(";", ",").replace("#", "no. ")
 
 
 def as_markdown(story: Story) -> Iterator[str]:
-    """A page: prose, what each step printed under each policy, and the diagrams."""
+    """Yield a page: prose, the output of each step by policy, and the diagrams."""
     performances = perform_all(story)
     yield f"# {story.title}"
     yield ""

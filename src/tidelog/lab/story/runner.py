@@ -1,8 +1,7 @@
-"""Play a story under each of its policies; compare what it prints, or write it anew.
+"""Run a story under each of its policies; compare its output, or rewrite it.
 
-Results are plain data: frames of lines and a list of problems, each with its line in the
-file. Whatever goes wrong in a story, even in the code it runs, ends as a problem with a
-line number.
+Results are plain data: frames of lines, and a list of problems. Every error, even one in the
+code that the story runs, becomes a problem with its line number in the file.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ COMMANDS: dict[str, Command] = {
     **facts.COMMANDS,
 }
 STEP_MS = 1
-"""Every command takes this long, so that what is periodic happens between commands."""
+"""The duration of every command, so that periodic work happens between commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One step as it was played."""
+    """One step and its result."""
 
     step: Step
     lines: tuple[Line, ...]
@@ -45,13 +44,13 @@ class Frame:
 
     @property
     def output(self) -> tuple[str, ...]:
-        """What the step printed."""
+        """The lines that the step printed."""
         return tuple(map(str, self.lines))
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Where a story went wrong, and how."""
+    """An error in a story: its line and message."""
 
     line: int
     message: str
@@ -59,7 +58,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Performance:
-    """One story under one policy."""
+    """The result of one story under one policy."""
 
     story: Story
     policy: str
@@ -68,12 +67,12 @@ class Performance:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as the story says."""
+        """Whether the story passed."""
         return not self.problems
 
 
 def play(story: Story, policy: str) -> Performance:
-    """Play to the end, or to the first step that can't be done."""
+    """Run the story to its end, or to the first step that fails to run."""
     known_name("policy", policy, POLICIES)
     performance = Performance(story, policy)
     for frame in frames(story, policy):
@@ -83,7 +82,7 @@ def play(story: Story, policy: str) -> Performance:
 
 
 def frames(story: Story, policy: str) -> Iterator[Frame]:
-    """Step by step; the last frame is the first one that could not be done."""
+    """Run the story step by step; a step that fails to run is the last frame."""
     current = Play(POLICIES[policy])
     for step in story.steps:
         if not step.played_under(policy):
@@ -93,7 +92,7 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
         except StoryError as error:
             yield Frame(step, tuple(current.take_lines()), (error.message,), ())
             return
-        except Exception as error:  # noqa: BLE001 - a stranger's story never ends in a traceback
+        except Exception as error:  # noqa: BLE001 - no story may end in a traceback
             reason = f"the broker's code stopped: {type(error).__name__}: {error}"
             yield Frame(step, tuple(current.take_lines()), (reason,), ())
             return
@@ -101,7 +100,7 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
 
 
 def perform(current: Play, step: Step) -> Frame:
-    """One step of a play under way."""
+    """Run one step; return its output and problems."""
     known_name("command", step.word, COMMANDS)
     command = COMMANDS[step.word]
     check_options(step, command)
@@ -134,14 +133,14 @@ def _compare(step: Step, policy: str, lines: tuple[Line, ...]) -> list[str]:
 
 
 def perform_all(story: Story) -> list[Performance]:
-    """Under each policy that the story names."""
+    """Run the story under each policy that it names."""
     return [play(story, policy) for policy in story.policies]
 
 
 def rewrite(text: str, story: Story) -> str:
-    """The story's text with every output that is compared replaced by what was printed.
+    """Return the story's text with the actual output in place of each expected output.
 
-    Outputs are split by policy only where they differ.
+    The result has one output for each policy only where the outputs differ.
     """
     printed: dict[int, dict[str, tuple[str, ...]]] = {}
     for performance in perform_all(story):

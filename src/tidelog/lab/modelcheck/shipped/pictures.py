@@ -11,7 +11,7 @@ Fields: TypeAlias = tuple[Any, ...]
 
 LOG_END_OFFSET, HIGH_WATERMARK, LEADER, LEADER_EPOCH, PARTITION_EPOCH = 1, 2, 5, 6, 7
 ISR, FOLLOWERS, ACCUSED = 9, 10, 18
-"""The positions of these values in the fields that `Partition.freeze` returns."""
+"""The positions of these values in the fields that `Replica.freeze` returns."""
 
 _FIELDS: dict[Picture, Fields] = {}
 _PICTURES: dict[Picture, Picture] = {}

@@ -1,1 +1,1 @@
-"""Everything a story can say: in each file one dict, a word to a function."""
+"""The commands of stories: each file has one dict from command name to command."""

@@ -1,4 +1,4 @@
-"""What the controller does, and only when a story says so."""
+"""Commands for the controller, which acts only when a story says so."""
 
 from tidelog.core.controller.events import AlterPartitionReceived
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
@@ -13,13 +13,13 @@ from tidelog.lab.story.stage.narration import CONTROLLER, members, message
 from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Held
 
 ROUNDS_MAX = 60
-"""`settle` gives up after so many rounds: something goes round in circles."""
+"""`settle` fails after this number of rounds: the cluster repeats the same changes."""
 ROUND_MS = 1_000
 ASK_ISR = Step(0, "ask-isr", "ask-isr", (), {}, frozenset(), None, False, ())
 
 
 def elect(play: Play, step: Step) -> None:
-    """The controller makes a broker leader, if the rules allow it."""
+    """Let the controller elect a broker as leader, if the rules allow it."""
     words = arguments(step, COMMANDS["elect"].usage, 1, 2)
     unclean = words[1:] == ("unclean",) or truth(step.options.get("unclean", "false"), "unclean")
     if len(words) == 2 and words[1] != "unclean":
@@ -44,7 +44,7 @@ def _why_not(play: Play, broker: StoryBroker) -> str:
 def _announce(
     play: Play, changed: PartitionRegistration, step: Step, fenced: BrokerId | None = None
 ) -> None:
-    """Write the controller's decision; say it, unless the new leader says so itself."""
+    """Write the controller's decision; print it unless the new leader's own line shows it."""
     world = play.world
     before = world.controller.partition
     if fenced is None:
@@ -66,7 +66,7 @@ def _announce(
 
 
 def fence(play: Play, step: Step) -> None:
-    """The controller notices that a broker is gone: out of every ISR, and no leader."""
+    """Let the controller notice that a broker failed: it loses leadership and leaves the ISR."""
     world = play.world
     for name in arguments(step, COMMANDS["fence"].usage, 1):
         broker = world.broker(name)
@@ -76,7 +76,7 @@ def fence(play: Play, step: Step) -> None:
 
 
 def unfence(play: Play, step: Step) -> None:
-    """The controller lets a broker take part again."""
+    """Let the controller unfence a broker."""
     world = play.world
     for name in arguments(step, COMMANDS["unfence"].usage, 1):
         broker = world.live(name)
@@ -85,7 +85,7 @@ def unfence(play: Play, step: Step) -> None:
 
 
 def ask_isr(play: Play, step: Step) -> None:
-    """Leaders look for followers to drop; the controller answers what was proposed."""
+    """Let leaders check for lagging followers; let the controller handle all ISR proposals."""
     world = play.world
     names = arguments(step, COMMANDS["ask-isr"].usage, 0)
     wanted = {world.live(name).id for name in names}
@@ -103,7 +103,7 @@ def ask_isr(play: Play, step: Step) -> None:
 
 
 def _proposals(play: Play, wanted: set[BrokerId]) -> list[Sent]:
-    """What these leaders have proposed; a proposal that was lost is made again in a moment."""
+    """Return the pending proposals of these leaders, of all if none is named."""
     return [sent for sent in play.world.proposals if not wanted or sent.sender.id in wanted]
 
 
@@ -137,7 +137,7 @@ def _alter_partition(play: Play, sent: Sent, what: Fate, deaf: list[str]) -> Non
 
 
 def tell(play: Play, step: Step) -> None:
-    """A broker that was kept deaf hears the news, or the first words of it."""
+    """Send a broker the metadata changes it missed, or the first few of them."""
     names = arguments(step, COMMANDS["tell"].usage, 1, 2)
     if names[1:] not in ((), ("newest",)):
         raise StoryError(f"usage: {COMMANDS['tell'].usage}")
@@ -146,7 +146,7 @@ def tell(play: Play, step: Step) -> None:
 
 
 def reassign(play: Play, step: Step) -> None:
-    """Move the partition to these brokers; done when they are all in sync."""
+    """Reassign the partition to these brokers; it completes when they are all in sync."""
     names = arguments(step, COMMANDS["reassign"].usage, 1)
     replicas = tuple(play.world.broker(name).id for name in names)
     if len(set(replicas)) < len(replicas):
@@ -160,7 +160,7 @@ def reassign(play: Play, step: Step) -> None:
 
 
 def settle(play: Play, _step: Step) -> None:
-    """Faults are over: let everyone do its work until nothing changes any more."""
+    """End all network faults, and let all brokers work until nothing changes any more."""
     world = play.world
     heal(play, _step)
     before: object = None
@@ -180,7 +180,10 @@ def settle(play: Play, _step: Step) -> None:
 
 
 def _known_epochs(broker: StoryBroker) -> tuple[EpochEntry, ...]:
-    """A reply may take away only an epoch without records; the next fetch is another one then."""
+    """Return the leader epochs that a replica knows.
+
+    A reply may remove only an epoch without records; the next fetch differs then.
+    """
     return () if broker.partition is None else tuple(broker.partition.epochs.entries)
 
 
@@ -238,4 +241,4 @@ COMMANDS: dict[str, Command] = {
         settle, "settle", "no more faults: all fetch, propose and answer until nothing changes"
     ),
 }
-"""Every word of the controller."""
+"""The commands for the controller."""

@@ -9,11 +9,11 @@ from tidelog.lab.story.stage.controller import PARTITION
 
 EPOCH_MAX = 2**31 - 1
 CHECKPOINTS = (layout.RECOVERY_POINTS, layout.HIGH_WATERMARKS, layout.LOG_STARTS)
-"""Files of the whole broker, which a broker that was killed early has not written yet."""
+"""Files of the whole broker; they are missing if the broker crashed before it wrote them."""
 
 
 def tear(play: Play, step: Step) -> None:
-    """Half of the last batch never reached the disk."""
+    """Cut the last batch in half, as if only half of it reached the disk."""
     (name,) = arguments(step, COMMANDS["tear"].usage, 1, 1)
     broker = _down(play, name)
     if not broker.disk.tear():
@@ -36,7 +36,7 @@ def zero(play: Play, step: Step) -> None:
 
 
 def put_epoch(play: Play, step: Step) -> None:
-    """Change the leader epoch of a batch, which no checksum covers."""
+    """Change the leader epoch of a batch; no checksum covers this field."""
     name, text, epoch = arguments(step, COMMANDS["put-epoch"].usage, 3, 3)
     broker, offset = _down(play, name), number(text, "offset")
     path = _segment(broker, offset)
@@ -45,7 +45,7 @@ def put_epoch(play: Play, step: Step) -> None:
 
 
 def cut(play: Play, step: Step) -> None:
-    """Cut the end of a segment."""
+    """Truncate a segment before a batch."""
     name, offset, _ = _batch(play, step)
     cut_log(play.world.broker(name), offset)
     play.world.say(f"{name} has a segment that ends before offset {offset}")
@@ -86,7 +86,7 @@ def put_file(play: Play, step: Step) -> None:
 
 
 def _batch(play: Play, step: Step) -> tuple[str, int, str]:
-    """`A 3`: a broker that is down, an offset in its log, and the file of its batch."""
+    """Parse `A 3`: return a broker that is down, an offset in its log, and the batch's file."""
     name, text = arguments(step, COMMANDS[step.word].usage, 2, 2)
     broker = _down(play, name)
     offset = number(text, "offset")
@@ -94,7 +94,7 @@ def _batch(play: Play, step: Step) -> tuple[str, int, str]:
 
 
 def cut_log(broker: StoryBroker, offset: Offset) -> None:
-    """End the segment of a broker that is down before the batch with that offset."""
+    """Truncate a segment before the batch with this offset; the broker is down."""
     broker.disk.cut(_segment(broker, offset), offset)
 
 

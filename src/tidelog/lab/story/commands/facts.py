@@ -1,7 +1,7 @@
-"""What a story demands: `check` an invariant, `expect` a fact.
+"""Commands that judge: `check` an invariant, `expect` a fact.
 
-A bare `check` must hold; with expected output it may also show how it is violated. `expect`
-states one fact, `expect not` its opposite. Facts are a dict, a word to a function.
+A bare `check` must hold; with expected output it may also show a violation. `expect` states
+one fact, `expect not` its opposite. FACTS maps the name of a fact to its function.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from tidelog.lab.story.stage.records import spell
 
 
 def check(play: Play, step: Step) -> None:
-    """An invariant: `holds`, or `VIOLATED` and how."""
+    """Check an invariant: print `holds`, or `VIOLATED` and how."""
     (name,) = arguments(step, COMMANDS["check"].usage, 1, 1)
     broken = _violations(play, name)
     for text in broken:
@@ -37,7 +37,7 @@ def _violations(play: Play, name: str) -> list[str]:
 
 
 def expect(play: Play, step: Step) -> None:
-    """A fact; if it is not so the story fails here."""
+    """Check a fact; the step fails if the fact is false."""
     words = step.arguments
     wanted = not (words and words[0] == "not")
     words = words if wanted else words[1:]
@@ -58,7 +58,7 @@ def expect(play: Play, step: Step) -> None:
 
 
 def _replica_is(play: Play, words: Sequence[str]) -> str | None:
-    """`A LEO=2 HW=1 epoch=0 start=0 role=leader`."""
+    """Check a replica, such as `A LEO=2 HW=1 epoch=0 start=0 role=leader`."""
     broker = play.world.broker(words[0])
     picture = broker.picture(play.world.now_ms)
     found = {
@@ -82,7 +82,7 @@ def _replica_is(play: Play, words: Sequence[str]) -> str | None:
 
 
 def _log_is(play: Play, words: Sequence[str]) -> str | None:
-    """`log A m1@0 m2@0`; without @epoch any epoch will do."""
+    """Check a log, such as `log A m1@0 m2@0`; a record without `@` matches any epoch."""
     if not words:
         raise StoryError("whose log? such as: expect log A m1@0 m2@0")
     entries = play.world.broker(words[0]).picture(play.world.now_ms).log
@@ -99,7 +99,7 @@ def _is_record(entry: LogEntry, word: str) -> bool:
 
 
 def _listed(words: Sequence[str]) -> Sequence[str]:
-    """A list may also be said to be empty: `none`."""
+    """Return the list; the single item `none` is an empty list."""
     return () if list(words) == ["none"] else words
 
 
@@ -138,13 +138,13 @@ def _acked(play: Play, words: Sequence[str]) -> str | None:
 
 
 def _some(words: Sequence[str], such_as: str) -> None:
-    """About nothing everything is true, and its opposite too: ask for a name."""
+    """Require at least one name: without names both a fact and its opposite are true."""
     if not words:
         raise StoryError(f"which? such as: expect {such_as}")
 
 
 def _produced(play: Play, words: Sequence[str], such_as: str) -> None:
-    """A record that never was is neither lost nor acknowledged: more likely a slip."""
+    """Require names of produced records; any other name is probably a typing error."""
     _some(words, such_as)
     for word in words:
         if word not in play.stage.clients.produced:
@@ -179,7 +179,7 @@ def _same_log(one: ReplicaSnapshot, other: ReplicaSnapshot) -> bool:
 
 
 def _lost(play: Play, words: Sequence[str]) -> str | None:
-    """Not in the leader's log; with no leader, in no live log."""
+    """Check that records are not in the leader's log, or without a leader in no live log."""
     _produced(play, words, "lost m1")
     pictures = play.world.picture()
     leader = pictures.leader
@@ -235,10 +235,10 @@ FACTS: dict[str, Callable[[Play, Sequence[str]], str | None]] = {
     "violated": _violated,
     "up": _up,
 }
-"""Each says what is wrong, or None."""
+"""Each function returns what is wrong, or None."""
 
 COMMANDS: dict[str, Command] = {
     "check": Command(check, "check INVARIANT", "`holds`, or `VIOLATED` and how"),
     "expect": Command(expect, "expect [not] FACT", "the story fails here if it is not so"),
 }
-"""Every word that judges."""
+"""The commands that judge."""

@@ -1,4 +1,4 @@
-"""What goes wrong, and what is mended: processes, power, clocks, the network."""
+"""Commands for faults of processes, power, clocks and the network, and their repair."""
 
 from tidelog.core.node import events as on
 from tidelog.lab.story.commands.damage import cut_log
@@ -9,13 +9,13 @@ from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 
 
 def crash(play: Play, step: Step) -> None:
-    """Kill processes; nothing that was written is lost."""
+    """Kill broker processes; their writes stay."""
     for name in arguments(step, COMMANDS["crash"].usage, 1):
         play.world.crash(play.world.live(name))
 
 
 def start(play: Play, step: Step) -> None:
-    """Start what is down."""
+    """Start brokers that are down."""
     for name in arguments(step, COMMANDS["start"].usage, 1):
         broker = play.world.broker(name)
         if broker.alive:
@@ -24,7 +24,7 @@ def start(play: Play, step: Step) -> None:
 
 
 def stop(play: Play, step: Step) -> None:
-    """Stop cleanly: hand over leaderships, leave the ISR, write everything to disk."""
+    """Stop brokers cleanly: hand over leadership, leave the ISR, flush everything."""
     world = play.world
     for name in arguments(step, COMMANDS["stop"].usage, 1):
         broker = world.live(name)
@@ -34,7 +34,7 @@ def stop(play: Play, step: Step) -> None:
 
 
 def restart(play: Play, step: Step) -> None:
-    """Stop cleanly and start at once, before the controller has looked."""
+    """Stop brokers cleanly and start them before the controller notices."""
     for name in arguments(step, COMMANDS["restart"].usage, 1):
         broker = play.world.live(name)
         _shut_down(play, broker)
@@ -50,7 +50,7 @@ def _shut_down(play: Play, broker: StoryBroker) -> None:
 
 
 def lose_unflushed(play: Play, step: Step) -> None:
-    """The power fails: what was not flushed is gone."""
+    """Fail the power of machines: writes that were not flushed are lost."""
     keep = number(step.options.get("keep", "0"), "keep")
     for name in arguments(step, COMMANDS["lose-unflushed"].usage, 1):
         broker = play.world.broker(name)
@@ -62,7 +62,7 @@ def lose_unflushed(play: Play, step: Step) -> None:
 
 
 def flush(play: Play, step: Step) -> None:
-    """The operating system writes everything out."""
+    """Flush the logs of brokers, as the operating system does."""
     for name in arguments(step, COMMANDS["flush"].usage, 1):
         broker = play.world.live(name)
         if broker.log is not None:
@@ -70,7 +70,7 @@ def flush(play: Play, step: Step) -> None:
 
 
 def set_clock(play: Play, step: Step) -> None:
-    """Set the wall clock of machines, whether their broker is up or not."""
+    """Set the wall clock of machines; their brokers may be up or down."""
     ahead_ms = number(step.options.get("ahead", "0"), "ahead")
     behind_ms = number(step.options.get("behind", "0"), "behind")
     for name in arguments(step, COMMANDS["set-clock"].usage, 1):
@@ -80,7 +80,7 @@ def set_clock(play: Play, step: Step) -> None:
 
 
 def partition(play: Play, step: Step) -> None:
-    """Cut the network between groups; who is not named is cut from nobody."""
+    """Cut the network between groups; parties that are not named keep all connections."""
     groups: list[list[str]] = [[]]
     for word in arguments(step, COMMANDS["partition"].usage, 3):
         if word == "|":
@@ -97,7 +97,7 @@ def partition(play: Play, step: Step) -> None:
 
 
 def heal(play: Play, _step: Step) -> None:
-    """The network is whole again, and everyone hears the news."""
+    """Repair the network, and send all brokers the metadata changes they missed."""
     play.world.cuts.clear()
     for broker in play.world.brokers.values():
         broker.deaf = False
@@ -139,4 +139,4 @@ COMMANDS: dict[str, Command] = {
     ),
     "heal": Command(heal, "heal", "the network is whole, and everyone hears the news"),
 }
-"""Every word that breaks or mends something."""
+"""The commands for faults and repairs."""

@@ -1,4 +1,4 @@
-"""What a story can look at; nothing here changes or judges anything."""
+"""Commands that print state; they change and judge nothing."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ ROLE_WIDTH = len("follower")
 
 
 def state(play: Play, step: Step) -> None:
-    """One line for each replica."""
+    """Print one line for each replica."""
     names = arguments(step, COMMANDS["state"].usage, 0)
     for broker in _replicas(play, names):
         play.world.say(f"{broker.name} {describe(play, broker)}")
@@ -29,7 +29,7 @@ def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
 
 
 def describe(play: Play, broker: StoryBroker) -> str:
-    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
+    """Return text such as `leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
     role = role_of(broker).ljust(ROLE_WIDTH)
     picture = broker.picture(play.world.now_ms)
     epoch = f"epoch={picture.leader_epoch} " if picture.alive else ""
@@ -37,7 +37,7 @@ def describe(play: Play, broker: StoryBroker) -> str:
 
 
 def role_of(broker: StoryBroker) -> str:
-    """`leader`, `follower`, `waiting` for one, or `down`."""
+    """Return `leader`, `follower`, `waiting` (without a leader), or `down`."""
     partition = broker.partition
     if not broker.alive:
         return "down"
@@ -47,7 +47,7 @@ def role_of(broker: StoryBroker) -> str:
 
 
 def isr(play: Play, step: Step) -> None:
-    """What the controller has decided, and what it takes to commit."""
+    """Print the controller's registration: leader, epoch, ISR, ELR and problems."""
     arguments(step, COMMANDS["isr"].usage, 0, 0)
     known = play.world.controller.partition
     leader = play.world.leader()
@@ -60,7 +60,7 @@ def isr(play: Play, step: Step) -> None:
 
 
 def _health(play: Play) -> list[str]:
-    """Offline, under min ISR, under-replicated: what an operator must see (M16)."""
+    """Return the problems an operator must see: offline, under min ISR, under-replicated (M16)."""
     known = play.world.controller.partition
     found = ["offline"] if known.leader is None else []
     if len(known.isr) < min(play.world.setup.min_insync_replicas, len(known.replicas)):
@@ -75,7 +75,7 @@ def _members(play: Play, brokers: Sequence[int]) -> str:
 
 
 def epochs(play: Play, step: Step) -> None:
-    """The leader epochs each replica knows, as epoch:start. `@` is for a record's epoch."""
+    """Print the leader epochs of each replica as epoch:start; `@` is for a record's epoch."""
     names = arguments(step, COMMANDS["epochs"].usage, 0)
     for broker in _replicas(play, names):
         entries = broker.picture(play.world.now_ms).epochs
@@ -83,19 +83,19 @@ def epochs(play: Play, step: Step) -> None:
 
 
 def spell_epochs(entries: Sequence[EpochEntry]) -> str:
-    """`0:0 1:2`."""
+    """Return leader epochs as `0:0 1:2`."""
     return " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in entries)
 
 
 def log(play: Play, step: Step) -> None:
-    """One line for each record."""
+    """Print one line for each record."""
     (name,) = arguments(step, COMMANDS["log"].usage, 1, 1)
     for entry in play.world.broker(name).picture(play.world.now_ms).log:
         play.world.say(f"{entry.offset} {entry.id} epoch={entry.epoch}")
 
 
 def files(play: Play, step: Step) -> None:
-    """What lies on a broker's disk: segments by name, checkpoints with what they say."""
+    """Print the files on a broker's disk: segments by name, checkpoints with their content."""
     (name,) = arguments(step, COMMANDS["files"].usage, 1, 1)
     disk = play.world.broker(name).disk
     for path in sorted(disk.files):
@@ -108,7 +108,7 @@ def files(play: Play, step: Step) -> None:
 
 
 def losses(play: Play, step: Step) -> None:
-    """What truncation threw away: uncommitted records, or worse."""
+    """Print the records that truncations dropped, and how many of them were committed."""
     names = arguments(step, COMMANDS["losses"].usage, 0)
     for broker in _replicas(play, names):
         if broker.node is None:
@@ -120,7 +120,7 @@ def losses(play: Play, step: Step) -> None:
 
 
 def note(play: Play, step: Step) -> None:
-    """Words for whoever watches."""
+    """Print the text of the note."""
     play.world.say(step.text.partition(" ")[2])
 
 
@@ -135,4 +135,4 @@ COMMANDS: dict[str, Command] = {
     "losses": Command(losses, "losses [A …]", "what a broker has on record as thrown away"),
     "note": Command(note, "note WORDS", "prints the words"),
 }
-"""Every word that only looks."""
+"""The commands that only print."""

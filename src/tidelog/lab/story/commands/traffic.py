@@ -1,4 +1,4 @@
-"""What clients and followers do: write, read, ask, and time that passes."""
+"""Commands for clients, followers and time."""
 
 from tidelog.core.node.messages import EARLIEST, LATEST
 from tidelog.core.record.compression import Codec
@@ -18,12 +18,12 @@ ACKS = {"0": ACKS_NONE, "1": 1, "all": ACKS_ALL, "-1": ACKS_ALL}
 
 
 def cluster(play: Play, step: Step) -> None:
-    """Set up brokers and one partition; the first leads epoch 0 and all are in sync."""
+    """Create brokers and one partition; the first leads epoch 0 and all are in sync."""
     play.set_up(read_setup(step))
 
 
 def produce(play: Play, step: Step) -> None:
-    """Each word is a record and a batch of its own, unless batch=true."""
+    """Produce records, one batch for each argument, or one batch with `batch=true`."""
     names = arguments(step, COMMANDS["produce"].usage, 1)
     play.stage.clients.produced.update(names)
     acks = one_of(step.options.get("acks", "all"), tuple(ACKS), "acks")
@@ -46,7 +46,7 @@ def produce(play: Play, step: Step) -> None:
 
 
 def _leader(play: Play) -> StoryBroker | None:
-    """Whom clients turn to; of an offline partition they only learn that it is."""
+    """Return the leader for clients; if there is none, print that and return None."""
     leader = play.world.leader()
     if leader is None:
         play.stage.clients.find_nobody()
@@ -54,7 +54,7 @@ def _leader(play: Play) -> StoryBroker | None:
 
 
 def fetch(play: Play, step: Step) -> None:
-    """A follower asks its leader for records, and takes the reply."""
+    """Let followers fetch from their leader."""
     times = number(step.options.get("times", "1"), "times")
     if not 1 <= times <= TIMES_MAX:
         raise StoryError(f"times is between 1 and {TIMES_MAX}")
@@ -64,13 +64,13 @@ def fetch(play: Play, step: Step) -> None:
 
 
 def ask(play: Play, step: Step) -> None:
-    """A follower asks its leader one thing, whatever it is."""
+    """Let a follower send its next request, whatever it is."""
     (name,) = arguments(step, COMMANDS["ask"].usage, 1, 1)
     play.stage.network.ask(play.world.live(name), fate(step))
 
 
 def deliver(play: Play, step: Step) -> None:
-    """A held message arrives after all."""
+    """Deliver a held message."""
     (name,) = arguments(step, COMMANDS["deliver"].usage, 1, 1)
     if name not in play.stage.network.held:
         raise StoryError(f"no message is held as {name!r}")
@@ -78,7 +78,7 @@ def deliver(play: Play, step: Step) -> None:
 
 
 def tick(play: Play, step: Step) -> None:
-    """Time passes; with `slow=` one follower alone is ever later."""
+    """Let time pass; with `slow=` only one follower falls behind."""
     words = arguments(step, COMMANDS["tick"].usage, 0, 1)
     elapsed_ms = _milliseconds(words[0]) if words else TICK_MS
     if "slow" in step.options:
@@ -89,7 +89,7 @@ def tick(play: Play, step: Step) -> None:
 
 
 def _milliseconds(text: str) -> int:
-    """`1500`, `1500ms` or `30s`."""
+    """Parse `1500`, `1500ms` or `30s`."""
     figures = text.removesuffix("s").removesuffix("m")
     if figures and figures + "s" == text:
         return number(figures, "milliseconds") * 1_000
@@ -97,7 +97,10 @@ def _milliseconds(text: str) -> int:
 
 
 def _let_others_keep_up(play: Play, step: Step, elapsed_ms: int) -> None:
-    """Whoever is not `slow`, in the eyes of the leader `at`, will have been in time."""
+    """Let all followers but `slow` count as caught up after the time passes.
+
+    With `at`, `slow` falls behind only in the view of this leader.
+    """
     slow = play.world.broker(step.options["slow"])
     at = play.world.live(step.options["at"]) if "at" in step.options else None
     for leader in play.world.brokers.values():
@@ -108,7 +111,7 @@ def _let_others_keep_up(play: Play, step: Step, elapsed_ms: int) -> None:
 
 
 def consume(play: Play, step: Step) -> None:
-    """A consumer reads on, as far as it is shown anything."""
+    """Let the consumer read until a fetch returns no record."""
     arguments(step, COMMANDS["consume"].usage, 0, 0)
     options = step.options
     broker = play.world.live(options["from"]) if "from" in options else _leader(play)
@@ -119,7 +122,7 @@ def consume(play: Play, step: Step) -> None:
 
 
 def list_offsets(play: Play, step: Step) -> None:
-    """A client asks where the log starts or ends."""
+    """Request the offset where the log starts or ends."""
     (which,) = arguments(step, COMMANDS["list-offsets"].usage, 1, 1)
     one_of(which, ("latest", "earliest"), "offset")
     timestamp = LATEST if which == "latest" else EARLIEST
@@ -129,7 +132,7 @@ def list_offsets(play: Play, step: Step) -> None:
 
 
 def delete_records(play: Play, step: Step) -> None:
-    """A client asks to drop what lies before an offset."""
+    """Request the deletion of all records before an offset."""
     (offset,) = arguments(step, COMMANDS["delete-records"].usage, 1, 1)
     leader = _leader(play)
     if leader is not None:
@@ -187,4 +190,4 @@ COMMANDS: dict[str, Command] = {
         delete_records, "delete-records OFFSET", "a client drops what lies before the offset"
     ),
 }
-"""Every word of everyday traffic."""
+"""The commands for clients, followers and time."""

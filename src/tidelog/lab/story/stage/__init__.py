@@ -1,1 +1,1 @@
-"""What a story is played on: brokers, disks, a network and a controller, all by hand."""
+"""The environment of a story: brokers, disks, network and controller, driven step by step."""

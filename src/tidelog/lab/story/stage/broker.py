@@ -1,7 +1,7 @@
-"""One broker of a story: the broker's own code on a disk of ours.
+"""One broker of a story: the broker's own code on a simulated disk.
 
-A crash is forgetting the node; a start is a new node on the same disk. What a node wants
-to send lies in its outbox until the story lets it go.
+A crash discards the node; a start creates a new node on the same disk. The requests of a
+node stay in its outbox until the story delivers them.
 """
 
 from collections.abc import Mapping
@@ -29,20 +29,20 @@ NOTHING_SEEN = Seen(False, None, -1, 0, 0, 0, (), "", "")
 
 @dataclass(slots=True)
 class Sent:
-    """A request that a node wants delivered."""
+    """A request that a node has sent."""
 
     sender: "StoryBroker"
     receiver: BrokerId
     correlation: int
     request: object
     leader_epoch: LeaderEpoch
-    """Under which it was written: a later epoch makes it stale."""
+    """The sender's leader epoch; the request is stale once the epoch has changed."""
     incarnation: int
-    """Of the sender: a reply never reaches its next life."""
+    """The sender's incarnation; a response never reaches a later incarnation."""
 
 
 class StoryBroker:
-    """A name, a disk, and a node while it is up."""
+    """A broker: a name, a disk, and a node while it is up."""
 
     def __init__(
         self, name: str, config: NodeConfig, policy: TruncationPolicy, labels: Mapping[int, str]
@@ -56,19 +56,19 @@ class StoryBroker:
         self.session: SessionId = NO_SESSION
         self.incarnation = 0
         self.watches: Revision | None = None
-        """What it has seen of the store; None before it watches."""
+        """The last revision of the store that it received; None before it watches the store."""
         self.deaf = False
-        """It hears no news of the cluster until it is told."""
+        """Whether the story withholds metadata changes from it."""
         self.outbox: list[Sent] = []
         self.registered = False
         """Whether the controller has handled its registration since it started."""
         self.may_join = False
-        """Its last heartbeat says that it has nothing to report first."""
+        """Whether its last heartbeat says that no report must come first."""
         self.in_limbo: int | None = None
-        """A request of which the story holds on to the request or the reply."""
+        """The correlation id of a request that the story holds, or whose response it holds."""
         self.seen = NOTHING_SEEN
         self.clock_ahead_ms = 0
-        """How far its wall clock is ahead of the story's time."""
+        """How far its wall clock is ahead of the story's clock."""
         self._labels = labels
 
     @property
@@ -77,7 +77,7 @@ class StoryBroker:
         return self.node is not None
 
     def boot(self, now_ms: int) -> Node:
-        """A new process on the same disk; recovery happens here."""
+        """Start a new process on the same disk, with log recovery."""
         self.incarnation += 1
         clock = ClockReading(now_ms + self.clock_ahead_ms, "the only boot", now_ms)
         self.node = Node(
@@ -90,31 +90,31 @@ class StoryBroker:
         return self.node
 
     def die(self) -> None:
-        """The process is gone; its disk stays."""
+        """Discard the process; its disk stays."""
         self.node = None
         self.outbox.clear()
         self.seen = NOTHING_SEEN
 
     @property
     def partition(self) -> Partition | None:
-        """Its replica of the story's partition, while it is up and has one."""
+        """Its replica of the story's partition; None if it is down or has no replica."""
         hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
         return None if hosted is None else hosted.partition
 
     @property
     def log(self) -> Log | None:
-        """The log under that replica."""
+        """The log of that replica."""
         hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
         return None if hosted is None else hosted.log
 
     @property
     def repairing(self) -> bool:
-        """Whether damaged records of its log are being replaced."""
+        """Whether a repair of damaged records in its log is in progress."""
         hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
         return hosted is not None and hosted.repair is not None
 
     def look(self) -> Seen:
-        """What is visible of its replica now."""
+        """Return the current visible state of its replica."""
         partition, log = self.partition, self.log
         if partition is None or log is None or self.node is None:
             return NOTHING_SEEN
@@ -141,7 +141,7 @@ class StoryBroker:
         return members(self._labels[broker] for broker in sorted(brokers))
 
     def picture(self, now_ms: int) -> ReplicaSnapshot:
-        """For the invariants; of a broker that is down, what its disk would give back."""
+        """Return a snapshot of its replica; if it is down, what it would recover from its disk."""
         partition, log = self.partition, self.log
         if partition is not None and log is not None:
             return ReplicaSnapshot(
@@ -173,7 +173,7 @@ class StoryBroker:
 
 
 def as_recovered(picture: ReplicaSnapshot) -> Seen:
-    """How a replica looks when its process has just found its log."""
+    """Return the visible state of a replica directly after log recovery."""
     return Seen(
         False,
         None,

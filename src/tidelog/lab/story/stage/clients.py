@@ -1,7 +1,7 @@
-"""Producers and a consumer, and what they were told.
+"""Producers and a consumer, and the responses they received.
 
-Only an acknowledgement of acks=all promises anything, so only those are remembered as
-promises (`history.acked`). A consumer remembers every record it read and its position.
+Only an acknowledgement with acks=all is a promise, so `history.acked` contains only those
+records. The consumer keeps its position and every record it read.
 """
 
 from collections.abc import Sequence
@@ -36,14 +36,14 @@ from tidelog.lab.story.stage.records import decode_names, encode_names
 from tidelog.lab.story.stage.world import World
 
 TIMEOUT_MS = 120_000
-"""How long a client waits unless it says otherwise: Kafka's delivery.timeout.ms."""
+"""The default timeout of a client request: Kafka's delivery.timeout.ms."""
 READ_BYTES = 1 << 20
 ACKS_NAMES = {ACKS_ALL: "all", 1: "1", ACKS_NONE: "0"}
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request of a client that is not answered yet."""
+    """A client request without a response yet."""
 
     broker: StoryBroker
     names: tuple[str, ...] = ()
@@ -51,13 +51,13 @@ class _Asked:
 
 
 class Clients:
-    """Everything outside the cluster that talks to it."""
+    """All clients of the cluster: producers, one consumer, one admin client."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.produced: set[str] = set()
         self.acked: set[str] = set()
-        """Records acknowledged at all, by any acks."""
+        """Records acknowledged with any value of acks."""
         self.position: Offset = 0
         self.last_read: list[LogEntry] = []
         self.listed: Offset | None = None
@@ -84,26 +84,26 @@ class Clients:
         self._ask(broker, text, request, _Asked(broker, tuple(batch), acks))
 
     def delete_records(self, broker: StoryBroker, offset: Offset) -> None:
-        """Ask that everything before `offset` goes."""
+        """Send a request to delete all records before `offset`."""
         self.world.last_error = ErrorCode.NONE
         request = DeleteRecords(TIMEOUT_MS, [DeleteRecordsPartition(PARTITION, offset)])
         self._ask(broker, f"DeleteRecords before={offset}", request, _Asked(broker))
 
     def list_offsets(self, broker: StoryBroker, timestamp: int, text: str) -> None:
-        """Ask where the log starts or ends, as a client may know it."""
+        """Request the offset where the log starts or ends for clients."""
         self.world.last_error = ErrorCode.NONE
         self.listed = None
         request = ListOffsets(None, [ListOffsetsPartition(PARTITION, None, timestamp)])
         self._ask(broker, f"ListOffsets {text}", request, _Asked(broker))
 
     def find_nobody(self) -> None:
-        """A client asks who leads, and hears that nobody does."""
+        """Record that a client found no leader for the partition."""
         self.world.last_error = ErrorCode.LEADER_NOT_AVAILABLE
         self.last_read, self.listed = [], None
         self.world.say(f"{CLIENT}: nobody leads the partition")
 
     def consume(self, broker: StoryBroker, offset: Offset | None, epoch: int | None) -> None:
-        """Read on from the position, or from `offset`, to where nothing more is shown."""
+        """Read from the position, or from `offset`, until a fetch returns no record."""
         self.world.last_error = ErrorCode.NONE
         self.last_read = []
         if offset is not None:
@@ -176,7 +176,7 @@ class Clients:
         self._tell_ack(asked)
 
     def _tell_ack(self, asked: _Asked) -> None:
-        """Acknowledgements that leave together are one line."""
+        """Print an acknowledgement; consecutive ones of a broker share one line."""
         lines = self.world.lines
         if lines and lines[-1] is self._ack_line and lines[-1].sender == asked.broker.name:
             lines.pop()

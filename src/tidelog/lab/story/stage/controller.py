@@ -1,10 +1,10 @@
-"""The controller's own rules, applied only when the story says so.
+"""A controller that applies the shipped rules, but only when the story says so.
 
-Who may lead, what happens to the ISR, which proposal is refused and why: all of that is
-core/controller. What is missing here is its judgement of who is alive and its haste: a
-story decides when a broker is noticed to be gone, when there is an election, and when a
-proposal is looked at. What brokers report about their logs goes through the controller's own
-requests; with `unclean.recovery.strategy` it also elects by these reports.
+core/controller decides who may lead, what happens to the ISR, and which proposal is rejected
+and why. This controller does not detect failed brokers and starts nothing by itself. The story
+decides when the controller notices that a broker failed, when it elects, and when it handles a
+proposal. The controller's own code handles the brokers' reports about their logs. With
+`unclean.recovery.strategy` the controller also elects by these reports.
 """
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness
@@ -61,7 +61,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId, TopicPartition
 
 CONTROLLER_ID = 0
-"""Stories number their brokers from 1; the controller stands apart."""
+"""Not a broker's id: stories number their brokers from 1."""
 TOPIC_ID = bytes(15) + b"\x01"
 PARTITION = TopicPartition("story", 0)
 KEY = PartitionKey(TOPIC_ID, 0)
@@ -69,7 +69,7 @@ RECOVERY_TIMEOUT_MS = 30_000
 
 
 class HandController:
-    """The metadata store, and every change a story can ask for."""
+    """The metadata store, and all changes that a story can make to it."""
 
     def __init__(
         self,
@@ -102,13 +102,13 @@ class HandController:
         return self.image.partitions[KEY]
 
     def changes_after(self, revision: Revision) -> list[Batch]:
-        """What a broker that has seen this revision has yet to learn."""
+        """Return the changes after this revision."""
         changes = self.store.watch("", revision)
         assert isinstance(changes, list), "stories never compact"
         return changes
 
     def last_before(self, partition_epoch: int) -> Revision:
-        """The last revision before the partition was changed to this epoch, or the newest."""
+        """Return the last revision before the partition got this epoch, or the newest revision."""
         name = keys.partition(TOPIC_ID, 0)
         for batch in self.changes_after(0):
             for change in batch.changes:
@@ -119,7 +119,7 @@ class HandController:
         return self.store.revision
 
     def as_of(self, revision: Revision | None, earlier: Revision) -> Snapshot:
-        """The store as it was at a revision."""
+        """Return the store's content at a revision."""
         if revision is None or revision == self.store.revision:
             return self.store.range("", earlier)
         found: dict[str, KV | None] = {}
@@ -132,28 +132,27 @@ class HandController:
         return Snapshot(kvs, revision, checksums[max(checksums)], checksums.get(earlier))
 
     def catch_up(self) -> None:
-        """Take note of what brokers wrote themselves: their registrations."""
+        """Apply the changes that brokers wrote themselves, such as their registrations."""
         self.image.apply(*self.changes_after(self.image.revision))
 
     def create_topic(self, replicas: tuple[BrokerId, ...]) -> None:
-        """Make the partition: all replicas that are up are in sync, and the first of them
-        leads epoch 0."""
+        """Create the partition. The replicas that are up are in sync; the first leads epoch 0."""
         self.catch_up()
         wanted = CreateTopicReceived(0, PARTITION.topic, TOPIC_ID, 0, 0, {}, (replicas,))
         plan = create_topic(self._term, wanted)
         self._write(*(write.op for step in plan.steps for write in step))
 
     def admit(self, broker: BrokerId) -> None:
-        """Let a broker that has registered take part."""
+        """Unfence a broker that has registered."""
         self.catch_up()
         self._write(self._state(broker, fenced=False))
 
     def set_fenced(self, broker: BrokerId, fenced: bool) -> None:
-        """Shut a broker out, or let it in again."""
+        """Fence or unfence a broker."""
         self._write(self._state(broker, fenced=fenced))
 
     def fence(self, broker: BrokerId, changed: PartitionRegistration) -> None:
-        """Shut a broker out and write what becomes of its partition, in one stroke."""
+        """Fence a broker and write the changed partition in one transaction."""
         self._write(self._state(broker, fenced=True), *self._changes(changed))
 
     def _state(self, broker: BrokerId, fenced: bool) -> Put:
@@ -163,10 +162,10 @@ class HandController:
     def elected(
         self, leader: BrokerId, able: frozenset[BrokerId], unclean: bool
     ) -> PartitionRegistration:
-        """The partition with this leader, or with whom the rules choose if it may not lead.
+        """Return the partition with this leader, or with another if it may not lead.
 
-        Who is not able to take part leaves the ISR in the same stroke. Uncleanly, only the
-        one named is considered.
+        The same change removes brokers that are not `able` from the ISR. With `unclean`,
+        the broker named is the only candidate.
         """
         if unclean and leader not in self.partition.isr:
             gone = frozenset(self.partition.replicas)
@@ -184,22 +183,24 @@ class HandController:
         lost_data: bool = False,
         candidate: BrokerId | None = None,
     ) -> PartitionRegistration:
-        """The partition once this broker is noticed to be gone; with `lost_data`, when it
-        could not prove on its return that it kept everything. `candidate` is asked first
-        to lead in its place."""
+        """Return the partition after the controller notices that this broker failed.
+
+        With `lost_data` the broker has returned and cannot prove that it kept all records.
+        `candidate` is the preferred next leader.
+        """
         isr = tuple(member for member in self.partition.isr if member != broker)
         unclean = frozenset({broker}) if lost_data else frozenset()
         target = Target(isr=isr, unclean_shutdown=unclean, candidate=candidate)
         return next_registration(self.partition, target, self._rules(able - {broker}))
 
     def reelected(self, able: frozenset[BrokerId]) -> PartitionRegistration:
-        """The partition after a look at who can lead; the ISR stays."""
+        """Return the partition with a new leader if it needs one; the ISR stays."""
         return next_registration(self.partition, Target(), self._rules(able))
 
     def reassigned(
         self, replicas: tuple[BrokerId, ...], able: frozenset[BrokerId]
     ) -> PartitionRegistration:
-        """The partition on its way to other replicas; it arrives when those are in sync."""
+        """Return the partition in reassignment; it completes when the replicas are in sync."""
         old = self.partition.replicas
         target = Target(
             replicas=replicas + tuple(b for b in old if b not in replicas),
@@ -209,11 +210,11 @@ class HandController:
         return next_registration(self.partition, target, self._rules(able))
 
     def stopped_uncleanly(self, broker: BrokerId) -> bool:
-        """Whether a broker that has just registered can't prove a clean stop."""
+        """Return whether a newly registered broker cannot prove a clean shutdown."""
         return self.image.brokers[broker].stopped_uncleanly
 
     def commit(self, changed: PartitionRegistration) -> None:
-        """Write it, for all to see."""
+        """Write the changed partition to the store."""
         self._write(*self._changes(changed))
 
     def _changes(self, changed: PartitionRegistration) -> list[Put]:
@@ -222,7 +223,7 @@ class HandController:
         return [Put(keys.partition(TOPIC_ID, 0), values.encode_partition(changed))]
 
     def alter(self, request: AlterPartitionReceived) -> AlterPartitionAnswer:
-        """Look at a leader's proposal."""
+        """Handle a leader's ISR proposal; return the response."""
         self.catch_up()
         error = check_sender(request.broker, request.broker_epoch, self.image.brokers)
         if error is not ErrorCode.NONE:
@@ -238,7 +239,7 @@ class HandController:
         return AlterPartitionAnswer(ErrorCode.NONE, {KEY: result})
 
     def report(self, request: LogReportsReceived) -> object:
-        """Handle a broker's report about its logs; the controller's response."""
+        """Handle a broker's report about its logs; return the controller's response."""
         self.catch_up()
         self._requests.receive(request)
         response = None

@@ -1,8 +1,8 @@
-"""A disk whose power can fail: what was not synced is gone.
+"""A disk whose power can fail: writes that were not synced are lost.
 
-Simpler than the simulator's, because a story says exactly what happens: bytes appended
-or written since the last `sync` are lost, all of them or all but the first few batches;
-cuts, renames and removals count as durable at once.
+It is simpler than the simulator's disk, because a story says exactly what happens. A power
+failure loses the bytes written since the last `sync`, all of them or all but the first few
+batches. Truncations, renames and deletions are durable at once.
 """
 
 from tidelog.core.record.crc32c import Buffer
@@ -14,7 +14,7 @@ LOG = ".log"
 
 
 class StoryDisk(MemoryDisk):
-    """Files, and what of each would survive a power failure."""
+    """Files, and the content of each that survives a power failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class StoryDisk(MemoryDisk):
             del self._durable[name]
 
     def lose_unsynced(self, keep_batches: int = 0) -> None:
-        """The power fails; of each log, this many batches had been written out by chance."""
+        """Lose unsynced writes, except the first `keep_batches` unsynced batches of each log."""
         for path in list(self.files):
             durable = self._durable.get(path)
             if path.endswith(LOG):
@@ -66,7 +66,7 @@ class StoryDisk(MemoryDisk):
         return memoryview(bytes(self.files[path]))[position:]
 
     def tear(self) -> bool:
-        """The last whole batch was only half written; False if there is none."""
+        """Cut the last whole batch in half; return False if there is no batch."""
         logs = sorted(path for path in self.files if path.endswith(LOG))
         for path in reversed(logs):
             whole = list(batches(self._tail(path, 0)))
@@ -77,29 +77,29 @@ class StoryDisk(MemoryDisk):
         return False
 
     def segment_of(self, offset: Offset) -> str | None:
-        """The file of the batch that holds `offset`, if there is one."""
+        """Return the file of the batch that contains `offset`, if any."""
         logs = [path for path in self.files if path.endswith(LOG)]
         return next((path for path in logs if self._find(path, offset) is not None), None)
 
     def flip(self, path: str, offset: Offset) -> None:
-        """Turn one bit in the batch that holds `offset`."""
+        """Flip one bit in the batch that contains `offset`."""
         batch = self._batch(path, offset)
         self.files[path][batch.position + batch.size - 1] ^= 1
 
     def put_epoch(self, path: str, offset: Offset, epoch: LeaderEpoch) -> None:
-        """Write another leader epoch into the batch that holds `offset`."""
+        """Write another leader epoch into the batch that contains `offset`."""
         batch = self._batch(path, offset)
         whole = parse(self.files[path][batch.position : batch.position + batch.size])
         whole.assign(whole.base_offset, epoch)
         self.files[path][batch.position : batch.position + batch.size] = whole.view()
 
     def zero(self, path: str, offset: Offset) -> None:
-        """Write zeros over the batch that holds `offset`."""
+        """Overwrite the batch that contains `offset` with zeros."""
         batch = self._batch(path, offset)
         self.files[path][batch.position : batch.position + batch.size] = bytes(batch.size)
 
     def cut(self, path: str, offset: Offset) -> None:
-        """End the file before the batch that holds `offset`."""
+        """Truncate the file before the batch that contains `offset`."""
         self.truncate(path, self._batch(path, offset).position)
 
     def _batch(self, path: str, offset: Offset) -> RecordBatch:
@@ -113,5 +113,5 @@ class StoryDisk(MemoryDisk):
                 if batch.base_offset <= offset <= batch.last_offset:
                     return batch
         except CorruptRecord:
-            pass  # zeroed before: nothing behind it can be found
+            pass  # a batch with zeros: later batches cannot be found
         return None

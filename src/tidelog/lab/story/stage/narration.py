@@ -1,9 +1,9 @@
-"""What a step prints, and how it is said.
+"""The text that a step prints.
 
-A line is a message between two parties, or something that happened to one of them. Words
-are chosen here and nowhere else, so that the same thing always reads the same. What
-happened to a broker is found by comparing it before and after: no code of the broker's
-knows that it is being watched.
+A line is a message between two parties, or an event on one of them. Only this module
+chooses the wording, so that the same event always has the same text. The events of a broker
+come from a comparison of its state before and after a step. So the broker's code contains
+nothing for stories.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,34 +45,34 @@ class Line:
 
 
 def message(sender: str, receiver: str, text: str, mark: str = "") -> Line:
-    """A message; `mark` says what became of it: lost, held, late."""
+    """Return the line of a message; `mark` says if it is lost, held or late."""
     lost = mark == "lost"
     return Line(f"{text}  ({mark})" if mark else text, sender, receiver, lost)
 
 
 def names(entries: Iterable[LogEntry]) -> str:
-    """`m1 m2`, or the first and the last if that would be too long to read."""
+    """Return `m1 m2`, or only the first and the last of a long list."""
     return shorten([str(entry.id) for entry in entries])
 
 
 def shorten(found: Sequence[str]) -> str:
-    """At most five names."""
+    """Join the names; of more than five, only the first and the last."""
     return " ".join(found) if len(found) <= NAMES_MAX else f"{found[0]} … {found[-1]}"
 
 
 def members(brokers: Iterable[str]) -> str:
-    """`{A B}`."""
+    """Return a set of brokers as `{A B}`."""
     return "{" + " ".join(brokers) + "}"
 
 
 def spell_offsets(picture: ReplicaSnapshot) -> str:
-    """`LEO=2 HW=1`, and the log start where it has moved."""
+    """Return `LEO=2 HW=1`, with the log start if it is not 0."""
     start = f"start={picture.log_start_offset} " if picture.log_start_offset else ""
     return f"{start}LEO={picture.log_end_offset} HW={picture.high_watermark}"
 
 
 def request_text(request: object) -> str:
-    """How a broker's question reads."""
+    """Return the text of a request."""
     match request:
         case Fetch(partitions=[part]):
             text = f"Fetch offset={part.offset} epoch={part.leader_epoch}"
@@ -90,7 +90,7 @@ def request_text(request: object) -> str:
 
 
 def response_text(response: object) -> str:
-    """How the answer reads."""
+    """Return the text of a response."""
     match response:
         case FetchResponse(partitions=[part]):
             if part.error is not ErrorCode.NONE:
@@ -115,7 +115,7 @@ def response_text(response: object) -> str:
 
 
 def report_text(report: LogReportsReceived) -> str:
-    """How a broker's report about its log reads."""
+    """Return the text of a broker's report about its log."""
     kinds = {"lost": report.lost, "found": report.found, "damaged": report.damaged}
     texts = [f"log is {kind}" for kind, logs in kinds.items() if logs]
     texts += ["leader lacks committed records"] * bool(report.refused)
@@ -131,7 +131,7 @@ def _end(end: EpochEnd) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is visible of a replica from outside."""
+    """The visible state of a replica, from which the output is derived."""
 
     leads: bool
     leader: BrokerId | None
@@ -141,14 +141,15 @@ class Seen:
     high_watermark: Offset
     log: tuple[LogEntry, ...]
     isr: str
-    """As the leader holds it, with a proposal that is under way; empty on a follower."""
+    """The committed ISR in the leader's view, as text; empty on a follower."""
     proposed: str
+    """The ISR of a pending proposal, as text; empty without one."""
     refused: Offset | None = None
-    """Where it refuses to truncate its log."""
+    """The offset to which the replica refuses to truncate its log, if any."""
 
 
 def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str]:
-    """What happened to a replica between two looks."""
+    """Yield the text of each change between two states of a replica."""
     if after.log_start_offset > before.log_end_offset:
         yield f"{name} drops its log and begins anew at {after.log_start_offset}"
     else:

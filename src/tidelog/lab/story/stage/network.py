@@ -1,8 +1,8 @@
-"""Messages between brokers, one by one, under the story's hand.
+"""Messages between brokers, delivered one by one as the story says.
 
-A follower's question lies in its outbox. An exchange takes it to the leader and brings the
-reply back; the story may lose either, or hold it and deliver it later, once or twice. To a
-follower a held message looks like a broken connection as soon as it asks anew.
+A follower's request stays in its outbox. An exchange delivers it to the leader and returns
+the response. The story may lose either message, or hold it and deliver it later, once or
+more. For the follower, a held message becomes a failed request at its next request.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from tidelog.lab.story.stage.narration import CONTROLLER, message, request_text,
 from tidelog.lab.story.stage.world import World
 
 QUESTIONS_MAX = 10
-"""So many questions before and after a fetch are more than any log can need."""
+"""An upper limit for the requests around one fetch; no log needs this number."""
 REQUEST, REPLY = "request", "reply"
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a message: `lose` or `hold` its request or its reply."""
+    """What happens to an exchange: `lose` or `hold` its request or its reply."""
 
     lose: str = ""
     hold: str = ""
     name: str = ""
-    """Under which a held message is kept."""
+    """The name of a held message."""
 
 
 ARRIVES = Fate()
@@ -40,26 +40,26 @@ ARRIVES = Fate()
 
 @dataclass(slots=True)
 class Held:
-    """A message that is kept back; it can be delivered more than once."""
+    """A held message; the story can deliver it more than once."""
 
     sent: Sent
     response: object | None
-    """None while the request itself is held."""
+    """The held response; None if the request itself is held."""
     text: str
-    """How it reads."""
+    """The printed text of the message."""
 
 
 class Network:
-    """Exchanges, and the messages that are kept back."""
+    """The network: runs exchanges, and keeps the held messages."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.held: dict[str, Held] = {}
 
     def fetch(self, broker: StoryBroker, fate: Fate = ARRIVES) -> None:
-        """One fetch, with all that must be asked before it and all that follows from it.
+        """Run one fetch, with the requests needed before it and those that follow from it.
 
-        `fate` is that of the fetch itself.
+        `fate` applies to the fetch itself.
         """
         fetched = False
         for _ in range(QUESTIONS_MAX):
@@ -77,7 +77,7 @@ class Network:
                 return
 
     def ask(self, broker: StoryBroker, fate: Fate = ARRIVES) -> None:
-        """One question, whatever it is."""
+        """Run one exchange, whatever the follower's next request is."""
         sent = self._question(broker)
         if sent is None:
             self.world.say(f"{broker.name} has nobody to ask")
@@ -85,17 +85,17 @@ class Network:
             self._exchange(sent, fate)
 
     def follows(self, broker: StoryBroker) -> bool:
-        """Whether a broker follows somebody."""
+        """Return whether a broker has a request for a leader."""
         sent = self._question(broker)
         if sent is not None:
             broker.outbox.insert(0, sent)
         return sent is not None
 
     def _question(self, broker: StoryBroker) -> Sent | None:
-        """What a broker would ask its leader now.
+        """Return a broker's next request to its leader, or None.
 
-        What it asked before it knew better, or over a broken connection, fails first; so
-        does a fetch that only says what it no longer wants.
+        Stale requests and a held request fail first. So does a fetch without partitions,
+        which only removes the partition from a fetch session.
         """
         for _ in range(QUESTIONS_MAX):
             partition = broker.partition
@@ -115,7 +115,7 @@ class Network:
         return None
 
     def _exchange(self, sent: Sent, fate: Fate) -> bool:
-        """Take a question to its receiver and the reply back; False if one got lost."""
+        """Deliver a request and return its reply; False if either is lost or held."""
         sender = sent.sender
         receiver = self.world.labels[sent.receiver]
         reached = self.world.reachable(sender.name, receiver)
@@ -132,7 +132,7 @@ class Network:
         return self._reply(sent, fate)
 
     def _reply(self, sent: Sent, fate: Fate) -> bool:
-        """Let the receiver answer, and the answer arrive, or not."""
+        """Let the receiver reply; deliver, lose or hold the reply. True if it was delivered."""
         sender = sent.sender
         receiver = self.world.brokers[self.world.labels[sent.receiver]]
         response = self._answer(sent, receiver)
@@ -149,7 +149,7 @@ class Network:
         return True
 
     def _answer(self, sent: Sent, receiver: StoryBroker) -> object | None:
-        """What the receiver responds; records are read out of its log at that moment."""
+        """Return the receiver's response, with records read from its log at this moment."""
         peer = sent.sender.name
         event = on.RequestReceived(peer, sent.correlation, sent.request, self.world.now_ms)
         self.world.step(receiver, event)
@@ -172,7 +172,7 @@ class Network:
         self.world.step(sent.sender, on.RequestFailed(sent.correlation, self.world.now_ms))
 
     def keep(self, name: str, held: Held) -> None:
-        """Keep a message back, under a name."""
+        """Hold a message under a name."""
         if name in self.held:
             raise StoryError(f"a message is already held as {name!r}")
         self.held[name] = held
@@ -182,9 +182,9 @@ class Network:
         held.sent.sender.in_limbo = held.sent.correlation
 
     def deliver(self, name: str, fate: Fate = ARRIVES) -> None:
-        """Let a held message arrive at last; the story may do so again.
+        """Deliver a held message; the story may deliver it again.
 
-        `fate` is that of the reply to a request.
+        `fate` applies to the reply, if the held message is a request.
         """
         held = self.held[name]
         sent = held.sent
@@ -210,7 +210,7 @@ class Network:
 
 
 def _why_cut(response: object) -> str:
-    """What a follower that truncates after this response goes by."""
+    """Return the reason for a truncation that results from this response."""
     match response:
         case ListOffsetsResponse():
             return "the leader's LEO"

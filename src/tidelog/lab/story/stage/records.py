@@ -1,7 +1,6 @@
-"""Records of a story: a batch of small names, and back.
+"""Encode the record names of a story as batches, and decode them.
 
-A record's value is its name (`m1`), so that whoever reads a log can say which record lies
-where without any bookkeeping beside it.
+A record's value is its name (`m1`), so a log alone shows which record is at which offset.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,15 +26,18 @@ def encode_names(
     codec: Codec = Codec.NONE,
     producer: Producer = NO_PRODUCER,
 ) -> bytearray:
-    """One batch with these records."""
+    """Return one batch with these records."""
     records = [Record(None, name.encode(), now_ms) for name in names]
     return encode_batch(records, attributes=codec, producer=producer)
 
 
 @lru_cache(maxsize=256)
 def decode_names(buffer: bytes) -> tuple[LogEntry, ...]:
-    """The records in a run of whole batches. Logs are looked at far more often than they
-    change, and grow by a batch, so the last answers are kept, of logs and of batches."""
+    """Return the records in a sequence of whole batches.
+
+    Stories read logs far more often than they change them, and logs grow by one batch. So
+    both the results for logs and those for batches are cached.
+    """
     return tuple(chain.from_iterable(_decode_batch(bytes(b.view())) for b in batches(buffer)))
 
 
@@ -48,9 +50,10 @@ def _decode_batch(buffer: bytes) -> tuple[LogEntry, ...]:
 
 
 def read_log(log: Log) -> tuple[LogEntry, ...]:
-    """Everything a replica holds, from its log start on, but for damaged batches.
+    """Return a replica's records from its log start on, without damaged batches.
 
-    Segments are read as they are: a read through the log would find damage for the broker.
+    It reads the segment files directly: a read through the log would let the broker detect
+    the damage.
     """
     found = (
         entry
@@ -62,7 +65,7 @@ def read_log(log: Log) -> tuple[LogEntry, ...]:
 
 @lru_cache(maxsize=256)
 def _sound_names(buffer: bytes) -> tuple[LogEntry, ...]:
-    """The records in batches whose checksum is right."""
+    """Return the records in batches with a valid checksum."""
     found: list[LogEntry] = []
     try:
         for batch in batches(buffer):
@@ -73,7 +76,7 @@ def _sound_names(buffer: bytes) -> tuple[LogEntry, ...]:
 
 
 def spell(entries: Iterable[LogEntry]) -> str:
-    """`m1@0 m2@0`; long runs of consecutive names as `m1..m9@0`."""
+    """Return `m1@0 m2@0`; a long run of consecutive names becomes `m1..m9@0`."""
     words: list[str] = []
     run: list[LogEntry] = []
     for entry in [*entries, None]:
@@ -98,7 +101,7 @@ def _continues(before: LogEntry, after: LogEntry) -> bool:
 
 
 def _numbered(name: str) -> tuple[str, int | None]:
-    """`m12` is m, 12; names that would not come back the same have no number."""
+    """Split `m12` into m and 12; a name with leading zeros, such as `m01`, has no number."""
     stem = name.rstrip("0123456789")
     digits = name[len(stem) :]
     return stem, int(digits) if digits and (digits == "0" or digits[0] != "0") else None

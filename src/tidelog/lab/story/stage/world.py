@@ -1,12 +1,12 @@
-"""The world of a story: brokers, controller and clients, and time that only a story moves.
+"""The cluster of a story: brokers, controller and clients, and a clock that the story drives.
 
-Everything a node asks for is carried out here: its registration, its reads of the metadata
-store, its flushes, at once; its questions to other brokers and its ISR proposals only when
-the story says so (network.py, and the command `ask-isr`). News of the cluster reaches every
-broker that the controller can reach, unless the story keeps it from one.
+This module carries out the effects of the nodes. It runs registrations, reads of the metadata
+store and flushes at once. It delivers requests to other brokers and ISR proposals only when
+the story says so (network.py, and the command `ask-isr`). A metadata change reaches every
+broker that the controller can reach, unless the story withholds it from a broker.
 
-Always true between two commands: `seen` of each broker is how it looks now, and everything
-that was ever committed by a rightful leader is in `history.committed`.
+Invariants between two commands: `seen` of each broker is its current visible state, and
+`history.committed` contains every record that a leader committed while its epoch was current.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,25 +43,26 @@ from tidelog.lab.story.stage.narration import (
 
 SESSION_MS = 9_000
 SLICE_MS = 2_000
-"""Time passes in slices, so that periodic work keeps up; at most SLICES_MAX of them."""
+"""Time passes in slices of at least this length, so that periodic work runs in time."""
 SLICES_MAX = 500
+"""The most slices in one call of `pass_time`."""
 PIECES_MAX = 100
 
 
 @dataclass(slots=True)
 class Setup:
-    """What `cluster` was told."""
+    """The arguments and options of the `cluster` command."""
 
     brokers: tuple[str, ...]
     spares: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
-    """Brokers that are registered, and died before the partition was created."""
+    """Brokers that register, and crash before the partition is created."""
     min_insync_replicas: int = 1
     unclean: bool = False
     drop_unclean_stops: bool = False
     recovery: UncleanRecovery | None = None
-    """How the controller elects when no replica is eligible; None: it does not elect by itself,
-    and ignores reports about logs."""
+    """How the controller elects when no replica is eligible. With None it does not elect by
+    itself, and ignores reports about logs."""
     config: NodeConfig = field(default_factory=lambda: NodeConfig(0))
 
 
@@ -76,16 +77,16 @@ class World:
         self.controller = HandController(setup.min_insync_replicas, setup.unclean, setup.recovery)
         self.proposals: list[Sent] = []
         self._reports: list[Sent] = []
-        """About logs, on their way to the controller."""
+        """Reports about logs, on their way to the controller."""
         self.cuts: set[frozenset[str]] = set()
         self.answers: dict[object, object] = {}
-        """Responses by whom they are for, as they come."""
+        """Responses to brokers, by (receiver, correlation id)."""
         self.on_answer: Callable[[int, object], None] = lambda _correlation, _response: None
-        """Where clients hear their answers."""
+        """Called with the correlation id and response of each client request."""
         self.last_error = ErrorCode.NONE
         self._why = ""
         self._read_at: int | None = None
-        """Up to which revision the store answers; None is all."""
+        """The revision that a read of the store returns; None means the newest."""
         all_names = (*setup.brokers, *setup.spares)
         self.labels = dict(enumerate(all_names, start=1))
         self.brokers = {
@@ -102,31 +103,31 @@ class World:
         self.spread()
         self.lines.clear()
 
-    # -- who is who ------------------------------------------------------------------------
+    # -- look-ups --------------------------------------------------------------------------
 
     def broker(self, name: str) -> StoryBroker:
-        """A broker by its name."""
+        """Return a broker by its name."""
         known_name("broker", name, self.brokers)
         return self.brokers[name]
 
     def live(self, name: str) -> StoryBroker:
-        """A broker that must be up for what the story asks."""
+        """Return a broker by its name; StoryError if it is down."""
         broker = self.broker(name)
         if not broker.alive:
             raise StoryError(f"{name} is down; start it first")
         return broker
 
     def leader(self) -> StoryBroker | None:
-        """Whom the controller names."""
+        """Return the leader in the controller's registration, if any."""
         leader = self.controller.partition.leader
         return None if leader is None else self.brokers[self.labels[leader]]
 
     def reachable(self, one: str, other: str) -> bool:
-        """Whether messages pass between two parties."""
+        """Return whether messages can pass between two brokers, clients or the controller."""
         return frozenset((one, other)) not in self.cuts
 
     def able(self) -> frozenset[BrokerId]:
-        """Who may lead, as the controller sees it: up, within reach, not fenced."""
+        """Return the brokers that may lead: up, reachable by the controller, not fenced."""
         active = self.controller.image.active
         return frozenset(
             broker.id
@@ -134,14 +135,14 @@ class World:
             if broker.alive and broker.id in active and self.reachable(broker.name, CONTROLLER)
         )
 
-    # -- telling ---------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Something that happened."""
+        """Print a line about an event."""
         self.lines.append(Line(text))
 
     def observe(self, broker: StoryBroker) -> None:
-        """Say what has changed since the last look, and remember what is committed now."""
+        """Print what changed on a broker since the last call; record newly committed records."""
         before, after = broker.seen, broker.look()
         if after in (before, NOTHING_SEEN):
             return
@@ -157,10 +158,10 @@ class World:
                 if entry.offset < broker.seen.high_watermark:
                     self.history.committed.setdefault(entry.offset, entry)
 
-    # -- running ---------------------------------------------------------------------------
+    # -- events and effects ----------------------------------------------------------------
 
     def step(self, broker: StoryBroker, event: on.Event, why: str = "") -> None:
-        """Let a node take an event; `why` explains a truncation that comes of it."""
+        """Apply an event to a node; `why` explains a truncation that results from it."""
         if broker.node is None:
             return
         outer, self._why = self._why, why or self._why
@@ -182,8 +183,8 @@ class World:
                 else:
                     self.answers[effect.peer, effect.correlation] = effect.response
             case do.Flush():
-                # A segment that was rolled may have been deleted since, and has no index
-                # of aborted transactions if there were none.
+                # A rolled segment may have been deleted in the meantime. It has no index
+                # of aborted transactions if no transaction was aborted.
                 for file in filter(broker.disk.exists, effect.files):
                     broker.disk.sync(file)
                 for directory in effect.directories:
@@ -201,7 +202,7 @@ class World:
                 self._store(broker, effect)
 
     def _store(self, broker: StoryBroker, effect: Any) -> None:
-        """What concerns the metadata store, which answers at once."""
+        """Carry out an effect on the metadata store, which responds at once."""
         store = self.controller.store
         match effect:
             case do.OpenSession():
@@ -235,7 +236,7 @@ class World:
             self._reports.append(sent)
 
     def _heartbeat(self, sent: Sent, request: HeartbeatReceived) -> None:
-        """The controller hears it; whether a broker may stop is the story's decision."""
+        """Respond to a heartbeat; a broker that requests a shutdown may always stop."""
         if not self.reachable(sent.sender.name, CONTROLLER):
             return
         if self.setup.recovery is not None:
@@ -251,7 +252,7 @@ class World:
     # -- reports about logs ----------------------------------------------------------------
 
     def deliver_reports(self) -> None:
-        """Let the controller handle what brokers reported, and elect if that decides it."""
+        """Let the controller handle the brokers' reports, and elect a leader if they suffice."""
         if self.setup.recovery is None:
             return
         while True:
@@ -270,14 +271,14 @@ class World:
             self.step(sender, on.RequestFailed(sent.correlation, self.now_ms))
             return
         line = message(sender.name, CONTROLLER, report_text(request))
-        if line not in self.lines:  # it is sent again whenever the cluster changes
+        if line not in self.lines:  # the broker resends it whenever the cluster changes
             self.lines.append(line)
         answer = self.controller.report(request)
         self.spread()
         self.step(sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
 
     def _recover(self) -> bool:
-        """Elect a leader by the reports, if there is none and the rules allow it."""
+        """Elect a leader by the reports, if the partition has no leader and the rules allow it."""
         before = self.controller.partition
         changed = self.controller.reelected(self.able())
         if before.leader is not None or changed.leader is None:
@@ -288,10 +289,10 @@ class World:
         self.spread()
         return True
 
-    # -- news ------------------------------------------------------------------------------
+    # -- metadata --------------------------------------------------------------------------
 
     def spread(self, deaf: Iterable[str] = ()) -> None:
-        """Let everyone hear what the controller decided, but for those who are kept deaf."""
+        """Send metadata changes to all reachable brokers, except those that are `deaf`."""
         for name in deaf:
             self.broker(name).deaf = True
         for broker in self.brokers.values():
@@ -301,10 +302,10 @@ class World:
     def tell(
         self, broker: StoryBroker, newest_only: bool = False, words: int | None = None
     ) -> None:
-        """Let one broker hear all it has missed, word by word, or only how things are now.
+        """Send one broker all metadata changes it missed, or with `newest_only` the last state.
 
-        With `words` it is as if the controller had changed the partition only so many times
-        since; the broker stays deaf to the rest.
+        With `words` it receives only this number of changes to the partition. It does not
+        receive the rest until another call.
         """
         broker.deaf = False
         if broker.node is None or broker.watches is None:
@@ -323,10 +324,10 @@ class World:
                 broker.watches = batch.rev
                 self.step(broker, on.StoreChanged(batch, self.now_ms), "its own HW")
 
-    # -- life and death --------------------------------------------------------------------
+    # -- start, crash and time -------------------------------------------------------------
 
     def start(self, broker: StoryBroker, quiet: bool = False, deaf: Iterable[str] = ()) -> None:
-        """A new process; the controller lets it in, and never as the leader it was before."""
+        """Start a broker's process and admit it; a former leader does not lead after a restart."""
         self.controller.store.expire(broker.session)
         picture = broker.picture(self.now_ms)
         node = broker.boot(self.now_ms)
@@ -345,7 +346,7 @@ class World:
             self.deliver_reports()
 
     def _let_in(self, broker: StoryBroker) -> None:
-        """Register a broker: it loses leadership, its lost logs are stored, then it is unfenced."""
+        """Register a broker: it loses leadership, its reports are handled, then it is unfenced."""
         controller = self.controller
         if controller.image.partitions:
             others = self.able() - {broker.id}
@@ -360,7 +361,7 @@ class World:
             controller.admit(broker.id)
 
     def _admit(self, broker: StoryBroker, want_fence: bool) -> None:
-        """Unfence a registered broker when it has reported all it must before it may join."""
+        """Unfence a registered broker once it has sent all required reports."""
         news = broker.registered and not broker.may_join and not want_fence
         broker.may_join = not want_fence
         if news:
@@ -368,13 +369,13 @@ class World:
             self.spread()
 
     def crash(self, broker: StoryBroker) -> None:
-        """The process is killed; what it wrote is still in the machine's memory."""
+        """Kill the process; its unflushed writes stay in the machine's page cache."""
         broker.die()
         self.proposals = [sent for sent in self.proposals if sent.sender is not broker]
         self.say(f"{broker.name} is down")
 
     def pass_time(self, elapsed_ms: int) -> None:
-        """Let time pass for everyone; who reaches the store keeps its session."""
+        """Let time pass for all brokers; those that reach the controller keep their session."""
         end = self.now_ms + elapsed_ms
         slice_ms = max(SLICE_MS, elapsed_ms // SLICES_MAX)
         while self.now_ms < end:
@@ -390,7 +391,7 @@ class World:
             self.deliver_reports()
 
     def _tick(self, broker: StoryBroker) -> None:
-        """Let a broker do what is due, and what it splits into pieces to the end."""
+        """Let a broker do its due work, and all pieces of work that it splits up."""
         for _ in range(PIECES_MAX):
             self.step(broker, on.Ticked(self.now_ms))
             due_ms = None if broker.node is None else broker.node.next_deadline_ms()
@@ -398,14 +399,14 @@ class World:
                 return
 
     def read_clock(self, broker: StoryBroker) -> None:
-        """Its host looks at the wall clock."""
+        """Send a broker the current time of its wall clock."""
         wall_ms = self.now_ms + broker.clock_ahead_ms
         self.step(broker, on.WallClockRead(wall_ms, self.now_ms))
 
-    # -- the whole -------------------------------------------------------------------------
+    # -- snapshot --------------------------------------------------------------------------
 
     def picture(self) -> ClusterSnapshot:
-        """For the invariants and for `state`."""
+        """Return a snapshot of the cluster, for the invariants."""
         partition = self.controller.partition
         return ClusterSnapshot(
             {
