@@ -2,9 +2,9 @@
 
 A shard owns the states whose hash selects it: only this shard stores their parents and expands
 them. Each level has two phases. First, every shard expands its frontier and sends the states it
-found to their owners. Then every owner admits the states that are new. The search forks the
-processes once, in the middle of the search, so that they inherit the states seen so far and the
-model's filled tables.
+found to their owners. Then every owner admits the states that are new. The processes are forked
+once, in the middle of the search. So they inherit the states seen so far and the model's filled
+tables.
 """
 
 import multiprocessing

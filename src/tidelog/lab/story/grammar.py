@@ -219,7 +219,7 @@ def expand(word: str, line: int = 0) -> list[str]:
 
 
 def _expected(reader: _Reader) -> dict[str, tuple[str, ...]] | None:
-    """Return the expected output after a command, by policy; None if there is none."""
+    """Return the expected output after a command, by policy; None without such output."""
     found: dict[str, tuple[str, ...]] = {}
     while reader.at < len(reader.lines) and reader.lines[reader.at].strip().startswith(RULE):
         line = reader.at + 1

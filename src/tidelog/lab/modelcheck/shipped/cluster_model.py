@@ -13,10 +13,15 @@ A state consists of nested tuples:
                 restarts and damages, and the number of committed records that two
                 replicas once knew to be committed)
 
-The model leaves out the following, so it proves nothing about them: time (a follower may
-count as lagging whenever it is behind), batches of more than one record, the log start,
-loss of unflushed records, unclean election, brokers that stay fenced. The simulator
-covers those.
+The model leaves out the following, so it proves nothing about them; the simulator covers
+them:
+
+    time (a follower may count as lagging whenever it is behind)
+    batches of more than one record
+    the log start
+    loss of unflushed records
+    unclean election
+    brokers that stay fenced
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

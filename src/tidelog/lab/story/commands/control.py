@@ -103,7 +103,10 @@ def ask_isr(play: Play, step: Step) -> None:
 
 
 def _proposals(play: Play, wanted: set[BrokerId]) -> list[Sent]:
-    """Return the pending proposals of these leaders, of all if none is named."""
+    """Return the pending proposals of these leaders, or of all if `wanted` is empty.
+
+    A leader repeats a lost proposal after RETRY_MS.
+    """
     return [sent for sent in play.world.proposals if not wanted or sent.sender.id in wanted]
 
 

@@ -46,7 +46,7 @@ def produce(play: Play, step: Step) -> None:
 
 
 def _leader(play: Play) -> StoryBroker | None:
-    """Return the leader for clients; if there is none, print that and return None."""
+    """Return the leader for clients; without a leader, print that and return None."""
     leader = play.world.leader()
     if leader is None:
         play.stage.clients.find_nobody()

@@ -51,7 +51,7 @@ class _Asked:
 
 
 class Clients:
-    """All clients of the cluster: producers, one consumer, one admin client."""
+    """The clients of the cluster: their requests, and the results they received."""
 
     def __init__(self, world: World) -> None:
         self.world = world

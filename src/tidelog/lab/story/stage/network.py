@@ -95,7 +95,7 @@ class Network:
         """Return a broker's next request to its leader, or None.
 
         Stale requests and a held request fail first. So does a fetch without partitions,
-        which only removes the partition from a fetch session.
+        which only removes partitions from its session.
         """
         for _ in range(QUESTIONS_MAX):
             partition = broker.partition

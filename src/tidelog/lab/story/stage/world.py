@@ -236,7 +236,7 @@ class World:
             self._reports.append(sent)
 
     def _heartbeat(self, sent: Sent, request: HeartbeatReceived) -> None:
-        """Respond to a heartbeat; a broker that requests a shutdown may always stop."""
+        """Respond to the heartbeat of a reachable broker; it may shut down whenever it wants."""
         if not self.reachable(sent.sender.name, CONTROLLER):
             return
         if self.setup.recovery is not None:
@@ -292,7 +292,10 @@ class World:
     # -- metadata --------------------------------------------------------------------------
 
     def spread(self, deaf: Iterable[str] = ()) -> None:
-        """Send metadata changes to all reachable brokers, except those that are `deaf`."""
+        """Send metadata changes to all reachable brokers, except those that are deaf.
+
+        The brokers in the argument become deaf first.
+        """
         for name in deaf:
             self.broker(name).deaf = True
         for broker in self.brokers.values():
@@ -327,7 +330,7 @@ class World:
     # -- start, crash and time -------------------------------------------------------------
 
     def start(self, broker: StoryBroker, quiet: bool = False, deaf: Iterable[str] = ()) -> None:
-        """Start a broker's process and admit it; a former leader does not lead after a restart."""
+        """Start a broker's process and register it; it loses any earlier leadership."""
         self.controller.store.expire(broker.session)
         picture = broker.picture(self.now_ms)
         node = broker.boot(self.now_ms)
