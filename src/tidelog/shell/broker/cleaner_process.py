@@ -88,6 +88,7 @@ class _Pace:
 
 
 def send(message: CleaningMessage) -> None:
+    """Send a message to the broker that started this process."""
     _send_frame(pickle.dumps(message))
 
 

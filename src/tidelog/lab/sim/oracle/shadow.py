@@ -38,6 +38,7 @@ HOLE = Entry(-2, -2, -2, -2)
 
 
 def entry_of(batch: RecordBatch) -> Entry:
+    """Return what identifies a batch in every copy of a log."""
     return Entry(batch.leader_epoch, batch.base_offset, batch.crc, batch.max_timestamp)
 
 
