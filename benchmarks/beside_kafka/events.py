@@ -1,7 +1,7 @@
-"""What happens once in a while: a start, a rest, the death of a leader, a restart, a new replica.
+"""Rare events of a cluster: a start, an idle period, a dead leader, a restart, a new replica.
 
-Always true: only processes that the bench started are killed, and those that were killed or
-paused run again when a round is over.
+Invariant: only processes that the benchmark started are killed. Brokers that were killed or paused
+run again when a round ends.
 """
 
 import statistics
@@ -26,14 +26,14 @@ NEW_TOPICS = 9
 REST_BETWEEN_S = 0.7
 """Longer than a follower's fetch waits at its leader."""
 LONG_S = 600.0
-"""Kafka needs a minute for thousands of partitions on two cores that do nothing else, and seven
-where others work too."""
+"""Kafka needs one minute for thousands of partitions on two otherwise idle cores, and seven minutes
+on busy cores."""
 PARTITIONS = 3
 REPLICAS = 3
 WARM_S = 2.0
-"""A client of librdkafka may need one second until it has its producer id."""
+"""A librdkafka client may need one second to get its producer id."""
 HASTY = {"request_timeout_ms": 1000, "socket_timeout_ms": 1000}
-"""Of a client whose leader hangs: by default it waits longer than the cluster needs."""
+"""Settings of a client whose leader hangs: its defaults are longer than the cluster needs."""
 SESSION_MS = 3000
 EQUAL = {
     "broker.session.timeout.ms": str(SESSION_MS),
@@ -43,12 +43,12 @@ _numbers = numbers()
 
 
 def start_up(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
-    """From exec of three to Metadata that lists three, in folders that were just made."""
+    """Measure from exec of three brokers, with new folders, until Metadata lists all three."""
     return side.start
 
 
 def idle(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
-    """Nobody asks for anything; what a start leaves behind is over."""
+    """Measure memory and CPU of a cluster without clients, after its startup work is done."""
     time.sleep(max(side.ready_at + REST_S - time.monotonic(), 0))
     meter = Meter(side.pids)
     time.sleep(IDLE_S)
@@ -57,7 +57,7 @@ def idle(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 
 
 def kill(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
-    """From kill -9 of a leader to the first acknowledgement of a record sent after it."""
+    """Measure from kill -9 of a leader to the first acknowledgement of a record sent after it."""
     name = f"killed-{next(_numbers)}"
     side.make(name, PARTITIONS, REPLICAS)
     writer = Writer(side.bootstrap, name, PARTITIONS)
@@ -70,7 +70,7 @@ def kill(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 
 
 def hang(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
-    """The same from SIGSTOP, with a client that does not wait for long itself."""
+    """Measure the same as `kill` for SIGSTOP, with a client whose own time-outs are short."""
     name = f"hung-{next(_numbers)}"
     side.make(name, PARTITIONS, REPLICAS)
     writer = Writer(side.bootstrap, name, PARTITIONS, **HASTY)
@@ -85,7 +85,7 @@ def hang(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 
 
 def after(found: dict[str, Any], writer: Writer, side: Side, topic: str) -> dict[str, Any]:
-    """All is as it was before; what was sent is acknowledged."""
+    """Wait until all records are acknowledged and all replicas in sync; then delete the topic."""
     writer.finish()
     side.wait_in_sync([topic], PARTITIONS * REPLICAS)
     side.drop(topic)
@@ -93,8 +93,10 @@ def after(found: dict[str, Any], writer: Writer, side: Side, topic: str) -> dict
 
 
 def first_record(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
-    """From the wish for a topic to the acknowledgement, by all replicas, of its first record: what
-    each test of a suite waits for. There are other topics, and nothing happens in them."""
+    """Measure from the creation of a topic until all replicas acknowledge its first record.
+
+    This is what each test of a suite waits for. The cluster has other topics, which are idle.
+    """
     names = [f"new-{next(_numbers)}" for _ in range(NEW_TOPICS)]
     took: list[float] = []
     meter = Meter(side.pids)
@@ -112,7 +114,7 @@ def first_record(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
 
 
 def restart(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
-    """kill -9 of all three with 2 GB on each; from their start until all replicas are in sync."""
+    """Kill -9 three brokers with 2 GB each; measure from their start until replicas are in sync."""
     side.make("full", PARTITIONS, REPLICAS)
     records = max(int(2e6 * scale), 3000)
     where = (side, "produce", "full", PARTITIONS, records, 1000)
@@ -121,7 +123,7 @@ def restart(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
 
 
 def restart_with_many(_loads: Loads, side: Side, scale: float) -> dict[str, Any]:
-    """The same with 3,000 partitions that have a few records each."""
+    """Measure the same as `restart` with 3,000 partitions that have a few records each."""
     names = [f"many-{n}" for n in range(max(int(1000 * scale), 10))]
     side.make_many(names, PARTITIONS, REPLICAS)
     write_to_each(side, names, 20)
@@ -129,7 +131,11 @@ def restart_with_many(_loads: Loads, side: Side, scale: float) -> dict[str, Any]
 
 
 def come_back(side: Side, topics: Sequence[str]) -> dict[str, Any]:
-    """A record to each partition, acknowledged by all, proves that who is listed is in sync."""
+    """Kill and restart all brokers, and measure until all replicas are in sync.
+
+    Metadata may list replicas that are not in sync yet. So one record is written to each partition
+    with acks=all before the last check.
+    """
     for broker in side.brokers.ids:
         side.brokers.kill(broker)
     meter, began = Meter(side.pids), time.monotonic()
@@ -144,8 +150,11 @@ def come_back(side: Side, topics: Sequence[str]) -> dict[str, Any]:
 def write_to_each(
     side: Side, topics: Sequence[str], records: int, partitions: int = PARTITIONS
 ) -> None:
-    """So many of 1 KB to each partition; returns when all replicas have them. The client is as
-    patient with thousands of new topics as we are: Kafka's brokers know of some of them late."""
+    """Write `records` records of 1 KB to each partition; return when all replicas have them.
+
+    The client's time-outs are as long as ours, because some of Kafka's brokers learn late about
+    thousands of new topics.
+    """
     patience_ms = int(LONG_S * 1000)
     patient = {"message.timeout.ms": patience_ms, "topic.metadata.propagation.max.ms": patience_ms}
     given = {"bootstrap.servers": side.bootstrap, "acks": "all", "log_level": 0}
@@ -167,7 +176,7 @@ def write_to_each(
 
 
 def catch_up(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
-    """A third replica is added to a partition of 2 GB that had two: until it is in sync."""
+    """Add a third replica to a partition of 2 GB that has two; measure until it is in sync."""
     name = f"followed-{next(_numbers)}"
     side.make(name, 1, 2)
     records = max(int(2e6 * scale), 3000)

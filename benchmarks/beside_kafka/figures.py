@@ -1,4 +1,4 @@
-"""What came out: rounds of both sides put together to ratios, and shown as a table."""
+"""Combine the rounds of both sides into ratios, and format them as a table."""
 
 import statistics
 from typing import Any
@@ -9,14 +9,14 @@ from beside_kafka.sides import KAFKA, TIDELOG
 LATENCY, REQUESTS = "us", "req/s"
 LESS_IS_BETTER = {LATENCY, "s", "MB", "cores"}
 CPU_PER = {LATENCY: "us", REQUESTS: "us", "MB/s": "s/GB", "s": "s"}
-"""What the brokers' CPU is given for: a request, a gigabyte, or all of it."""
+"""The unit of the brokers' CPU: for each request, for each gigabyte, or in total."""
 KEPT = ("p50_us", "p99_us", "p999_us", "ack_p50_us", "ack_p99_us", "ack_p999_us")
 MET, MISSED = "✓", "✗"
 WIDTH_MAX = 160
 
 
 def figure(row: Row, one: dict[str, Any]) -> float:
-    """What is compared: what the row names, or a rate in its unit."""
+    """Return the figure to compare: the one that the row names, or a rate in the row's unit."""
     if row.take:
         return float(one[row.take])
     if row.unit == REQUESTS:
@@ -25,7 +25,7 @@ def figure(row: Row, one: dict[str, Any]) -> float:
 
 
 def cpu(row: Row, one: dict[str, Any]) -> float:
-    """Brokers' CPU: seconds for a gigabyte or for all, or microseconds for a request."""
+    """Return the brokers' CPU: seconds per gigabyte or in total, or microseconds per request."""
     if row.unit in (REQUESTS, LATENCY):
         return float(one["broker_cpu_s"] / one["messages"] * 1e6)
     if row.unit == "MB/s":
@@ -34,14 +34,17 @@ def cpu(row: Row, one: dict[str, Any]) -> float:
 
 
 def better(row: Row, ours: float, theirs: float) -> float:
-    """How much better we are; what can't be seen on a clock counts as its smallest tick."""
+    """Return how many times better Tidelog is.
+
+    A value below the clock's resolution counts as one tick.
+    """
     if row.unit in LESS_IS_BETTER:
         return theirs / max(ours, 1e-3 if row.unit == "cores" else 1e-9)
     return ours / theirs
 
 
 def summary(row: Row, rounds: dict[str, list[dict[str, Any]]], note: str = "") -> dict[str, Any]:
-    """The medians of the rounds, their ratio (above 1: we are better), and its spread."""
+    """Return the medians of the rounds, their ratio (above 1: Tidelog is better) and its spread."""
     result: dict[str, Any] = {"row": row.name, "unit": row.unit, "note": note}
     result |= {"goal": row.goal, "goal_cpu": row.goal_cpu}
     for name, each in rounds.items():
@@ -64,7 +67,7 @@ def summary(row: Row, rounds: dict[str, list[dict[str, Any]]], note: str = "") -
 
 
 def goals(result: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Each goal of a row: by what, how much, and what was reached."""
+    """Return each goal of a row as (measure, goal, reached ratio)."""
     asked = [("time", result["goal"], result["ratio"])]
     if result["goal_cpu"]:
         asked.append(("CPU", result["goal_cpu"], result["ratio_cpu"]))
@@ -72,7 +75,7 @@ def goals(result: dict[str, Any]) -> list[tuple[str, float, float]]:
 
 
 def goals_met(results: list[dict[str, Any]]) -> str:
-    """How many of all, and which are missed."""
+    """Return a sentence that says how many goals are met, and which are missed."""
     all_of_them = [(r["row"], *goal) for r in results if "error" not in r for goal in goals(r)]
     missed = [
         f"{row} by {by} ({ratio_of(got)}, goal {goal_of(goal)})"
@@ -90,7 +93,7 @@ def heading() -> str:
 
 
 def line(result: dict[str, Any]) -> str:
-    """A row of the table; a note stands below it."""
+    """Return one row of the table, followed by its note on a line of its own."""
     if "error" in result:
         return f"{result['row']:34} failed: {result['error']}"[:WIDTH_MAX]
 
@@ -111,7 +114,7 @@ def line(result: dict[str, Any]) -> str:
 
 
 def shown(result: dict[str, Any], one: dict[str, Any]) -> str:
-    """A side's figure; of a latency all percentiles, where it is the first."""
+    """Format a side's figure; for a latency whose figure is the p50, show all percentiles."""
     unit, value = result["unit"], one["figure"]
     if unit == LATENCY and value == one["p50_us"]:
         parts = (value, one["p99_us"], one["p999_us"])
@@ -122,7 +125,7 @@ def shown(result: dict[str, Any], one: dict[str, Any]) -> str:
 
 
 def milliseconds(us: float) -> str:
-    """Three digits, or as many as there are."""
+    """Format with three significant digits, or with all digits before the decimal point."""
     return f"{us / 1e3:.3g}" if us < 999_500 else f"{us / 1e3:.0f}"
 
 
@@ -141,7 +144,7 @@ def ratio_of(value: float) -> str:
 
 
 def mark(goal: float, reached: float) -> str:
-    """The goal, and whether it is met; a dash if none is set."""
+    """Format the goal and whether it is met; a dash if no goal is set."""
     return f"{goal_of(goal)}{MET if reached >= goal else MISSED}" if goal else "-"
 
 

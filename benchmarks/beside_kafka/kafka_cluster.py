@@ -1,8 +1,9 @@
 """Three real Apache Kafka brokers on this machine, in KRaft mode, from Maven's jars.
 
-Kafka's defaults, and the JVM flags of its own start script. Replicas of its internal topics
-are set to three, as they are with us. Always true: brokers keep their ports over restarts;
-after `close` no process and no folder is left.
+They use Kafka's defaults, and the JVM flags of Kafka's own start script. Kafka's internal topics
+have three replicas, like Tidelog's.
+
+Invariant: brokers keep their ports over restarts; after `close` no process and no folder is left.
 """
 
 import os
@@ -36,7 +37,7 @@ NEEDS_JAVA = "Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Deb
 
 
 def class_path() -> str:
-    """Of Kafka's jars, which are fetched if they are not there."""
+    """Return the class path of Kafka's jars; download missing jars first."""
     return script_says("fetch_kafka.py", JARS)
 
 
@@ -48,7 +49,7 @@ def java() -> str:
 
 
 def java_version() -> str:
-    """What runs; ends with one line if it is none, or too old for Kafka."""
+    """Return the version of Java; exit with one line if Java is missing or too old for Kafka."""
     said = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr
     found = re.search(r'version "(\d+)[^"]*"', said)
     if found is None or int(found[1]) < JAVA_AT_LEAST:
@@ -58,7 +59,7 @@ def java_version() -> str:
 
 
 def release() -> str:
-    """Of the jars that are listed: "Apache Kafka 4.3.1"."""
+    """Return the release of the listed jars, such as "Apache Kafka 4.3.1"."""
     lines = (ROOT / "scripts" / "kafka_jars.txt").read_text().splitlines()
     [version] = {words[2] for words in map(str.split, lines) if words[1:2] == ["kafka-clients"]}
     return f"Apache Kafka {version}"
@@ -73,7 +74,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class KafkaCluster:
-    """Brokers 1 to 3, each its own controller too."""
+    """Brokers 1 to 3, each of which is also a controller."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.ids = [1, 2, 3]
@@ -111,7 +112,7 @@ class KafkaCluster:
         self._settings_file(broker).write_text(text)
 
     def _format(self) -> None:
-        """With Kafka's own tool the first time; what it made is remembered for later clusters."""
+        """Format the folders with Kafka's own tool once; later clusters reuse the files."""
         if not _formatted:
             self._run_format()
             for broker in self.ids:

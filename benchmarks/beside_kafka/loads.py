@@ -1,8 +1,9 @@
-"""What is asked of a side: librdkafka from C, Kafka's own ProducerPerformance, bare requests.
+"""The loads: librdkafka from C, Kafka's own ProducerPerformance, and bare requests.
 
-Each load is a process of its own, so that the client's speed is not ours. Each answers with
-what it did, the seconds it took, its CPU seconds, those of the brokers, their largest memory
-meanwhile, and `foreign_load`: what strangers burned, in cores.
+Each load is a process of its own, so that the client's speed does not depend on Tidelog. Each
+returns its message counts, its seconds, and the CPU seconds of the client and of the brokers. It
+also returns the brokers' peak memory, and `foreign_load`: the CPU that other processes used, in
+cores.
 """
 
 import json
@@ -26,7 +27,7 @@ TOLD = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
 
 
 class Loads:
-    """The programs, compiled and found once."""
+    """The load programs, compiled and located once."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -49,14 +50,14 @@ class Loads:
         size: int,
         *options: str,
     ) -> dict[str, Any]:
-        """`produce`, `consume`, `latency` or `paced`, which see in librdkafka_load.c."""
+        """Run `produce`, `consume`, `latency` or `paced` as described in librdkafka_load.c."""
         where = [self._load, library(), work, side.bootstrap, topic]
         return watched(side, [[*where, partitions, count, size, *options]])
 
     def consumers(
         self, side: Side, topic: str, readers: int, partitions: int, count: int, size: int
     ) -> dict[str, Any]:
-        """So many at once, each with its share of the partitions, all of which are as long."""
+        """Run `readers` consumers at once, each with an equal share of equally long partitions."""
         share = partitions // readers
         where = [self._load, library(), "consume", side.bootstrap, topic]
         commands = [
@@ -68,7 +69,7 @@ class Loads:
     def requests(
         self, side: Side, topic: str, count: int, size: int, connections: int, window: int
     ) -> dict[str, Any]:
-        """One Produce with one record, over and over, to the leader of partition 0."""
+        """Send a Produce request with one record repeatedly to the leader of partition 0."""
         self._frame.write_bytes(produce_frame(size, topic))
         port = side.brokers.port(side.leader(topic))
         where: list[Any] = [self._pipelined, "127.0.0.1", port, self._frame]
@@ -77,7 +78,7 @@ class Loads:
     def producer_performance(
         self, side: Side, topic: str, count: int, size: int, acks: str
     ) -> dict[str, Any]:
-        """Kafka's own; it warms itself up with a fifth more, and times what comes behind."""
+        """Run Kafka's own tool; it warms up with 20 % more records, which it does not time."""
         warm = count // 5
         command = [java(), "-Xmx1G", "-cp", self._class_path]
         command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
@@ -97,7 +98,7 @@ class Loads:
 
 
 def watched(side: Side, commands: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """All at once; together they took as long as the slowest."""
+    """Run all commands at once; the total time is that of the slowest."""
     meter = Meter(side.pids)
     if len(commands) == 1:
         result = run_json(list(commands[0]))
@@ -112,7 +113,7 @@ def together(commands: list[list[str]]) -> dict[str, Any]:
         told = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in running]
     finally:
         for process in running:
-            process.kill()  # nothing, if it has ended
+            process.kill()  # has no effect if it has ended
             process.wait()
     result = {name: sum(each[name] for each in told) for name in ("messages", "failed", "bytes")}
     result["seconds"] = max(each["seconds"] for each in told)

@@ -1,4 +1,4 @@
-"""The machine on which a run happens: what it is, and what must be done before figures count."""
+"""The machine of a benchmark run: its description, and its preparation before measurements."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def described() -> dict[str, str]:
-    """Ends with one line where Java is missing."""
+    """Describe the machine and both sides; exit with one line if Java is missing."""
     java = java_version()
     cpus = [
         line.partition(":")[2].strip()
@@ -33,14 +33,20 @@ def described() -> dict[str, str]:
 
 
 def allow_many_files() -> None:
-    """Brokers inherit it; a Kafka broker with 3,000 partitions has 10,000 files open."""
+    """Raise the limit of open files, which brokers inherit.
+
+    A Kafka broker with 3,000 partitions has 10,000 files open.
+    """
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def touch_memory(gigabytes: float) -> str:
-    """Fill free memory and give it back: pages that a virtual machine never touched, or that
-    its host took back, are several times dearer, and whoever works next would pay for them."""
+    """Fill free memory and release it, so that no later measurement pays for the first access.
+
+    The first access to a page costs several times more if a virtual machine never used the page, or
+    if its host reclaimed it.
+    """
     free = os.sysconf("SC_AVPHYS_PAGES") * PAGE
     wanted = min(int(gigabytes * GIGABYTE), free * 3 // 4)
     began = time.monotonic()

@@ -1,8 +1,9 @@
-"""The ratios as a picture: for each row a bar by time and one by CPU, on a logarithmic scale.
+"""Draw the ratios as a chart: for each row one bar for time and one for CPU, on a log scale.
 
-Written by hand as SVG, so that nothing has to be installed. Always true: it has its own
-background and follows the reader's light or dark theme; a bar to the right of the line at 1
-says that Tidelog is better; a goal is a tick across its bar.
+The SVG is written directly, so that no library has to be installed.
+
+Invariant: the chart has its own background and follows the reader's light or dark theme. A bar to
+the right of the line at 1 means that Tidelog is better. A goal is a tick across its bar.
 """
 
 import math
@@ -35,7 +36,7 @@ STYLE = """
 
 
 def plot(found: dict[str, Any]) -> str:
-    """The whole file."""
+    """Return the whole SVG file."""
     rows = [row for row in found["rows"] if "error" not in row]
     scale = Scale([value for row in rows for value in reach(row)])
     height = TOP + ROW * len(rows) + FOOT
@@ -56,7 +57,7 @@ def plot(found: dict[str, Any]) -> str:
 
 
 class Scale:
-    """From a ratio to where it stands."""
+    """Maps a ratio to its x position."""
 
     def __init__(self, values: Sequence[float]) -> None:
         low, high = min([0.5, *values]), max([4.0, *values])
@@ -69,7 +70,7 @@ class Scale:
 
 
 def reach(row: dict[str, Any]) -> list[float]:
-    """All that must fit on the scale."""
+    """Return all values that must fit on the scale."""
     found = [row["ratio"], *row["spread"], row["goal"], row["goal_cpu"], row.get("ratio_cpu", 0)]
     return [value for value in found if value > 0]
 

@@ -1,4 +1,4 @@
-"""Where a run stands, on stderr: row i of n, and about how long it will take."""
+"""Progress of a run, on stderr: row i of n, and about how much time is left."""
 
 import sys
 import time
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 
 class Progress:
-    """On a terminal one line that changes; elsewhere a line for each row."""
+    """Shows one line that changes on a terminal; elsewhere prints one line for each row."""
 
     def __init__(self, expected_s: Sequence[float], before_s: float) -> None:
-        """Of each row, and of what comes before the first."""
+        """Set the expected seconds of each row, and of the work before the first row."""
         self._expected = list(expected_s)
         self._before = before_s
         self._began = time.monotonic()
         self._terminal = sys.stderr.isatty()
 
     def say(self, row: int, text: str, done: float = 0) -> None:
-        """`done`: the share of this row that is behind us."""
+        """Show the state; `done` is the finished share of this row."""
         elapsed = time.monotonic() - self._began
         left = left_s(self._before, self._expected, row, done, elapsed)
         told = f"[{row + 1}/{len(self._expected)}] {text}; about {minutes(left)} left"
@@ -27,7 +27,7 @@ class Progress:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Before a line of the table."""
+        """Clear the line, before a row of the table is printed."""
         if self._terminal:
             sys.stderr.write(f"\r{'':100}\r")
             sys.stderr.flush()
@@ -36,7 +36,7 @@ class Progress:
 def left_s(
     before: float, expected: Sequence[float], row: int, done: float, elapsed: float
 ) -> float:
-    """As much as is expected, stretched by how the run went so far."""
+    """Return the expected remaining seconds, scaled by the pace of the run so far."""
     behind = before + sum(expected[:row]) + done * expected[row]
     ahead = sum(expected[row:]) - done * expected[row]
     # A run that has just begun says little about its pace.

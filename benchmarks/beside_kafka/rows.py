@@ -1,8 +1,8 @@
-"""What is measured: each row is one kind of work, done by both sides in turns.
+"""The rows of the benchmark: each is one kind of work, which both sides do in turns.
 
-Neighbours with the same work share its rounds, and take another figure from them. Every round
-works on a topic of its own, which is dropped behind it. Goals are of ratios: above 1 we are
-better. Where none is set for the brokers' CPU, it is 1: nowhere dearer than Kafka.
+Adjacent rows with the same work share its rounds, and use different figures from them. Every round
+uses a topic of its own, which is deleted afterwards. Goals are ratios: above 1 Tidelog is better.
+The default goal for the brokers' CPU is 1: at most as much as Kafka.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _numbers = numbers()
 
 
 class Where(Enum):
-    """On which clusters a row's work is done."""
+    """The clusters on which a row's work is done."""
 
     SHARED = "on clusters that stay up and are warm"
     OWN = "on clusters of rows with the same settings"
@@ -36,23 +36,23 @@ class Row(NamedTuple):
     work: Work
     unit: str
     goal: float = 0
-    """Of the ratio by time; 0: none was set."""
+    """Goal for the ratio by time; 0: no goal."""
     goal_cpu: float = 1
-    """Of the ratio by the brokers' CPU; 0: it is not compared."""
+    """Goal for the ratio by the brokers' CPU; 0: CPU is not compared."""
     quick: bool = False
-    """Also in the short run."""
+    """Whether the row is also part of the quick run."""
     take: str = ""
-    """The figure's name in what the work answers; else it is a rate."""
+    """The name of the figure in the work's result; if empty, the figure is a rate."""
     where: Where = Where.SHARED
     settings: Mapping[str, str] = {}
     rounds: int = 0
-    """0: as many as asked for."""
+    """Number of rounds; 0: as many as the command line requests."""
     at_once: bool = False
-    """Both sides at the same time."""
+    """Whether both sides work at the same time."""
     warm: bool = False
-    """Kafka does it once before, for its own clusters are cold."""
+    """Whether Kafka does the work once before, because its cluster was just started."""
     takes_s: float = 20
-    """All rounds together, about."""
+    """Approximate seconds of all rounds together."""
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def consume(size: int, gigabytes: float, readers: int, *options: str) -> Work:
     partitions = 6 if readers > 1 else 1
 
     def work(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
-        thousands = partitions * 1000  # the load fills partitions in turns of a thousand
+        thousands = partitions * 1000  # the load writes 1,000 records to each partition in turn
         records = max(scaled(int(gigabytes * 1e9 / size), scale) // thousands, 1) * thousands
         with topic(side, partitions, 1) as name:
             loads.librdkafka(
@@ -127,14 +127,14 @@ def paced(rate: float, size: int, seconds: float) -> Work:
 def at_pace(
     loads: Loads, side: Side, rate: float, records: int, size: int, linger: str
 ) -> dict[str, Any]:
-    """A producer that sends so many a second, and a consumer of them."""
+    """Run a producer that sends `rate` records a second, and a consumer of these records."""
     with topic(side, 3, 3) as name:
         options = (str(rate), linger, "acks=all")
         return loads.librdkafka(side, "paced", name, 3, records, size, *options)
 
 
 class HalfOfMaximum:
-    """Paced at half of what the slower side took in a burst, so that both do the same."""
+    """Work at half the rate that the slower side reached in a burst, so that both do the same."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self._size, self._seconds = size, seconds
@@ -160,7 +160,7 @@ def requests(connections: int, window: int, count: int, replicas: int = 1) -> Wo
 
 
 def latency(name: str, work: Work, goals: tuple[float, float], quick: bool = False) -> list[Row]:
-    """Half of all came so soon, and 99 of a hundred."""
+    """Return two rows for the same work: the median latency, and the 99th percentile."""
     return [
         Row(name, work, "us", goals[0], quick=quick, take="p50_us", takes_s=25),
         Row(f"{name}, p99", work, "us", goals[1], 0, quick=quick, take="p99_us", takes_s=0),
@@ -168,22 +168,28 @@ def latency(name: str, work: Work, goals: tuple[float, float], quick: bool = Fal
 
 
 def many(name: str, work: Work, quick: bool = False) -> Row:
-    """Rounds of a second or two, which differ by half: cores that fall asleep between requests
-    and cores that do not are two different machines. So there are more of them."""
+    """Return a row with more rounds, because short rounds differ by half.
+
+    A round takes one or two seconds. Its speed depends on whether cores fall asleep between
+    requests.
+    """
     return Row(name, work, "req/s", quick=quick, rounds=7)
 
 
 def event(
     name: str, work: Work, goal: float, takes_s: float, where: Where = Where.OWN, **more: Any
 ) -> Row:
-    """Seconds; who waits for a session to end burns no CPU that could be compared."""
+    """Return a row measured in seconds.
+
+    Its CPU is compared on fresh clusters only: a wait for a session time-out uses no CPU.
+    """
     goal_cpu = 1 if where is Where.FRESH else 0
     given = {"goal_cpu": goal_cpu, "where": where, "takes_s": takes_s, **more}
     return Row(name, work, "s", goal, take="seconds", **given)
 
 
 def flushed(name: str, work: Work, unit: str) -> Row:
-    """fsync before the acknowledgement."""
+    """Return a row whose brokers call fsync before each acknowledgement."""
     settings = {"log.flush.interval.messages": "1"}
     return Row(name, work, unit, where=Where.OWN, settings=settings, warm=True, takes_s=30)
 
@@ -221,7 +227,7 @@ SMALL_ROWS = (
     many("requests, 16 connections", requests(16, 1, 40_000), quick=True),
     many("requests, 500 connections", requests(500, 1, 40_000)),
     many("requests RF3, 16 connections", requests(16, 1, 20_000, 3)),
-    # Kafka removes what was deleted a minute later: thousands of folders, so nothing comes after.
+    # Last, because Kafka removes the thousands of folders of deleted topics a minute later.
     Row("produce RF3 1 KB, 1,000 partitions", produce(1000, 0.6, 1000, 3), "MB/s", takes_s=50),
 )
 EVENT_ROWS = (

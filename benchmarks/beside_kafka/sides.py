@@ -1,6 +1,6 @@
-"""The two clusters, with one set of verbs: three Tidelog brokers, three Apache Kafka brokers.
+"""The two clusters behind one interface: three Tidelog brokers, three Apache Kafka brokers.
 
-Always true: when a side's block is left, its processes and folders are gone.
+Invariant: after a side's `with` block its processes and folders do not exist any more.
 """
 
 import time
@@ -29,7 +29,7 @@ MADE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
 class Brokers(Protocol):
-    """What both clusters have."""
+    """The interface that both clusters have."""
 
     ids: list[int]
 
@@ -45,7 +45,7 @@ class Brokers(Protocol):
 
 
 class Side:
-    """One of them, up and ready."""
+    """One of the two clusters, started and ready."""
 
     def __init__(self, name: str, settings: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Side:
         self.brokers: Brokers
         if name == TIDELOG:
             self.brokers = self._ours = LocalCluster(brokers=3, settings=wanted)
-        else:  # its folders are formatted once, not at each start
+        else:  # the constructor formats the folders, so a start does not include that
             self.brokers = self._theirs = KafkaCluster(wanted)
         try:
             self.start = self._start()
@@ -62,7 +62,7 @@ class Side:
             raise
 
     def _start(self) -> dict[str, float]:
-        """What it took until Metadata lists all brokers."""
+        """Start the brokers; return time and CPU until Metadata lists all of them."""
         born: list[int] = []
         meter = Meter(lambda: born)
         began = time.monotonic()
@@ -87,11 +87,11 @@ class Side:
         return self.brokers.bootstrap
 
     def pids(self) -> list[int]:
-        """Of those that run."""
+        """Return the process ids of the running brokers."""
         return [self.brokers.pid(b) for b in self.brokers.ids if self.brokers.is_running(b)]
 
     def rss_mb(self) -> float:
-        """Of all three, now."""
+        """Return the current memory of all running brokers together."""
         return sum(map(rss_mb, self.pids()))
 
     def start_broker(self, broker: int) -> None:
@@ -103,7 +103,7 @@ class Side:
     # -- topics -----------------------------------------------------------------------------
 
     def wait_ready(self) -> None:
-        """Metadata lists all brokers."""
+        """Wait until Metadata lists all brokers."""
         self.until(lambda client: len(client.refresh([]).brokers) == len(self.brokers.ids))
 
     def make(self, topic: str, partitions: int, replicas: int) -> None:
@@ -117,7 +117,7 @@ class Side:
             wanted = [NewTopic(name, partitions, replicas, (), {}) for name in some]
             with Cluster(self.bootstrap, timeout_s=60) as client:
                 made = [outcome for outcome, _, _ in create_topics(client, wanted)]
-            # The client asks again when an answer is late: then they exist.
+            # The client retries when a response is late; the topics may exist by then.
             refused = [each for each in made if each.error not in MADE]
             if refused:
                 raise SystemExit(f"{self.name}: {refused[0]}")
@@ -126,7 +126,7 @@ class Side:
     def wait_in_sync(
         self, topics: Sequence[str], replicas: int, patience_s: float = PATIENCE_S
     ) -> None:
-        """Until each topic has so many replicas in sync, all its partitions together."""
+        """Wait until each topic has `replicas` replicas in sync, summed over its partitions."""
 
         def all_there(client: Cluster) -> bool:
             known = client.refresh(topics)
@@ -136,7 +136,7 @@ class Side:
         self.until(all_there, patience_s)
 
     def add_replica(self, topic: str) -> None:
-        """The first partition goes to all brokers, whoever had it."""
+        """Assign the first partition to all brokers."""
         with Cluster(self.bootstrap) as client:
             had = client.topic(topic).partitions[0].replicas
             wanted = [*had, *(broker for broker in self.brokers.ids if broker not in had)]
@@ -161,12 +161,12 @@ class Side:
                     began = time.monotonic()
                     if true(client):
                         return
-                    # To ask about thousands of partitions is work: not more than half the time.
+                    # Metadata of thousands of partitions is costly: at most half of the time.
                     time.sleep(max(LOOK_S, time.monotonic() - began))
             time.sleep(LOOK_S)
         raise SystemExit(f"{self.name}: not so after {patience_s:.0f} s")
 
 
 def in_sync(topic: TopicMetadata) -> int:
-    """How many replicas of all its partitions are in sync; those without a leader are not."""
+    """Return the number of in-sync replicas, summed over the partitions that have a leader."""
     return sum(len(each.isr) for each in topic.partitions.values() if each.leader >= 0)

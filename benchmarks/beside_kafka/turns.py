@@ -1,8 +1,9 @@
-"""Rows are measured in turns: who comes first changes with each round.
+"""Measure the rows in turns: the side that works first changes with each round.
 
-Rows on shared clusters come first; these are closed before others are started, so that never
-more than one Kafka cluster is up. Always true: a row that fails does not end the run, and what
-was found before is kept.
+Rows on shared clusters come first. These clusters are closed before others are started, so that at
+most one Kafka cluster runs at a time.
+
+Invariant: a row that fails does not end the run, and earlier results are kept.
 """
 
 import subprocess
@@ -34,8 +35,10 @@ WARM_UP = (
 WARM_UP_S = 15.0
 START_S = 12.0
 TURN_GB = 3.5
-"""What the longest load takes of the page cache: neither side pays for memory that the host of
-a virtual machine took back since the last turn."""
+"""Gigabytes to touch before each turn: the page cache that the longest load uses.
+
+So neither side pays for memory that the host of a virtual machine reclaimed since the last turn.
+"""
 USUAL_ROUNDS = 3
 T = TypeVar("T")
 Rounds = dict[str, list[dict[str, Any]]]
@@ -65,7 +68,7 @@ class Turns:
         self.results: list[dict[str, Any]] = []
 
     def run(self, keep: Callable[[], None]) -> None:
-        """`keep` is called after each row."""
+        """Measure all rows; call `keep` after each group of rows that share their rounds."""
         try:
             for (where, settings), groups in groupby(
                 self._groups, key=lambda group: place(group[0])
@@ -90,7 +93,10 @@ class Turns:
             yield sides
 
     def _warm(self, sides: list[Side]) -> None:
-        """First what a developer or a CI job meets; then Kafka's JVMs get their gigabytes."""
+        """Measure the first row on cold clusters; then warm up Kafka's JVMs.
+
+        The cold figures are the ones that a developer or a CI job sees.
+        """
         row = ROWS[0]
         self.cold = {side.name: row.work(self._loads, side, self._scale) for side in sides}
         told = (f"{name} {figure(row, one):.0f} {row.unit}" for name, one in self.cold.items())
@@ -155,12 +161,12 @@ class Turns:
 
 
 def grouped(rows: Sequence[Row]) -> list[list[Row]]:
-    """Neighbours that share their rounds: the same work at the same place."""
+    """Group adjacent rows that share their rounds: the same work on the same clusters."""
     return [list(group) for _, group in groupby(rows, key=lambda row: (row.work, place(row)))]
 
 
 def place(row: Row) -> tuple[Where, tuple[tuple[str, str], ...]]:
-    """Neighbours at one place share their clusters."""
+    """Return the key of a row's clusters; adjacent rows with the same key share them."""
     return row.where, tuple(sorted(row.settings.items()))
 
 

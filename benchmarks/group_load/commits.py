@@ -1,5 +1,7 @@
-"""Offsets committed as fast as they go: a few groups, then a thousand, then their coordinator is
-killed. Requests are made beforehand and sent as bytes, so that the client costs little."""
+"""Commit offsets as fast as possible, from a few groups and from a thousand; kill a coordinator.
+
+Requests are encoded beforehand and sent as bytes, so that the client costs little.
+"""
 
 import selectors
 import socket
@@ -38,7 +40,7 @@ LENGTH_BYTES = 4
 
 
 def frame(group: str, partitions: int, offset: int) -> bytes:
-    """A commit from outside of any generation, as an administrator's."""
+    """Encode a commit without a member id and generation, like an administrator's."""
     listed = [
         {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
         for index in range(partitions)
@@ -53,7 +55,7 @@ def frame(group: str, partitions: int, offset: int) -> bytes:
 
 
 class Committer:
-    """One connection with one commit in flight; the next leaves when the last is answered."""
+    """One connection with one commit in flight; it sends the next one after each response."""
 
     def __init__(self, address: tuple[str, int], frames: Sequence[bytes]) -> None:
         self.socket = socket.create_connection(address)
@@ -65,7 +67,7 @@ class Committer:
         self._good = b""
 
     def send(self) -> bool:
-        """The next one; False: there is none."""
+        """Send the next commit; return False if all are done."""
         if len(self.took) == len(self._frames):
             return False
         self._sent_at = time.perf_counter()
@@ -73,7 +75,7 @@ class Committer:
         return True
 
     def receive(self) -> bool:
-        """Whether there is more to do."""
+        """Receive data and send the next commit; return False when all commits are done."""
         self._received += self.socket.recv(65536)
         length = int.from_bytes(self._received[:LENGTH_BYTES], "big") + LENGTH_BYTES
         if len(self._received) < LENGTH_BYTES or len(self._received) < length:
@@ -86,7 +88,10 @@ class Committer:
         return self.send()
 
     def _is_good(self, answer: bytes) -> bool:
-        """False: again. Good answers are all the same, so few are looked into."""
+        """Return whether the commit succeeded; False: send it again.
+
+        Successful responses are byte-identical, so few of them are decoded.
+        """
         body = decode_response(OFFSET_COMMIT, VERSION, answer[LENGTH_BYTES:])[1]
         codes = {one["error_code"] for topic in body["topics"] for one in topic["partitions"]}
         if codes == {ErrorCode.NONE}:
@@ -98,7 +103,7 @@ class Committer:
 
 
 def drive(committers: Sequence[Committer]) -> list[float]:
-    """All to their end; how long each commit took."""
+    """Run all committers to their end; return the seconds of each commit."""
     with selectors.DefaultSelector() as selector:
         left = 0
         for committer in committers:
@@ -117,7 +122,7 @@ def drive(committers: Sequence[Committer]) -> list[float]:
 
 
 def places(client: Cluster, groups: Sequence[str]) -> dict[str, BrokerId]:
-    """The coordinator of each."""
+    """Return the coordinator of each group."""
     return {group: find_coordinator(client, group) for group in groups}
 
 
@@ -138,7 +143,7 @@ def connected(client: Cluster, work: Sequence[tuple[BrokerId, list[bytes]]]) -> 
 
 
 def few_groups(target: Target, figures: Figures) -> None:
-    """One committer, then 32, each with a group of its own and one partition a commit."""
+    """Measure one committer, then 32, each with a group of its own and one partition a commit."""
     with Cluster(target.bootstrap) as client:
         for committers, commits in ((1, ONE), (COMMITTERS, MANY)):
             groups = [f"committer-{number}" for number in range(committers)]
@@ -160,7 +165,7 @@ def few_groups(target: Target, figures: Figures) -> None:
 
 
 def librdkafka_committer(target: Target, figures: Figures) -> None:
-    """A consumer that commits and waits, again and again."""
+    """Measure a librdkafka consumer that commits synchronously in a loop."""
     consumer = Consumer(
         {"bootstrap.servers": target.bootstrap, "group.id": "waits", "log_level": 0}
     )
@@ -186,7 +191,7 @@ def librdkafka_committer(target: Target, figures: Figures) -> None:
 
 
 def thousand_groups(target: Target, figures: Figures) -> None:
-    """They commit; they are listed and described; their coordinator is killed."""
+    """Commit to 1,000 groups, list and describe them, then kill a coordinator."""
     groups = [f"group-{number:04}" for number in range(GROUPS)]
     with Cluster(target.bootstrap, timeout_s=PATIENCE_S) as client:
         found = places(client, groups)
@@ -246,7 +251,7 @@ def _look(client: Cluster, target: Target, figures: Figures, found: dict[str, Br
 
 
 def _reload(client: Cluster, target: Target, figures: Figures, found: dict[str, BrokerId]) -> None:
-    """From the kill until others tell the right offsets of all the groups that it had."""
+    """Measure from the kill until other brokers return the correct offsets of all its groups."""
     homes = list(found.values())
     victim = max(set(homes), key=homes.count)
     missing = [group for group, at in found.items() if at == victim]

@@ -1,4 +1,4 @@
-"""Two thousand connections to one broker that do nothing, and a client that comes then."""
+"""Two thousand idle connections to one broker, and then new clients of this broker."""
 
 import time
 
@@ -18,7 +18,7 @@ NEW_CLIENTS = 50
 
 
 def idle_connections(target: Target, figures: Figures) -> None:
-    """Each has asked for the API versions once, as every client does."""
+    """Open the connections; each sends ApiVersions once, as every client does."""
     count = min(CONNECTIONS, allow_open_files(CONNECTIONS + SPARE_FILES) - SPARE_FILES)
     with Cluster(target.bootstrap) as client:
         broker = min(client.metadata.brokers)
@@ -30,7 +30,7 @@ def idle_connections(target: Target, figures: Figures) -> None:
             for _ in range(count):
                 connection = client.own_connection(BrokerId(broker))
                 idle.append(connection)
-                connection.versions  # noqa: B018 - asks
+                connection.versions  # noqa: B018 - sends ApiVersions
             watch.stop()
             job = f"{count:,} connections to one broker: made"
             figures.note(job, target, count / watch.seconds, "/s", watch)

@@ -1,4 +1,4 @@
-"""What was measured: the best of several rounds of each job on each target; and how it is shown."""
+"""The best of several rounds of each job on each target, and a table of them."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ MORE_IS_BETTER = ("/s",)
 
 
 class Figures:
-    """By job, in the order in which jobs were first done."""
+    """Figures by job, in the order in which jobs first ran."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, list[dict[str, Any]]]] = {}
@@ -27,7 +27,7 @@ class Figures:
         self._found.setdefault(job, {}).setdefault(target.name, []).append(found)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One for each job: the best of each target, and the worst."""
+        """Return one row for each job, with the best and the worst round of each target."""
         rows = []
         for job, by_target in self._found.items():
             unit = self._units[job]

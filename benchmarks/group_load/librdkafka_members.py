@@ -1,8 +1,8 @@
-"""Many librdkafka consumers of one group in one process, which say what they were given.
+"""Many librdkafka consumers of one group in one process, which report their assignments.
 
-Started by `how_far_do_groups_scale.py`. Lines in: `add 7`, `leave 7`, `commit`; when the input
-ends, so does the process, without leaving the group. Lines out, each with the time of a clock
-that all processes share: {"assigned": [7, [0, 1]], "at": ...}, {"committed": 7, "at": ...}.
+Started by `how_far_do_groups_scale.py`. Input lines: `add 7`, `leave 7`, `commit`. When the input
+ends, the process exits without leaving the group. Each output line has the time of a clock that all
+processes share: {"assigned": [7, [0, 1]], "at": ...}, {"committed": 7, "at": ...}.
 
     librdkafka_members.py BOOTSTRAP GROUP TOPIC HEARTBEAT_MS
 """
@@ -32,7 +32,7 @@ class Members:
             "heartbeat.interval.ms": int(heartbeat_ms),
             "partition.assignment.strategy": "range",
             "enable.auto.commit": False,
-            # Back to a broker that was lost at once: else the client's patience is measured.
+            # Reconnect to a lost broker quickly: else we measure the client's backoff.
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
             "log_level": 0,
@@ -40,7 +40,7 @@ class Members:
         self._consumers: dict[int, Consumer] = {}
         self._given: dict[int, list[int]] = {}
         self._to_commit: dict[int, float] = {}
-        """Whose commit has not succeeded yet, and when to try it again."""
+        """Members whose commit has not succeeded yet, and the time of the next try."""
 
     def obey(self, line: str) -> None:
         verb, *numbers = line.split()

@@ -1,7 +1,7 @@
-"""librdkafka's mock cluster as a process of its own: three brokers in C and in memory.
+"""librdkafka's mock cluster in a process of its own: three brokers in C and in memory.
 
-Started by `how_far_do_groups_scale.py`. Prints one JSON line with the addresses, and ends when
-its standard input does.
+Started by `how_far_do_groups_scale.py`. Prints one JSON line with the addresses, and exits when its
+standard input ends.
 
     librdkafka_mock.py LIBRARY TOPIC PARTITIONS
 """

@@ -1,5 +1,7 @@
-"""A group of fifty consumers over a hundred partitions: it forms, one comes, one goes, and its
-coordinator is killed. Once with librdkafka consumers, once with the bare protocol."""
+"""A group of fifty consumers over a hundred partitions: start, join, leave, dead coordinator.
+
+It is measured once with librdkafka consumers, and once with bare JoinGroup and SyncGroup requests.
+"""
 
 import json
 import queue
@@ -39,7 +41,7 @@ GENERATIONS = 20
 
 
 class Crew:
-    """Processes of librdkafka consumers, and what they said."""
+    """Processes of librdkafka consumers, and the facts that they reported."""
 
     def __init__(self, target: Target) -> None:
         self.given: dict[int, tuple[float, list[int]]] = {}
@@ -83,7 +85,7 @@ class Crew:
         return [process.pid for process in self._processes]
 
     def tell(self, verb: str, numbers: Sequence[int] = ()) -> None:
-        """Each process what is for its own members; a verb without numbers is for all."""
+        """Send a command to the processes of these members; without numbers, to all processes."""
         for at, process in enumerate(self._processes):
             own = [number for number in numbers if number % PROCESSES == at]
             if own or not numbers:
@@ -106,14 +108,14 @@ class Crew:
                 self.committed[fact["committed"]] = fact["at"]
 
     def is_shared_out(self, since: float) -> bool:
-        """Whether every member was given something after that moment, and all of it once."""
+        """Return whether all members got partitions after `since`, each partition once."""
         given = [self.given.get(number, (0.0, [])) for number in self.members]
         every = sorted(partition for _, partitions in given for partition in partitions)
         return every == list(range(PARTITIONS)) and min(at for at, _ in given) > since
 
 
 def librdkafka_group(target: Target, figures: Figures) -> None:
-    """Forms, grows by one, shrinks by one, loses its coordinator."""
+    """Measure a group that starts, grows by one, shrinks by one, and loses its coordinator."""
     crew = Crew(target)
 
     def timed(job: str, verb: str, numbers: list[int]) -> None:
@@ -137,7 +139,10 @@ def librdkafka_group(target: Target, figures: Figures) -> None:
 
 
 def _kill_coordinator(target: Target, crew: Crew, figures: Figures) -> None:
-    """The group need not rebalance: it is stable when every member's commit has succeeded."""
+    """Kill the coordinator, and measure until every member's commit has succeeded.
+
+    The group does not have to rebalance, so an assignment cannot mark the end.
+    """
     with Cluster(target.bootstrap) as client:
         coordinator = find_coordinator(client, GROUP)
     before = crew.rebalances
@@ -158,7 +163,7 @@ def _kill_coordinator(target: Target, crew: Crew, figures: Figures) -> None:
 
 
 class Member:
-    """One member on a connection of its own."""
+    """One group member with a connection of its own."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         self.connection = connection
@@ -166,7 +171,7 @@ class Member:
         self.joined: dict[str, Any] = {}
 
     def ask_to_join(self, generation: int) -> Any:
-        """Other metadata each time, so that whoever comes first begins a new generation."""
+        """Send JoinGroup with new metadata, so that the first such request starts a generation."""
         metadata = encode_subscription([TOPIC]) + generation.to_bytes(4, "big")
         request = {
             "group_id": "bare",
@@ -176,7 +181,7 @@ class Member:
             "protocol_type": PROTOCOL_TYPE,
             "protocols": [{"name": RANGE, "metadata": metadata}],
         }
-        # The next version makes new members ask twice.
+        # From version 4 on, a new member has to send JoinGroup twice.
         return self.connection.ask(JOIN_GROUP, request, 3)
 
     def ask_to_sync(self) -> Any:
@@ -203,7 +208,7 @@ class Member:
 
 
 def _generation(members: list[Member], number: int) -> None:
-    """All join, all sync. Whoever joined last is the first to be looked at."""
+    """Let all members join and sync. All requests are sent before the first response is read."""
     joins = [member.ask_to_join(number) for member in members]
     for member, question in zip(members, joins, strict=True):
         member.joined = member.answered(question)
@@ -214,13 +219,13 @@ def _generation(members: list[Member], number: int) -> None:
 
 
 def bare_protocol(target: Target, figures: Figures) -> None:
-    """A generation of fifty, again and again: JoinGroup and SyncGroup of each, nothing else."""
+    """Measure generations of fifty members: JoinGroup and SyncGroup of each, nothing else."""
     with Cluster(target.bootstrap, timeout_s=PATIENCE_S) as client:
         coordinator = find_coordinator(client, "bare")
         members = [Member(client.own_connection(coordinator)) for _ in range(MEMBERS)]
         try:
             _generation(members[:1], 0)
-            # The first is a group of its own; it must come last, or it would be answered alone.
+            # The first member is a group already. It must join last, or it gets a response alone.
             joins = [(member, member.ask_to_join(1)) for member in members[1:]]
             time.sleep(0.2)
             joins.append((members[0], members[0].ask_to_join(1)))

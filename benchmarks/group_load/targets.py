@@ -1,6 +1,7 @@
-"""What is measured: three Tidelog brokers, or librdkafka's mock cluster in a process of its own.
+"""The measured targets: three Tidelog brokers, or librdkafka's mock cluster in a process of its
+own.
 
-Both are reached over loopback only, and are gone when their block is left.
+Both listen on loopback only, and stop at the end of their `with` block.
 """
 
 import json
@@ -26,7 +27,7 @@ TIDELOG, MOCK = "tidelog", "mock"
 
 
 class Target:
-    """Brokers somewhere on this machine."""
+    """Brokers on this machine."""
 
     def __init__(self, name: str, bootstrap: str, pids: list[int]) -> None:
         self.name = name
@@ -46,23 +47,24 @@ class Target:
         return self._cluster is not None
 
     def kill(self, broker: BrokerId) -> None:
-        """kill -9 of one broker; the others are what is left."""
+        """Kill one broker with -9, and stop counting its CPU and memory."""
         assert self._cluster is not None
         self.pids.remove(self._cluster.pid(broker))
         self._cluster.kill(broker)
 
     def pid(self, broker: BrokerId) -> int:
-        """Of the process that has this broker."""
+        """Return the id of the process that runs this broker."""
         return self.pids[0] if self._cluster is None else self._cluster.pid(broker)
 
     def rss_mb(self) -> float:
-        """Of all brokers."""
+        """Return the memory of all brokers together."""
         return sum(map(rss_mb, self.pids))
 
 
 @contextmanager
 def tidelog() -> Iterator[Target]:
-    """Three brokers with three replicas of everything, acks=all: the defaults of `tidelog up`."""
+    """Start three brokers with the defaults of `tidelog up`: three replicas of everything,
+    acks=all."""
     with LocalCluster(brokers=3, settings={"auto.create.topics.enable": "false"}) as cluster:
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, TOPIC, PARTITIONS, 3)
@@ -71,7 +73,7 @@ def tidelog() -> Iterator[Target]:
 
 @contextmanager
 def mock() -> Iterator[Target]:
-    """In C and in memory, one thread, nothing is replicated."""
+    """Start the mock cluster: C, in memory, one thread, no replication."""
     command = [sys.executable, HERE / "librdkafka_mock.py", library(), TOPIC, str(PARTITIONS)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -86,7 +88,7 @@ def mock() -> Iterator[Target]:
 
 
 class OffsetTracker:
-    """How long something took, and who burned how much meanwhile."""
+    """Measures time, the brokers' CPU, and the load of other processes."""
 
     def __init__(self, target: Target, helpers: Sequence[int] = ()) -> None:
         self.began = time.monotonic()
@@ -100,7 +102,7 @@ class OffsetTracker:
         return time.process_time() + sum(map(cpu_s, self._helpers))
 
     def stop(self, ended: float | None = None) -> "OffsetTracker":
-        """`ended`: it was over before now."""
+        """Stop the measurement; `ended` is its end if that was before now."""
         wall = time.monotonic() - self.began
         self.seconds = wall if ended is None else ended - self.began
         self.broker_cpu = sum(cpu_s(pid) - self._before[pid] for pid in self._target.pids)
@@ -111,7 +113,7 @@ class OffsetTracker:
 
 
 def allow_open_files(wanted: int) -> int:
-    """Raise the limit of this process, and of brokers that it starts; what it is then."""
+    """Raise the limit of open files for this process and its brokers; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
