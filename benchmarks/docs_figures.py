@@ -1,10 +1,10 @@
-"""Figures in the docs stand between two marks; a bench writes what is between them."""
+"""Figures in the docs are between two marks; a benchmark replaces the text between them."""
 
 BEGIN, END = "<!-- figures: written by the bench -->", "<!-- end of figures -->"
 
 
 def with_figures(page: str, section: str) -> str:
-    """The page with these figures, its prose as it was; ValueError if it has no place for them."""
+    """Return the page with these figures; ValueError if the page has no marks for them."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -1,10 +1,10 @@
 """How the cost of real brokers grows with what they have: partitions, connections, segments,
 followers, groups, producers, the size of a request; and their memory under overload.
 
-Each cost is taken at sizes that grow by two to four times, as CPU seconds of the brokers where
-that is possible, for they say nearly the same on a busy machine. The power of the size that a
-cost goes with is fitted to the upper half of the sizes: 0 is flat, 1 is linear. Rows that grow
-faster than they may are marked; the exit code is 1 only if something went wrong.
+Each cost is measured at sizes that grow by a factor of two to four. It is given in CPU seconds of
+the brokers where possible, because these are nearly the same on a busy machine. The benchmark fits
+the exponent of the size to the upper half of the sizes: 0 is flat, 1 is linear. Rows that grow
+faster than allowed are marked. The exit code is 1 only if the benchmark itself fails.
 
     make bench-scaling                 all of it, ten minutes at most
     make bench-scaling QUICK=1 ROWS=segments
@@ -36,7 +36,7 @@ from scaling.laws import Book
 
 
 class Part(NamedTuple):
-    """Something that grows."""
+    """One dimension that grows."""
 
     name: str
     measure: Callable[[Book, tuple[int, ...]], None]
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def compact(results: dict[str, Any]) -> str:
-    """JSON with a row a line, and no more digits than mean something."""
+    """Return JSON with one row a line and four significant digits."""
     rounded = json.loads(json.dumps(results), parse_float=lambda text: float(f"{float(text):.4g}"))
     return re.sub(r", (?=\{)", ",\n", json.dumps(rounded)) + "\n"
 

@@ -1,11 +1,13 @@
 """What consumer groups take: fifty consumers that rebalance, a thousand groups that commit, a
 coordinator that is killed, two thousand connections that do nothing.
 
-Each job is run on three fresh brokers with three replicas of everything, and where it can be
-also on librdkafka's mock cluster: C, in memory, one thread, nothing replicated. In a rebalance
-the mock waits for a clock, so it has no figures there. The best of several rounds is printed
-with the worst beside it, the brokers' CPU seconds for the whole job, and what other processes
-burned meanwhile (in cores): with more than 0.3 a time says little.
+Each job runs on three fresh brokers with three replicas of everything. If possible, it also runs on
+librdkafka's mock cluster: C, in memory, one thread, no replication. The mock waits for a timer in a
+rebalance, so it has no figures there.
+
+The table has the best and the worst of several rounds, and the brokers' CPU seconds for the whole
+job. It also has the CPU that other processes used meanwhile, in cores: above 0.3 a time says
+little.
 
     make bench-groups            all jobs, less than four minutes
     make bench-groups JOBS=commits
@@ -28,13 +30,13 @@ from group_load.rebalances import bare_protocol, librdkafka_group
 from group_load.targets import Target, mock, tidelog
 
 BUDGET_S = 180
-"""No round begins after this."""
+"""No round starts later than this."""
 LIMIT_S = 230
-"""All is over by then, one way or the other."""
+"""The run ends by then, finished or not."""
 
 
 class Job(NamedTuple):
-    """Something to measure."""
+    """One measurement."""
 
     name: str
     run: Callable[[Target, Figures], None]
@@ -85,7 +87,7 @@ def _too_long(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _told_to_stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """Brokers and consumers are ended on the way out."""
+    """Exit on SIGTERM; the context managers then end brokers and consumers."""
     sys.exit(1)
 
 

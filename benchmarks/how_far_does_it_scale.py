@@ -25,7 +25,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Book:
-    """What took how long."""
+    """The seconds and other figures of each step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -50,7 +50,7 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 
 class Scale:
-    """One run."""
+    """One run of the benchmark."""
 
     def __init__(self, cluster: LocalCluster, topics: int, book: Book) -> None:
         self.cluster = cluster
@@ -61,7 +61,7 @@ class Scale:
         return [broker for broker in self.cluster.ids if self.cluster.is_running(broker)]
 
     def partitions(self) -> list[tuple[int, int]]:
-        """Of every partition: its leader, and how many are in sync."""
+        """Return the leader and the number of in-sync replicas of every partition."""
         for broker in self.running():
             try:
                 with Cluster(f"127.0.0.1:{self.cluster.port(broker)}", timeout_s=30) as client:

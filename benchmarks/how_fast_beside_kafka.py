@@ -1,19 +1,20 @@
 """How fast Tidelog is beside Apache Kafka itself: the same work on both, in turns, in one run.
 
-Three real Kafka brokers (jars of its newest release from Maven Central, its own defaults) and
-three Tidelog brokers are up at the same time; only one side works at a time, and who comes
-first changes with each round. Kafka is warmed up first, for its JVMs take gigabytes to reach
-their speed; what both did with their first one is shown as well. Starts, deaths and flushed
-logs have clusters of their own, after the others are closed. A ratio above 1 says that Tidelog
-is better: by time, and by the brokers' CPU; a goal is marked as met or missed. RSS is the most
-that all three brokers had during the load. `others` is what strangers burned meanwhile, in
-cores: with more than 0.3 look at the CPU rather than at the time.
+Three real Kafka brokers (jars of its newest release from Maven Central, its own defaults) and three
+Tidelog brokers run at the same time. Only one side works at a time, and the side that works first
+changes with each round. Kafka is warmed up first, because its JVMs need gigabytes of work to reach
+their full speed. The result of the first gigabyte on both sides is shown as well. Starts, kills and
+flushed logs have clusters of their own, after the others are closed.
+
+A ratio above 1 means that Tidelog is better, by time or by the brokers' CPU. A goal is marked as
+met or missed. RSS is the maximum of all three brokers during the load. `others` is the CPU that
+other processes used meanwhile, in cores: above 0.3 compare CPU, not time.
 
     make bench-kafka                    all rows, three rounds, about 35 minutes
-    make bench-kafka QUICK=1            the most telling ones, a quarter of the work, 5 minutes
+    make bench-kafka QUICK=1            the most important rows, a quarter of the work, 5 minutes
     make bench-kafka ROWS='RF3 1 KB'    rows whose name contains that
     make bench-kafka JSON=found.json    the figures as JSON too
-    make bench-kafka DOCS=1             all rows, and the docs' page, plot and JSON are renewed
+    make bench-kafka DOCS=1             all rows; updates the docs' page, plot and JSON
 """
 
 import argparse
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="renew the figures in that Markdown page")
     parser.add_argument("--from-json", type=Path, help="measure nothing; show what was found")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # all clusters are closed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # closes all clusters
     if asked.from_json is not None:
         found = json.loads(asked.from_json.read_text())
         print("\n".join([heading(), *map(line, found["rows"])]))
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
-    """All rows that are asked for; the JSON file grows with each."""
+    """Measure all requested rows; rewrite the JSON file after each."""
     rows = [row for row in ROWS if asked.rows in row.name and (row.quick or not asked.quick)]
     if not rows:
         sys.exit(f"no row has {asked.rows!r} in its name: {'; '.join(row.name for row in ROWS)}")

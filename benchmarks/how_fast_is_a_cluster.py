@@ -1,13 +1,13 @@
 """How fast a real cluster is, beside librdkafka's own mock cluster, in one run.
 
-The load is librdkafka's, from C and in a process of its own, so that the client's speed is
-not ours. Each row gives what was done in a second, the brokers' CPU seconds (all of them)
-for a gigabyte or a request, the client's, what other processes burned meanwhile, and the
-ratio to the mock, which is C, in memory, and in the client's process.
+The load comes from librdkafka, from C and in a process of its own, so that the client's speed does
+not depend on Tidelog. Each row has the work done in a second, and the CPU of all brokers and of the
+client for a gigabyte or a request. It also has the CPU of other processes, and the ratio to the
+mock, which is C, in memory, and in the client's process.
 
-Each row is run several times, on a fresh cluster, and the best is printed with the worst
-beside it: a virtual machine whose memory has to be given back and taken anew writes at a
-third of its speed, and that says nothing about brokers.
+Each row runs several times, on a fresh cluster. The best round is printed with the worst beside it:
+a virtual machine that has to return its memory and get it again writes at a third of its speed, and
+that says nothing about brokers.
 
     make bench                 all rows, about three minutes
     make bench ROWS=produce    rows whose name contains a word
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     replication: int
     options: tuple[str, ...]
     floor: str
-    """What a machine of two cores must reach at least, in this row's unit."""
+    """The minimum that a machine with two cores must reach, in this row's unit."""
 
 
 ROWS = (
@@ -97,14 +97,14 @@ def main() -> None:
 
 
 def figure(result: dict[str, Any]) -> float:
-    """What is compared between rounds; less is better."""
+    """Return the figure that is compared between rounds; less is better."""
     return float(result["p50_us"] if "p50_us" in result else result["seconds"])
 
 
 def measured(
     row: Row, load: Path, pipelined: Path, folder: Path, one_process: bool
 ) -> dict[str, Any]:
-    """The row's work on a cluster of its own, then on the mock."""
+    """Do the row's work on a cluster of its own, then on the mock."""
     settings = {"auto.create.topics.enable": "false"}
     if row.name.startswith("fsynced"):
         settings["log.flush.interval.messages"] = "1"
@@ -136,7 +136,7 @@ def measured(
 
 
 def produce_frame(size: int, topic: str = "bench") -> bytes:
-    """One produce request with one record."""
+    """Encode one Produce request with one record."""
     batch = bytes(encode_value(os.urandom(size)))
     partition = {"index": 0, "records": batch}
     request = {
@@ -148,7 +148,7 @@ def produce_frame(size: int, topic: str = "bench") -> bytes:
 
 
 def watched(command: list[Any], pids: list[int]) -> dict[str, Any]:
-    """Run it; what it printed, and what the brokers and strangers burned meanwhile."""
+    """Run the command; return its result, and the CPU of the brokers and of other processes."""
     meter = Meter(lambda: pids)
     result = run_json(command)
     return {**result, **meter.read()}

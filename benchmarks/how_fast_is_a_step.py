@@ -1,9 +1,9 @@
 """How much Python does one produce, or one follower fetch, cost in the replication core?
 
-Sketch first: a step makes three or four slotted objects (0.2 µs each), walks two
-followers, and patches twelve bytes in a header: 4 to 6 µs. The bound is about 10 µs per
-partition. Prints a table, or JSON with --format json. CPU time, best of several rounds,
-because other work on the machine only ever adds.
+Estimate: a step makes three or four slotted objects (0.2 µs each), visits two followers, and
+patches twelve bytes in a header: 4 to 6 µs. The bound is about 10 µs per partition. Prints a table,
+or JSON with --format json. Figures are CPU time, the best of several rounds, because other work on
+the machine only adds to it.
 """
 
 import argparse
@@ -26,14 +26,14 @@ BROKERS = {A: 1, B: 1, C: 1}
 
 
 def partition(local: int) -> Partition:
-    """A replica of a three-way partition that A leads."""
+    """Return a replica of a partition with three replicas that A leads."""
     replica = Partition(local, PartitionConfig(min_insync_replicas=2), BROKERS, LeaderEpochs())
     replica.step(on.PartitionChanged(A, 0, 0, (A, B, C), (A, B, C), False, 0))
     return replica
 
 
 def sample_batch() -> bytearray:
-    """One batch of a hundred 100-byte records, as a producer would send it (CRC unset)."""
+    """Return a batch of a hundred 100-byte records as a producer sends it (CRC unset)."""
     size = 61 + 100 * 110
     return bytearray(
         struct.pack(">qiibIhiqqqhii", 0, size - 12, -1, 2, 0, 0, 99, 1000, 1000, -1, -1, -1, 100)
@@ -42,14 +42,14 @@ def sample_batch() -> bytearray:
 
 
 def produce(rounds: int) -> None:
-    """Parse the header, step, acks=all."""
+    """Parse the header and step, with acks=all."""
     leader, buffer = partition(A), sample_batch()
     for _ in range(rounds):
         leader.step(on.ProduceReceived(7, parse(buffer), on.ACKS_ALL, 0))
 
 
 def follower_fetch(rounds: int) -> None:
-    """Two followers in turn, each fetch moving the high watermark's minimum."""
+    """Step with fetches of two followers in turn; each moves the high watermark's minimum."""
     leader, buffer = partition(A), sample_batch()
     for _ in range(rounds // 2):
         leader.step(on.ProduceReceived(7, parse(buffer), on.ACKS_LEADER, 0))
@@ -59,7 +59,7 @@ def follower_fetch(rounds: int) -> None:
 
 
 def follower_append(rounds: int) -> None:
-    """A reply with one batch: check, append, high watermark."""
+    """Step with fetch responses of one batch each: check, append, high watermark."""
     follower, buffer = partition(B), sample_batch()
     for step in range(rounds):
         batch = parse(buffer)
@@ -69,7 +69,7 @@ def follower_append(rounds: int) -> None:
 
 
 def cost_us(work: Callable[[int], None], rounds: int = 20_000, repeat: int = 5) -> float:
-    """CPU microseconds a round, best of `repeat`."""
+    """Return the CPU microseconds of a round, the best of `repeat`."""
     best = float("inf")
     for _ in range(repeat):
         start = time.process_time()
@@ -79,7 +79,7 @@ def cost_us(work: Callable[[int], None], rounds: int = 20_000, repeat: int = 5) 
 
 
 def main() -> int:
-    """Print the costs; exit 1 when one is over the bound by far."""
+    """Print the costs beside the bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()

@@ -1,15 +1,15 @@
 """What do record batches cost on their way to and from Arrow, on one core and without Spark?
 
-Sketch first: memory is copied at about 10 GB/s, so a record of 100 bytes cannot be had in less
-than 10 ns for each copy. A checked varint takes about 1 ns in machine code, a record has six; a
-checksum 0.1 ns a byte. So 30 to 50 ns for a record that is not packed, at most twice that with
-the socket; packed ones take what their codec takes. The JVM then needs 400 to 600 ns for a row.
+Estimate: memory is copied at about 10 GB/s, so a record of 100 bytes takes at least 10 ns for each
+copy. A checked varint takes about 1 ns in machine code, and a record has six. A checksum takes 0.1
+ns a byte. So an uncompressed record takes 30 to 50 ns, and at most twice that with the socket.
+Compressed records take as long as their codec. The JVM then needs 400 to 600 ns for a row.
 
     make bench-decode                    all rows, about two minutes
     make bench-decode ROWS=fetch         rows whose name contains that
 
-CPU time of this process, best of several rounds, because other work on the machine only ever
-adds. `fetch` rows read from a real broker over a socket; its own CPU is not counted.
+Figures are CPU time of this process, the best of several rounds, because other work on the machine
+only adds to it. `fetch` rows read from a real broker over a socket, without counting its CPU.
 """
 
 import argparse
@@ -43,7 +43,7 @@ WORDS = tuple(f"{word}{n} " for n in range(16) for word in ("order", "paid", "se
 
 
 class Measured(NamedTuple):
-    """What a round did."""
+    """The result of a round."""
 
     records: int
     data_bytes: int
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 
 def rows_of(size: int) -> Rows:
-    """Rows with 10-byte keys and values of text; about a chunk of them."""
+    """Return about a chunk of rows with 10-byte keys and values of text."""
     draw = random.Random(size)
     count = CHUNK_BYTES // size
     values = ["".join(draw.choices(WORDS, k=size // 5 + 1))[:size] for _ in range(count)]
@@ -69,7 +69,7 @@ def encoded(rows: Rows, codec: Codec, engine: str = NUMBA, targets: int = 1) -> 
 
 
 def as_log(batches: list[bytes]) -> bytes:
-    """With offsets that rise."""
+    """Join the batches, with increasing offsets."""
     data, offset = bytearray(), 0
     for batch in batches:
         data += offset.to_bytes(8) + batch[8:]
@@ -134,7 +134,7 @@ def fetch_row(cluster: LocalCluster, size: int, codec: Codec) -> Measured:
 
 
 def jobs(cluster: Callable[[], LocalCluster]) -> Iterator[tuple[str, Callable[[], Measured]]]:
-    """The name of each row, and what it does."""
+    """Yield the name and the work of each row."""
     for size in (100, 1000):
         for codec in Codec:
             name = f"{size} B, {codec.name.lower()}"

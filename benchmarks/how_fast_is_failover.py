@@ -1,10 +1,11 @@
 """How long a partition can't be written after its leader is killed, or hangs.
 
-A librdkafka producer (acks=all, idempotent) sends a record every few milliseconds to one
-partition of a three-broker cluster. Its leader is killed with -9, or stopped with SIGSTOP;
-printed is the time from that moment to the first acknowledgement of a record sent after it.
-Apache Kafka needs 10 s for either at its defaults. For the hang the client's own time-outs
-are set to a second: by default it waits for the silent broker for longer than Kafka needs.
+A librdkafka producer (acks=all, idempotent) sends a record every few milliseconds to one partition
+of a cluster with three brokers. The partition's leader is killed with -9, or stopped with SIGSTOP.
+The printed time is from that moment to the first acknowledgement of a record sent after it.
+
+Apache Kafka needs 10 s for either at its defaults. For the hang the client's own time-outs are one
+second: by default the client waits for the silent broker for longer than Kafka needs.
 
     make bench-failover
 """
@@ -24,10 +25,10 @@ EVERY_S = 0.005
 
 
 class Writer:
-    """Sends to partition 0 all the time; knows when each record was sent and acknowledged.
+    """Sends to partition 0 continuously; records when each record was acknowledged.
 
-    With other partitions it is a client that has connections to their leaders too. librdkafka
-    takes one second more to find a leader if the dead one was the only broker it talked to.
+    With more partitions the client is connected to their leaders too. librdkafka needs one second
+    more to find a leader if the dead broker was its only connection.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Writer:
         self._producer.poll(EVERY_S)
 
     def gap_after(self, moment: float, patience_s: float) -> float:
-        """Until a record sent from now on is acknowledged."""
+        """Return the seconds from `moment` until a record sent from now on is acknowledged."""
         first = self.sent
         while time.monotonic() < moment + patience_s:
             self.send()
@@ -100,8 +101,8 @@ def measure(cluster: LocalCluster, writer: Writer, fault: str, patience_s: float
         cluster.start_broker(leader)
     else:
         cluster.resume(leader)
-    # librdkafka waits for up to ten seconds (reconnect.backoff.max.ms) before it comes back to
-    # a broker that it lost lately: that would measure the client's memory, not the cluster.
+    # librdkafka waits for up to ten seconds (reconnect.backoff.max.ms) before it reconnects to
+    # a broker that it lost. Without this pause we would measure the client, not the cluster.
     writer.go_on(12.0)
     return gap
 

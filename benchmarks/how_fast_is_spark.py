@@ -1,12 +1,14 @@
 """How fast Spark reads and writes topics through format("tidelog"), beside its own connector.
 
-Each side is a Spark of its own: ours with the project's PySpark, theirs with the newest for which
-the connector's jars can be had, both on local[2] with the settings that we recommend. They take
-turns on the same topics and brokers, in one run, and only one of them works at a time; who comes
-first changes with each round. The first job after the start is cold; the others are warm, and the
-best and the median of those are shown. CPU is that of the JVM, the driver and all Python workers,
-for a row; the brokers' stands beside it. `others` is what strangers burned meanwhile, in cores:
-with more than 0.3 look at the CPU rather than at the time.
+Each side is a Spark of its own: Tidelog's with the project's PySpark, the connector's with the
+newest PySpark for which its jars are available. Both use local[2] with the settings that we
+recommend. They take turns on the same topics and brokers, in one run. Only one of them works at a
+time, and the side that works first changes with each round.
+
+The first job after the start is cold; the others are warm, and the table has their best and their
+median. CPU is that of the JVM, the driver and all Python workers, for a row; the brokers' CPU is
+beside it. `others` is the CPU that other processes used meanwhile, in cores: above 0.3 compare CPU,
+not time.
 
     make bench-spark                    all rows, about fifteen minutes
     make bench-spark ROWS='100 B'       rows whose name contains that
@@ -46,7 +48,7 @@ class Row(NamedTuple):
     rows: int
     codec: Codec
     goal: float
-    """How many times as fast as the connector we want to be; 0: not settled."""
+    """How many times as fast as the connector Tidelog should be; 0: no goal."""
     floor: float
     given: dict[str, Any]
 
@@ -99,7 +101,7 @@ def measured(
     topics: dict[tuple[int, Codec, int], tuple[str, int]],
     rounds: int,
 ) -> dict[str, Any]:
-    """The row's job by both sides in fresh processes: once cold, then in turns."""
+    """Do the row's job on both sides in fresh processes: once cold, then in turns."""
     brokers = [cluster.pid(broker) for broker in cluster.ids]
     kind = (row.size, row.codec, row.rows)
     if row.job != "write" and kind not in topics:
@@ -129,7 +131,7 @@ def one_job(
         options = {**where, "subscribe": topic, "startingOffsets": "earliest"}
         options["maxOffsetsPerTrigger"] = str(STREAM_ROWS)
         answer = side("stream", brokers, options=options, batches=STREAM_BATCHES)
-        # A limit is shared among partitions, and shares are rounded down.
+        # The limit is divided among partitions, and the shares are rounded down.
         if not STREAM_ROWS - 2 <= answer["rows"][0] <= answer["rows"][-1] <= STREAM_ROWS:
             sys.exit(f"{side.name}: micro-batches of {answer['rows']} rows, not of {STREAM_ROWS}")
         return answer
@@ -144,13 +146,13 @@ def one_job(
 
 
 def agree(found: dict[str, list[Any]], row: Row) -> None:
-    """What both sides read is the same, each time."""
+    """Exit if the two sides, or two rounds, did not read the same."""
     if len({json.dumps(one) for each in found.values() for one in each}) != 1:
         sys.exit(f"{row.name}: not always the same was found: {found}")
 
 
 def figure(one: dict[str, Any]) -> float:
-    """What is compared; less is better."""
+    """Return the figure to compare; less is better."""
     return float(one["median_ms"] if "median_ms" in one else one["seconds"])
 
 

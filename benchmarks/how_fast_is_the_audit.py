@@ -41,7 +41,7 @@ ROUNDS = 3
 
 
 def write_replicas(root: Path, records: int) -> None:
-    """Three log directories with the same partitions, as brokers leave them after a stop."""
+    """Write three log directories with the same partitions, as brokers leave them after a stop."""
     template = encode_batch(
         [Record(b"key-%06d" % n, os.urandom(100), NOW) for n in range(BATCH_RECORDS)],
         leader_epoch=0,
@@ -102,7 +102,7 @@ def cpu_seconds() -> float:
 
 
 def best(work: Callable[[], object], size: int) -> float:
-    """MB for each second of CPU; other work on the machine only ever adds."""
+    """Return MB per second of CPU, the best round; other work on the machine only adds CPU."""
     times = []
     for _ in range(ROUNDS):
         began = cpu_seconds()

@@ -30,7 +30,7 @@ TTL_MS = 60_000
 
 
 class Client:
-    """A store client whose answers are waited for."""
+    """A store client that waits for each response."""
 
     def __init__(self, path: str) -> None:
         self.news: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -104,7 +104,7 @@ def in_another_process(role: str, path: str) -> dict[str, float]:
 
 
 def three_processes(path: str) -> dict[str, float]:
-    """The middle one of three that all write without a pause."""
+    """Return the figures of the median process of three that write without a pause."""
     children = [start("writer", path, f"w{n}") for n in range(3)]
     figures = [json.loads(child.communicate()[0]) for child in children]
     middle: dict[str, float] = sorted(figures, key=lambda figure: float(figure["p50"]))[1]
@@ -112,7 +112,7 @@ def three_processes(path: str) -> dict[str, float]:
 
 
 def stamp(path: str) -> None:
-    """Put the time, again and again, for somebody else to compare."""
+    """Write the current time repeatedly, so that another process can compute the delay."""
     client = Client(path)
     for _ in range(200):
         client.put("time", b"%d" % time.monotonic_ns())
@@ -121,7 +121,7 @@ def stamp(path: str) -> None:
 
 
 def other_process_hears(path: str) -> dict[str, float]:
-    """From before a transaction is asked for to another process's loop having the change."""
+    """Measure from before a transaction is sent until another process's loop has the change."""
     client = Client(path)
     lags: list[float] = []
 
@@ -139,7 +139,7 @@ def other_process_hears(path: str) -> dict[str, float]:
 
 
 def rest(path: str) -> dict[str, float]:
-    """CPU of a client with a session and a watch, and memory of one more client."""
+    """Measure the CPU of an idle client with a session and a watch, and the memory of a client."""
     before_kb = resident_kb()
     client = Client(path)
     client.ask(client.client.open_session, TTL_MS)

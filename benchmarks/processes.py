@@ -1,4 +1,4 @@
-"""What every bench needs of processes: to build and run them, and to see what they burn."""
+"""Processes of the benchmarks: build and run them, and measure their CPU and memory."""
 
 import json
 import os
@@ -16,13 +16,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PATIENCE_S = 300.0
-"""With one load."""
+"""Time limit of one load."""
 FORGET_PEAK = "5"
-"""Written to /proc/PID/clear_refs: VmHWM begins anew."""
+"""Written to /proc/PID/clear_refs, this resets VmHWM."""
 
 
 def built(source: str, folder: Path) -> Path:
-    """The C program, compiled."""
+    """Compile a C program; return its path."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         sys.exit(
@@ -34,7 +34,7 @@ def built(source: str, folder: Path) -> Path:
 
 
 def library() -> str:
-    """The librdkafka inside the confluent-kafka wheel."""
+    """Return the path of the librdkafka inside the confluent-kafka wheel."""
     import confluent_kafka
 
     found = sorted(
@@ -46,11 +46,11 @@ def library() -> str:
 
 
 def script_says(script: str, folder: Path) -> str:
-    """What a script of the project prints once it has made a folder ready."""
+    """Run a script of the project that prepares a folder; return its output."""
     command = [sys.executable, str(ROOT / "scripts" / script), str(folder)]
     made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode:
-        sys.exit(1)  # it has said why
+        sys.exit(1)  # the script has printed the reason
     return made.stdout.strip()
 
 
@@ -81,7 +81,7 @@ def rss_mb(pid: int) -> float:
 
 
 def peak_rss_mb(pid: int) -> float:
-    """The most memory since `forget_peak`."""
+    """Return the peak memory since `forget_peak`."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -89,15 +89,17 @@ def peak_rss_mb(pid: int) -> float:
 
 
 def forget_peak(pid: int) -> None:
-    """Where that is not allowed, the peak stays that of the process's life."""
+    """Reset the peak memory; without permission it stays the peak since the process started."""
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text(FORGET_PEAK)
 
 
 class Meter:
-    """What brokers burned since it was made, the most memory they had, and who else worked.
+    """Measures the brokers' CPU and peak memory since its creation, and the load of other
+    processes.
 
-    Brokers may be killed and started meanwhile: one that is gone counts for nobody.
+    Brokers may be killed and started meanwhile. A broker that has ended does not count in the
+    brokers' CPU and memory.
     """
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
@@ -110,12 +112,12 @@ class Meter:
         self._began = time.monotonic()
 
     def read(self) -> dict[str, float]:
-        """`foreign_load` is what strangers burned, in cores."""
+        """Return the figures; `foreign_load` is the CPU that other processes used, in cores."""
         wall = time.monotonic() - self._began
         machine, own = machine_cpu_s() - self._machine, own_cpu_s() - self._own
         now = {pid: cpu_s(pid) for pid in self._pids()}
         brokers = sum(burned - self._before.get(pid, 0) for pid, burned in now.items())
-        # A child that has ended brings all that it ever burned into its parent's account.
+        # When a child ends, all its CPU time is added to its parent's, also that from before.
         own -= sum(burned for pid, burned in self._before.items() if pid not in now)
         return {
             "broker_cpu_s": brokers,
@@ -126,12 +128,12 @@ class Meter:
 
 
 def own_cpu_s() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
 def interpreter() -> str:
-    """Which Python runs, and whether it is built with profile-guided optimisation."""
+    """Return the version of Python, and whether its build is optimised with a profile."""
     told = " ".join(
         str(sysconfig.get_config_var(name) or "") for name in ("CONFIG_ARGS", "PY_CORE_CFLAGS")
     )
@@ -140,7 +142,7 @@ def interpreter() -> str:
 
 
 def build(told: str, prefix: str, debians: bool) -> str:
-    """What can be known of a build: Debian and Ubuntu optimise theirs without a word of it."""
+    """Describe a build; Debian and Ubuntu optimise theirs but do not record it."""
     if "--enable-optimizations" in told or "-fprofile-use" in told:
         return "optimised build"
     if debians and prefix == "/usr":

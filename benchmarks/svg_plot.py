@@ -1,8 +1,9 @@
-"""Charts as SVG, written by hand: lines over sizes or over time, and bars beside a line that says
-"the same". Panels of one picture stand in a grid.
+"""Charts as SVG, without a library: lines over sizes or time, and bars on both sides of a line.
 
-Always true: a picture needs nothing outside it, is readable on light and on dark paper, every
-line has a mark of its own besides its colour, and the text of it says what is shown.
+Several charts form a grid in one picture.
+
+Invariant: a picture needs no other file, and is readable on light and on dark background. Every
+line has its own marks besides its colour, and a text describes the picture.
 
     picture([LineChart("Metadata", "partitions", "CPU ms", [Series("tidelog", points)])], "All")
 """
@@ -13,7 +14,7 @@ from math import floor, log10
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 420, 290
-"""Of a panel of lines."""
+"""The size of a line chart."""
 LEFT, RIGHT, TOP = 58, 14, 48
 LEGEND_H, AXIS_H = 17, 40
 BAR_H, BAR_GAP = 15, 7
@@ -43,7 +44,7 @@ fill:var(--ink)}
 
 
 class Series(NamedTuple):
-    """One line. `dashed`: a bound or a guide, without marks."""
+    """One line; a `dashed` one is a bound or a guide, without marks."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -51,7 +52,7 @@ class Series(NamedTuple):
 
 
 class LineChart(NamedTuple):
-    """Lines over one axis. On a log scale only what is greater than nothing is shown."""
+    """Lines over one axis. A log scale shows only values above 0."""
 
     title: str
     x_label: str
@@ -62,7 +63,7 @@ class LineChart(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A value, how far its rounds were spread, and what is written behind it."""
+    """A value, the range of its rounds, and the note after its bar."""
 
     label: str
     value: float
@@ -73,7 +74,7 @@ class Bar(NamedTuple):
 
 
 class BarChart(NamedTuple):
-    """Bars from `same_at` to their value: with ratios, to the right is better."""
+    """Bars from `same_at` to their value; for ratios, right is better."""
 
     title: str
     axis: str
@@ -86,7 +87,7 @@ class BarChart(NamedTuple):
 def picture(
     charts: Sequence[LineChart | BarChart], says: str, head: str = "", columns: int = 2
 ) -> str:
-    """All charts in one SVG; `says` is its text for those who can't see it."""
+    """Return all charts in one SVG; `says` is its text for readers who can't see it."""
     columns = min(columns, len(charts))
     drawn = [
         _bars(chart) if isinstance(chart, BarChart) else _lines(chart, _legend_rows(charts))
@@ -111,7 +112,7 @@ def picture(
 
 
 def ticks(low: float, high: float, scale: str, about: int = 5) -> list[float]:
-    """Round numbers from one value to the other."""
+    """Return round numbers between `low` and `high`."""
     if scale == LOG:
         powers = range(floor(log10(low)), floor(log10(high)) + 1)
         steps = (1,) if len(powers) > 3 else (1, 2, 5) if len(powers) < 3 else (1, 3)
@@ -127,7 +128,7 @@ def ticks(low: float, high: float, scale: str, about: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number for an axis."""
+    """Format a number for an axis."""
     for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{sign}"
@@ -135,7 +136,7 @@ def short(value: float) -> str:
 
 
 class _Scale(NamedTuple):
-    """From values to pixels."""
+    """Maps values to pixels."""
 
     low: float
     high: float
@@ -152,7 +153,7 @@ class _Scale(NamedTuple):
 
 
 def _scale(values: Sequence[float], kind: str, from_px: float, to_px: float) -> _Scale:
-    """Room for all of them: on a log scale to the next half of a power, else from nothing on."""
+    """Return a scale for all values: with a margin of 1.25 times if logarithmic, else with 0."""
     if kind == LOG:
         low, high = min(values, default=1.0) / 1.25, max(values, default=10.0) * 1.25
     else:
@@ -161,7 +162,7 @@ def _scale(values: Sequence[float], kind: str, from_px: float, to_px: float) -> 
 
 
 def _legend_rows(charts: Sequence[LineChart | BarChart]) -> int:
-    """So many lines that axes of all panels stand at one height."""
+    """Return the rows of the longest legend, so that the axes of all panels align."""
     return max((len(c.series) + 1) // 2 for c in charts if isinstance(c, LineChart))
 
 
@@ -219,7 +220,7 @@ def _legend(one: Series, number: int, left: float, top: float) -> str:
 
 
 def _mark(x: float, y: float, number: int) -> str:
-    """A shape of its own for each line."""
+    """Return a mark; lines have different shapes."""
     css = f"f{number % COLOURS}"
     shape = number % 4
     if shape == 0:
