@@ -171,7 +171,7 @@ class Member:
         self.joined: dict[str, Any] = {}
 
     def ask_to_join(self, generation: int) -> Any:
-        """Send JoinGroup with new metadata, so that the first such request starts a generation."""
+        """Send JoinGroup with new metadata, so that the first such request starts a rebalance."""
         metadata = encode_subscription([TOPIC]) + generation.to_bytes(4, "big")
         request = {
             "group_id": "bare",

@@ -1,4 +1,4 @@
-"""Connections to one broker: idle ones, busy ones, ones that wait, and many that come at once."""
+"""Connections to one broker: idle, busy, waiting, and many that are opened at once."""
 
 import time
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ IDLE_S = 2.0
 VERSIONS = encode_request(
     API_VERSIONS, 3, 1, "bench", {"client_software_name": "b", "client_software_version": "1"}
 )
-"""What every client asks first."""
+"""The first request of every client."""
 
 
 def measure(book: Book, sizes: tuple[int, ...]) -> None:
@@ -66,7 +66,11 @@ def _one_size(book: Book, cluster: Brokers, open_lines: ExitStack, size: int) ->
 
 
 def _waiting(book: Book, cluster: Brokers, one: Line, lines: Sequence[Line]) -> None:
-    """All but one wait for records of a partition; records come to another one, then there."""
+    """Measure while all other connections wait for records of one partition.
+
+    First records are written to another partition, then one record to the partition that they wait
+    for.
+    """
     size = len(lines)
     elsewhere, there = produce(TOPIC, {1: batch()}), produce(TOPIC, {2: batch()})
     ends = [0]

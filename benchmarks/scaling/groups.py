@@ -46,7 +46,7 @@ def measure(book: Book, sizes: tuple[int, ...]) -> None:
 
 
 class Member:
-    """Of one group, on a connection that others may share."""
+    """A member of one group, on a connection that other members may share."""
 
     def __init__(self, line: Line, group: str) -> None:
         self.line = line
@@ -55,7 +55,7 @@ class Member:
         self.joined: Struct = {}
 
     def join(self, generation: int) -> bytes:
-        """Other metadata each time, so that whoever comes first begins a new generation."""
+        """Encode JoinGroup with new metadata, so that the first such request starts a rebalance."""
         body = {
             "group_id": self.group,
             "session_timeout_ms": TIMEOUT_MS,
@@ -105,7 +105,7 @@ def good(answer: Struct) -> Struct:
 
 
 def _ready(cluster: Brokers) -> None:
-    """The topic of offsets is made when it is first asked for."""
+    """Wait for a coordinator; the first request creates the topic of offsets."""
     until = time.monotonic() + PATIENCE_S
     with Cluster(cluster.cluster.bootstrap) as client:
         while time.monotonic() < until:
@@ -184,7 +184,7 @@ def _loaded(cluster: Brokers, names: Sequence[str]) -> None:
 
 
 def _one_group(book: Book, cluster: Brokers, size: int) -> None:
-    """All join again, all sync; again and again."""
+    """Measure generations of one group: all members join again and sync."""
     _ready(cluster)
     with ExitStack() as open_lines:
         members = [
@@ -195,7 +195,7 @@ def _one_group(book: Book, cluster: Brokers, size: int) -> None:
         first.has_joined()
         for member in others:
             member.line.socket.sendall(member.join(0))
-        time.sleep(0.3)  # the first must come last, or it would be answered alone
+        time.sleep(0.3)  # the first must join last, or it gets a response alone
         first.line.socket.sendall(first.join(1))
         for member in members:
             member.has_joined()

@@ -1,8 +1,9 @@
-"""How a cost grows: what was measured at each size, and the power of the size it goes with.
+"""How a cost grows: its value at each size, and the exponent of the size that fits it.
 
-A cost is a fixed part and a part that grows. At small sizes the fixed part hides the other, so
-the verdict goes by the upper half of the sizes. Always true: a row knows how it may grow, so a
-row that grows faster says so by itself.
+A cost has a fixed part and a part that grows. At small sizes the fixed part hides the other, so the
+verdict uses the upper half of the sizes.
+
+Invariant: each row states how it may grow, so the table marks a row that grows faster.
 """
 
 from collections.abc import Sequence
@@ -11,35 +12,37 @@ from typing import Any, NamedTuple
 
 FLAT, LINEAR = "flat", "linear"
 FLAT_MAX, LINEAR_MAX = 0.2, 1.15
-"""The largest powers that are called so; between them a cost grows, but less than its size."""
+"""The largest exponents of flat and of linear costs; between them a cost grows sublinearly."""
 POWERS = {FLAT: FLAT_MAX, LINEAR: LINEAR_MAX}
 MEMORY_MB_MIN = 1.0
-"""Less can't be told from what an allocator does anyway."""
+"""Smaller values are within the noise of the memory allocator."""
 NOTICEABLE = 1.5
-"""A cost at the largest size that is less than so many times the least one is flat, whatever
-the power of a few noisy points says."""
+"""A cost is flat if its value at the largest size is below this multiple of its minimum.
+
+This holds whatever exponent fits a few noisy points.
+"""
 
 
 class Row(NamedTuple):
-    """One cost over sizes of one thing."""
+    """One cost over sizes of one dimension."""
 
     axis: str
-    """What grows."""
+    """The dimension that grows."""
     name: str
     unit: str
     may_be: str
-    """FLAT or LINEAR."""
+    """The allowed growth: FLAT or LINEAR."""
     points: list[tuple[float, float]]
 
     @property
     def _seen(self) -> list[tuple[float, float]]:
-        """What can be put on a scale of logarithms."""
+        """The points that a log scale can show."""
         least = MEMORY_MB_MIN if self.unit == "MB" else 0.0
         return [point for point in self.points if point[0] > 0 and point[1] > least]
 
     @property
     def power(self) -> float | None:
-        """Of the upper half of the sizes, three at least."""
+        """The exponent that fits the upper half of the sizes, at least three of them."""
         return slope(self._seen[-max(3, (len(self._seen) + 1) // 2) :])
 
     @property
@@ -54,13 +57,13 @@ class Row(NamedTuple):
 
     @property
     def as_it_should(self) -> bool:
-        """Whether it grows no faster than it may."""
+        """Whether the cost grows no faster than allowed."""
         flat = self.verdict == "flat"
         return flat or self.power is None or self.power <= POWERS[self.may_be]
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """The power of x that y goes with: least squares on logarithms."""
+    """Return the exponent of x that fits y: least squares on logarithms."""
     if len(points) < 2:
         return None
     xs, ys = [log(x) for x, _ in points], [log(y) for _, y in points]
@@ -70,7 +73,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 class Book:
-    """All rows, in the order in which they were first noted."""
+    """All rows, in the order of their first point."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Row] = {}
@@ -84,7 +87,7 @@ class Book:
         return list(self._rows.values())
 
     def table(self) -> str:
-        """For people: one block for each thing that grows."""
+        """Return a readable table with one block for each dimension."""
         lines: list[str] = []
         axis, sizes = "", ()
         for row in self.rows:
@@ -114,5 +117,5 @@ class Book:
 
 
 def short(cost: float) -> str:
-    """Three digits of it."""
+    """Format a cost with three significant digits; from 1,000 on as a whole number."""
     return f"{cost:,.0f}" if cost >= 1000 else f"{cost:.3g}"

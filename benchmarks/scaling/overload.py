@@ -1,8 +1,8 @@
-"""Clients that ask for more than they take, and followers that hang: the brokers' memory over time.
+"""The brokers' memory over time while clients read no responses, or a follower hangs.
 
-Each trouble lasts some seconds. Meanwhile a polite client sends one small produce after the other
-to a topic of its own, and is timed. Afterwards the trouble ends, and the brokers must serve as
-before. What counts is that memory stays below a bound while what was sent goes on growing.
+Each overload lasts some seconds. Meanwhile a well-behaved client sends small Produce requests, one
+at a time, to a topic of its own, and is timed. Then the overload ends, and the brokers must serve
+as before. The memory must stay below a bound while the sent bytes grow.
 """
 
 import threading
@@ -26,9 +26,9 @@ PATIENCE_S = 10.0
 POLITE_S = 0.02
 SEND_BYTES = 65_536
 LIMIT_BYTES = 2_500_000_000
-"""Sent, or asked for, at most."""
+"""Limit of the bytes that are sent or requested."""
 WRITTEN_BYTES_MAX = 1_000_000_000
-"""Disks are finite."""
+"""Limit of the bytes that are written to disk."""
 FILES = 6000
 ASKED = "asked of it so far"
 HURT, POLITE, WIDE = "hurt", "polite", "wide"
@@ -37,7 +37,7 @@ FETCH_BYTES = 1_000_000
 
 
 class Trouble(NamedTuple):
-    """What is done to the brokers."""
+    """One kind of overload."""
 
     name: str
     brokers: int
@@ -46,7 +46,7 @@ class Trouble(NamedTuple):
 
 
 class Watcher:
-    """Memory of the first broker, and bytes sent so far, again and again; and a polite client."""
+    """Samples the first broker's memory and the bytes sent so far; runs the well-behaved client."""
 
     def __init__(self, cluster: Brokers, trouble_s: float) -> None:
         self.sent = 0
@@ -129,7 +129,7 @@ def _one(trouble: Trouble, cluster: Brokers, trouble_s: float) -> dict[str, Any]
 
 
 def _settle(cluster: Brokers, before: float) -> None:
-    """What is left in sockets still comes in; then the memory is given back."""
+    """Wait until the broker has read the data left in sockets and released its memory."""
     until = time.monotonic() + PATIENCE_S
     time.sleep(AFTER_S)
     while rss_mb(cluster.pids[0]) > before + AFTER_MB and time.monotonic() < until:
@@ -143,8 +143,10 @@ def _push(
     rounds: int = 1 << 30,
     worth: float = 1.0,
 ) -> None:
-    """As much of it as the broker takes, over and over, on all connections. `worth`: of a byte
-    that is sent, in bytes of answers."""
+    """Send `data` repeatedly on all connections, as fast as the broker accepts it.
+
+    `worth` is the number of response bytes that one sent byte requests.
+    """
     left = {line: memoryview(data) for line in lines}
     turns = dict.fromkeys(lines, rounds)
     for line in lines:
@@ -156,7 +158,7 @@ def _push(
                 count = line.socket.send(left[line][:SEND_BYTES])
             except BlockingIOError:
                 continue
-            except OSError:  # the broker has had enough of it
+            except OSError:  # the broker has closed the connection
                 del left[line]
                 continue
             idle = False
@@ -176,12 +178,12 @@ def _lines(cluster: Brokers, held: ExitStack, count: int) -> list[Line]:
 
 
 def answers_unread(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
-    """Small produces, sent without end; nobody reads what comes back."""
+    """Send small Produce requests without end, and read no responses."""
     _push(watcher, _lines(cluster, held, 20), produce(HURT, {0: batch(10)}) * 20)
 
 
 def records_unread(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
-    """A hundred readers ask for megabytes twenty times, and take nothing."""
+    """Let a hundred consumers each request a megabyte twenty times, and read no responses."""
     with cluster.line() as line:
         line.pipeline([produce(HURT, {0: batch(900, 1000)})] * 100)
     frame = fetch(HURT, {0: 0}, max_bytes=FETCH_BYTES)
@@ -190,7 +192,7 @@ def records_unread(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
 
 
 def metadata_unread(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
-    """Fifty clients ask for all topics, 128 times each, in words of their own."""
+    """Let fifty clients request all topics 128 times each, with four different requests."""
     asked = [
         {
             "topics": None,
@@ -206,13 +208,13 @@ def metadata_unread(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None
 
 
 def half_a_frame(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
-    """Two thousand connections send most of a megabyte, and never the rest."""
+    """Let 2,000 connections send two thirds of a request of almost a megabyte, never the rest."""
     whole = produce(HURT, {0: batch(900, 1000)})
     _push(watcher, _lines(cluster, held, 2000), whole[: len(whole) * 2 // 3], 1)
 
 
 def hung_follower(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
-    """Batches of a megabyte at full rate, acks=1, while a follower is stopped."""
+    """Send batches of a megabyte at full rate with acks=1 while a follower is stopped."""
     _stop_a_follower(cluster, held)
     frame = produce(HURT, {0: batch(900, 1000)})
     with cluster.line() as line:
@@ -222,7 +224,7 @@ def hung_follower(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
 
 
 def hung_commits(cluster: Brokers, held: ExitStack, watcher: Watcher) -> None:
-    """Produces that can't be committed: two hundred producers with acks=all."""
+    """Let two hundred producers with acks=all send records that can't be committed."""
     _stop_a_follower(cluster, held)
     _push(watcher, _lines(cluster, held, 200), produce(HURT, {0: batch(10)}, acks=-1) * 20)
 
@@ -244,7 +246,7 @@ TROUBLES = (
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
-    """For people."""
+    """Return a readable table."""
     columns = ("sent_mb", "before_mb", "peak_mb", "after_mb", "polite_p50_ms", "polite_max_ms")
     heads = ("sent/ask", "RSS MB", "peak", "after", "p50 ms", "max ms")
     lines = [f"{'overload':50}" + "".join(f"{head:>9}" for head in heads)]

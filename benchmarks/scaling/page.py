@@ -1,4 +1,4 @@
-"""The docs' page: its figures stand between two marks and are written from what a run found."""
+"""Write the figures of a run into the docs' page, between two marks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from scaling.laws import Book, Row, short
 
 
 def renewed(page: str, results: Mapping[str, Any]) -> str:
-    """The page with these figures, its prose as it was."""
+    """Return the page with these figures; the text outside the marks does not change."""
     return with_figures(page, _section(results))
 
 

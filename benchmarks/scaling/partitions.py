@@ -26,7 +26,7 @@ def measure(book: Book, sizes: tuple[int, ...]) -> None:
 
 
 class _OneSize:
-    """All costs with so many partitions."""
+    """All costs with `size` partitions."""
 
     def __init__(self, book: Book, cluster: Brokers, size: int) -> None:
         self.book = book
@@ -65,8 +65,12 @@ class _OneSize:
         raise SystemExit(f"{self.size} partitions were never in sync")
 
     def metadata(self, line: Line) -> None:
-        """Of all topics, as one that is known already and as one that is made anew: the broker
-        keeps answers by the words of the question. Then of a topic that has one partition."""
+        """Measure Metadata of all topics, cached and not cached; then of a topic with one
+        partition.
+
+        The broker caches responses by the content of the request, so a request with other flags is
+        not cached yet.
+        """
         same = self.question(None, 0)
         line.ask(same)
         spent = self.brokers.least(lambda: line.pipeline([same] * REQUESTS))
@@ -88,8 +92,10 @@ class _OneSize:
         return encode_request(METADATA, METADATA_VERSION, 1, "bench", body)
 
     def produces(self, line: Line) -> None:
-        """Always the same partition; each in turn; all in one request. The second broker follows
-        all of them in one fetch session, and its CPU counts."""
+        """Measure Produce to one partition, to each in turn, and to all in one request.
+
+        The second broker follows all partitions in one fetch session, and its CPU counts.
+        """
         records = batch()
         one = [produce(TOPIC, {0: records})] * REQUESTS
         produced_well(line.ask(one[0]))
@@ -108,10 +114,13 @@ class _OneSize:
         self.note("produce to all in one request, CPU a batch", per_batch, "µs", FLAT)
 
     def consumer(self, line: Line) -> None:
-        """In a session on all partitions, of which one gets a record; then without a session."""
+        """Measure fetches with a session on all partitions, and fetches without a session.
+
+        In the session, only one partition gets records.
+        """
         record = produce(TOPIC, {0: batch()})
         everywhere = dict.fromkeys(range(self.size), batch())
-        produced_well(line.ask(produce(TOPIC, everywhere, acks=-1)))  # all is committed then
+        produced_well(line.ask(produce(TOPIC, everywhere, acks=-1)))  # commits all of them
         with self.brokers.line() as reader:
             ends = self.ends(reader)
             body = fetched(reader.ask(fetch(TOPIC, ends, session=(0, 0))))
@@ -139,13 +148,13 @@ class _OneSize:
             )
 
     def ends(self, reader: Line) -> dict[int, int]:
-        """The log end of each, read from the start with nothing wanted."""
+        """Return the high watermark of each partition, from a fetch with a limit of one byte."""
         asked = fetched(reader.ask(fetch(TOPIC, dict.fromkeys(range(self.size), 0), max_bytes=1)))
         found = asked["responses"][0]["partitions"]
         return {one["partition_index"]: one["high_watermark"] for one in found}
 
     def restarts(self) -> None:
-        """Both brokers, from exec until all are in sync."""
+        """Measure from exec of both brokers until all replicas are in sync."""
         cluster = self.brokers.cluster
         for broker in cluster.ids:
             cluster.stop(broker, timeout_s=PATIENCE_S)

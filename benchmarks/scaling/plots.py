@@ -1,7 +1,7 @@
-"""The pictures of how cost grows, from the results alone, so that old ones can be drawn anew.
+"""Draw how cost grows, from the results alone, so that old results can be drawn again.
 
-Costs have units of their own; what is compared is how they grow. So each line is drawn as times
-the cost at its smallest size, between two guides: flat, and linear.
+Costs have different units, and only their growth is compared. So each line shows multiples of the
+cost at its smallest size, beside a guide for linear growth.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ MEMORY = {
 
 
 def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Write what can be drawn of the results; which files those are."""
+    """Draw all charts for which there are results; return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = {(row.axis, row.name): row for row in Book.from_json(results.get("rows", [])).rows}
     charts = [_growth(title, axis, names, rows) for title, axis, names in PANELS]

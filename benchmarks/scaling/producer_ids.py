@@ -1,4 +1,4 @@
-"""Idempotent producers of one partition: each has sent one batch, and the broker remembers it."""
+"""Idempotent producers of one partition: each has sent a batch, and the broker keeps its state."""
 
 import time
 
@@ -24,7 +24,7 @@ def measure(book: Book, sizes: tuple[int, ...]) -> None:
 
 
 def _of(producer: int, sequence: int, hour: int = 0) -> bytes:
-    """A batch that is some days old, so that later ones are not of the future."""
+    """Return a batch that is some days old, so that later batches are not in the future."""
     stamp = time.time_ns() // 1_000_000 - 100 * HOUR_MS + hour * HOUR_MS
     records = batch(producer=Producer(producer, 0, sequence), timestamp=stamp)
     return produce(TOPIC, {0: records})
@@ -50,7 +50,7 @@ def _one_size(book: Book, cluster: Brokers, size: int) -> None:
 
 
 def _rolls(book: Book, cluster: Brokers, line: Line, size: int) -> None:
-    """Each batch is some hours younger than the one before, so each begins a segment."""
+    """Measure batches that are hours newer than the one before, so that each starts a segment."""
     rolling = [_of(0, APPENDS + 1 + at, 2 + at * 2) for at in range(ROLLS)]
     produced_well(line.ask(_of(1, 1)))
     spent = cluster.spend(lambda: line.pipeline(rolling, 1))

@@ -11,7 +11,7 @@ RECORD_SIZES = (10, 100, 1000, 10_000)
 TOPIC = "wide"
 BATCH_BYTES = 100_000
 RECORD_OVERHEAD = 7
-"""Of a small record: lengths and deltas."""
+"""Bytes of lengths and deltas in a small record."""
 
 
 def measure(book: Book, sizes: tuple[int, ...]) -> None:

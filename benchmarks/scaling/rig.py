@@ -1,8 +1,8 @@
-"""Real brokers, a client that costs little, and what the brokers burned.
+"""Real brokers, a client that costs little, and the CPU that the brokers use.
 
-Requests are made beforehand and sent as bytes; answers are counted, and of each kind the first is
-looked into. CPU is read from the brokers' own CPU clocks, in nanoseconds: it says the same on a
-busy machine as on a calm one, nearly.
+Requests are encoded beforehand and sent as bytes. Responses are counted, and the first of each kind
+is decoded. CPU is read from the brokers' own CPU clocks, in nanoseconds: it is nearly the same on a
+busy machine as on an idle one.
 """
 
 import os
@@ -29,7 +29,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 PATIENCE_S = 60.0
 WINDOW = 8
-"""Requests in flight where many are sent on one connection."""
+"""Requests in flight when many are sent on one connection."""
 RECEIVE_BYTES = 1 << 20
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 MEMORY_DISK = Path("/dev/shm")
@@ -39,12 +39,12 @@ _LENGTH = Struct(">I")
 
 
 def clock_of(pid: int) -> int:
-    """The id of another process' CPU clock, as Linux numbers them."""
+    """Return the id of another process's CPU clock, as Linux numbers them."""
     return (~pid << 3) | 2
 
 
 class Spent:
-    """What a piece of work took: CPU seconds of the brokers, and seconds."""
+    """The brokers' CPU seconds and the wall-clock seconds of a piece of work."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._clocks = [clock_of(pid) for pid in pids]
@@ -61,7 +61,7 @@ class Spent:
 
 
 class Brokers:
-    """A cluster and what it burns."""
+    """A cluster, and its use of CPU and memory."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -72,7 +72,7 @@ class Brokers:
 
     @property
     def clocks(self) -> list[int]:
-        """Of their CPU; each began when its process did."""
+        """The ids of the brokers' CPU clocks; each clock starts at 0 with its process."""
         return list(map(clock_of, self.pids))
 
     def spend(self, work: Callable[[], object]) -> Spent:
@@ -81,14 +81,14 @@ class Brokers:
         return spent.stop()
 
     def least(self, work: Callable[[], object], times: int = 5) -> Spent:
-        """Of several rounds the one that burned least."""
+        """Repeat the work; return the round with the least CPU."""
         return min((self.spend(work) for _ in range(times)), key=lambda spent: spent.cpu_s)
 
     def rss_mb(self) -> float:
         return sum(map(rss_mb, self.pids))
 
     def idle(self, seconds: float) -> float:
-        """CPU seconds a second, of all brokers, when nobody asks anything."""
+        """Return the CPU seconds a second of all brokers while no client sends requests."""
         spent = self.spend(lambda: time.sleep(seconds))
         return spent.cpu_s / spent.wall_s
 
@@ -99,7 +99,7 @@ class Brokers:
         replicas: Sequence[int] = (1,),
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """A topic whose partitions all have these replicas, the first of them leading."""
+        """Create a topic whose partitions all have these replicas, the first one as leader."""
         with Cluster(self.cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             assigned = [list(replicas)] * partitions
             [(made, _, _)] = create_topics(
@@ -115,9 +115,11 @@ class Brokers:
 
 @contextmanager
 def brokers(count: int = 1, settings: Mapping[str, str] | None = None) -> Iterator[Brokers]:
-    """Fresh ones, with as few replicas of the group's topic as there are brokers. Their files are
-    in memory where that is possible: what a file system takes to make a thousand folders depends
-    on what was deleted there a minute ago."""
+    """Start fresh brokers, with their files in memory where possible.
+
+    The time that a file system needs for a thousand new folders depends on what was deleted there a
+    minute ago. The topic of group offsets has at most as many replicas as there are brokers.
+    """
     folder = MEMORY_DISK if MEMORY_DISK.is_dir() and _free(MEMORY_DISK) > FREE_BYTES_MIN else None
     wanted = {**QUIET, **(settings or {})}
     with (
@@ -133,7 +135,7 @@ def _free(folder: Path) -> int:
 
 
 class Line:
-    """One connection that sends bytes and counts answers."""
+    """One connection that sends bytes and counts responses."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
@@ -147,17 +149,17 @@ class Line:
         self.socket.close()
 
     def ask(self, frame: bytes) -> bytes:
-        """One request, and its answer without the length."""
+        """Send one request; return its response without the length."""
         self.socket.sendall(frame)
         return self.take()
 
     def call(self, api: int, version: int, body: Body) -> Body:
-        """The same, with its answer decoded."""
+        """Send one request; return its decoded response."""
         frame = encode_request(api, version, 1, "bench", body)
         return decode_response(api, version, self.ask(frame))[1]
 
     def take(self) -> bytes:
-        """The next answer."""
+        """Return the next response."""
         while (answer := self._whole()) is None:
             got = self.socket.recv(RECEIVE_BYTES)
             if not got:
@@ -177,7 +179,7 @@ class Line:
         return answer
 
     def pipeline(self, frames: Sequence[bytes], window: int = WINDOW) -> None:
-        """All of them, so many in flight."""
+        """Send all frames, with about `window` in flight; wait for all responses."""
         for number, frame in enumerate(frames):
             self.socket.sendall(frame)
             if number >= window:
@@ -187,7 +189,7 @@ class Line:
 
 
 def all_at_once(lines: Sequence[Line], frames: Sequence[bytes], rounds: int) -> None:
-    """On each connection its frame, so many times, one in flight."""
+    """Send each connection its frame `rounds` times, with one request in flight on each."""
     left = dict.fromkeys(lines, rounds)
     with selectors.DefaultSelector() as selector:
         for line, frame in zip(lines, frames, strict=True):
@@ -221,7 +223,7 @@ def batch(
 
 
 def produce(topic: str, batches: Mapping[int, bytes], acks: int = 1) -> bytes:
-    """One batch for each of these partitions."""
+    """Encode a Produce request with one batch for each of these partitions."""
     listed = [{"index": index, "records": records} for index, records in batches.items()]
     body = {
         "transactional_id": None,
@@ -240,7 +242,10 @@ def fetch(
     max_bytes: int = 1 << 20,
     max_wait_ms: int = 0,
 ) -> bytes:
-    """From these offsets. `session`: its id and epoch; without one if the epoch is -1."""
+    """Encode a Fetch from these offsets.
+
+    `session` is its id and epoch; epoch -1 means no session.
+    """
     listed = [
         {
             "partition": index,
@@ -268,7 +273,7 @@ def fetch(
 
 
 def produced_well(answer: bytes) -> None:
-    """Raises SystemExit if any part of a Produce was refused."""
+    """Raise SystemExit if any partition of a Produce failed."""
     body = decode_response(PRODUCE, PRODUCE_VERSION, answer)[1]
     codes = {
         part["error_code"] for topic in body["responses"] for part in topic["partition_responses"]
@@ -278,7 +283,7 @@ def produced_well(answer: bytes) -> None:
 
 
 def fetched(answer: bytes) -> Body:
-    """Raises SystemExit if a Fetch was refused."""
+    """Decode a Fetch response; raise SystemExit if it has an error."""
     body = decode_response(FETCH, FETCH_VERSION, answer)[1]
     codes = {p["error_code"] for topic in body["responses"] for p in topic["partitions"]}
     if body["error_code"] or codes - {0}:

@@ -1,4 +1,4 @@
-"""Segments of one partition: each holds a single small batch, so that two thousand fit anywhere."""
+"""Segments of one partition: each has a single small batch, so that thousands need little disk."""
 
 import time
 
@@ -37,7 +37,7 @@ def stamped(at: int) -> bytes:
 
 
 class _OneSize:
-    """All costs with so many segments."""
+    """All costs with `size` segments."""
 
     def __init__(self, book: Book, cluster: Brokers, size: int) -> None:
         self.book = book
@@ -94,7 +94,7 @@ class _OneSize:
         return encode_request(LIST_OFFSETS, LIST_OFFSETS_VERSION, 1, "bench", body)
 
     def starts(self) -> None:
-        """Until the log is served again."""
+        """Measure starts of the broker until it serves the log again."""
         cluster = self.brokers.cluster
         cluster.stop(1)
         self.started("clean stop")
@@ -110,7 +110,7 @@ class _OneSize:
         self.note(f"start after {after}", took * 1e3, "ms", LINEAR)
 
     def drop(self, line: Line) -> None:
-        """DeleteRecords of all but the last."""
+        """Delete all but the last 50 records with DeleteRecords."""
         part = {"partition_index": 0, "offset": self.size}
         body = {"topics": [{"name": TOPIC, "partitions": [part]}], "timeout_ms": 30_000}
         spent = self.brokers.spend(lambda: line.call(DELETE_RECORDS, 1, body))

@@ -1,4 +1,4 @@
-"""The two sides as processes, and what each burns: the JVM, the driver, all Python workers."""
+"""The two sides as processes, with their CPU: the JVM, the driver, and all Python workers."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ TIDELOG, KAFKA = "tidelog", "kafka"
 CONNECTOR = ROOT / "build" / "spark-connector"
 FS_MANAGER = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
 SETTINGS = {
-    TIDELOG: {},  # spark_session has the recommended ones
+    TIDELOG: {},  # spark_session sets the recommended ones
     KAFKA: {
         "spark.sql.streaming.checkpointFileManagerClass": FS_MANAGER,
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
@@ -34,12 +34,12 @@ SETTINGS = {
 
 
 def connector_python() -> str:
-    """Of the environment with Spark's own connector; made if it is not there."""
+    """Return the Python of the environment with Spark's own connector; create it if missing."""
     return script_says("set_up_connector.py", CONNECTOR)
 
 
 class Side:
-    """A worker in its environment; it works only while it is asked something."""
+    """A worker process in its environment; it is idle between jobs."""
 
     def __init__(self, name: str, python: str, master: str, heap: str) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Side:
         self._answer()
 
     def __call__(self, job: str, watched: Sequence[int], **given: Any) -> dict[str, Any]:
-        """The job's answer, with CPU seconds of this side, of those watched, and of strangers."""
+        """Run a job; return its result with the CPU of this side, of `watched`, and of others."""
         own, brokers = tree_cpu_s(self._process.pid), sum(map(cpu_s, watched))
         everybody, began = machine_cpu_s(), time.monotonic()
         assert self._process.stdin is not None
@@ -90,7 +90,7 @@ class Side:
 
 
 def tree_cpu_s(root: int) -> float:
-    """Of a process and all below it, with what its ended children had burned."""
+    """Return the CPU seconds of a process and all its descendants, including ended children."""
     children, burned = defaultdict(list), {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Topics to read: millions of records in seconds, by sending a few ready-made batches again."""
+"""Topics to read: millions of records in seconds, from a few batches that are sent repeatedly."""
 
 import random
 import time
@@ -15,16 +15,16 @@ from tidelog.shell.client.producer import produce
 PARTITIONS = 2
 DIFFERENT = 24
 BATCH_BYTES = 128_000
-"""Of records; a producer under load fills its batches."""
+"""Bytes of records in a batch; a producer under load fills its batches."""
 LEADER_ONLY = 1
 WORDS = tuple(f"{word}{n} " for n in range(16) for word in ("order", "paid", "sent", "late"))
-"""Text of them is a third of its size in lz4."""
+"""Text made of these compresses to a third of its size with lz4."""
 
 
 def batches(size: int, codec: Codec) -> Iterator[tuple[int, bytes]]:
-    """How many records, and the batch."""
+    """Yield batches, each with its number of records."""
     draw = random.Random(size)
-    now = int(time.time() * 1000)  # older ones would be deleted by retention
+    now = int(time.time() * 1000)  # retention would delete older records
     count = max(BATCH_BYTES // size, 1)
     for number in range(DIFFERENT):
         records = []
@@ -35,7 +35,7 @@ def batches(size: int, codec: Codec) -> Iterator[tuple[int, bytes]]:
 
 
 def fill(bootstrap: str, topic: str, rows: int, size: int, codec: Codec) -> int:
-    """A new topic with about so many rows; exactly how many."""
+    """Create a topic with about `rows` records; return the exact number."""
     with Cluster(bootstrap) as client:
         create_topic(client, topic, PARTITIONS, 1)
         known = client.topic(topic)

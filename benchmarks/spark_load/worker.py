@@ -1,9 +1,9 @@
-"""One side of the comparison: a Spark session in an environment of its own, and jobs for it.
+"""One side of the comparison: a Spark session in an environment of its own, and its jobs.
 
     python worker.py tidelog|kafka OPTIONS      OPTIONS: JSON with master, heap, JVM options
 
-Runs in two environments, so it imports Tidelog only on Tidelog's side. Jobs come in as JSON
-lines and what they took goes out, once each is done: between them the process does nothing.
+It runs in two environments, so it imports Tidelog only on Tidelog's side. It reads jobs as JSON
+lines, and writes a result after each job. Between jobs the process is idle.
 """
 
 import json
@@ -21,11 +21,11 @@ QUERIES = {
 }
 VALUE = "cast(rpad(cast(id AS string), {size}, 'tidelog ') AS binary) value"
 FIRST_BATCHES = 10
-"""Of a stream; they are not counted."""
+"""The first batches of a stream, which are not counted."""
 
 
 class Side:
-    """A session, and what can be asked of it."""
+    """A Spark session and the jobs that it can run."""
 
     def __init__(self, name: str, given: dict[str, Any]) -> None:
         self.format = name
@@ -47,7 +47,7 @@ class Side:
         self.spark.sparkContext.setLogLevel("ERROR")
 
     def read(self, options: dict[str, str], query: str, schema: str = "") -> dict[str, Any]:
-        """A batch job; what it took, and what it found."""
+        """Run a batch query; return its seconds and its result."""
         began = time.monotonic()
         reader = self.spark.read.format(self.format).options(**options)
         if schema and self.format == OURS:
@@ -57,12 +57,12 @@ class Side:
         return {"seconds": seconds, "found": found.asDict() if found is not None else None}
 
     def stream(self, options: dict[str, str], batches: int) -> dict[str, Any]:
-        """Micro-batches to nowhere; milliseconds of each, without the first ones."""
+        """Run micro-batches into the noop sink; return their figures without the first ones."""
         with tempfile.TemporaryDirectory() as folder:
             frame = self.spark.readStream.format(self.format).options(**options).load()
             writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
             query = writer.start()
-            # The last one only: all of them, again and again, would cost more than the stream.
+            # Only the last progress: to read all of them each time costs more than the stream.
             while query.exception() is None:
                 last = query.lastProgress
                 if last is not None and last["batchId"] >= batches + FIRST_BATCHES:
@@ -82,7 +82,7 @@ class Side:
         return {"median_ms": statistics.median(took), "p10_ms": tenth, "rows": rows, "parts": parts}
 
     def write(self, options: dict[str, str], rows: int, size: int, tasks: int) -> dict[str, Any]:
-        """A batch job of made-up rows into a topic."""
+        """Write generated rows to a topic in a batch job."""
         frame = self.spark.range(0, rows, 1, tasks)
         frame = frame.selectExpr("cast(cast(id AS string) AS binary) key", VALUE.format(size=size))
         began = time.monotonic()
@@ -91,7 +91,7 @@ class Side:
 
 
 def main() -> None:
-    # Whatever Spark prints must not get between the answers.
+    # Keep the output of Spark out of the results: it goes to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     side = Side(sys.argv[1], json.loads(sys.argv[2]))
@@ -100,7 +100,7 @@ def main() -> None:
         asked = json.loads(line)
         try:
             answer = getattr(side, asked["job"])(**asked["with"])
-        except Exception as error:  # noqa: BLE001 -- told to whoever asked
+        except Exception as error:  # noqa: BLE001 -- sent to the caller
             answer = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
         answers.write(json.dumps(answer) + "\n")
     side.spark.stop()
