@@ -5,9 +5,9 @@ not depend on Tidelog. Each row has the work done in a second, and the CPU of al
 client for a gigabyte or a request. It also has the CPU of other processes, and the ratio to the
 mock, which is C, in memory, and in the client's process.
 
-Each row runs several times, on a fresh cluster. The best round is printed with the worst beside it:
-a virtual machine that has to return its memory and get it again writes at a third of its speed, and
-that says nothing about brokers.
+Each row runs several times, on a fresh cluster. The best round is printed with the worst beside it.
+A virtual machine that has to return its memory and get it again writes at a third of its speed.
+Such a round says nothing about brokers.
 
     make bench                 all rows, about three minutes
     make bench ROWS=produce    rows whose name contains a word

@@ -117,7 +117,7 @@ class Meter:
         machine, own = machine_cpu_s() - self._machine, own_cpu_s() - self._own
         now = {pid: cpu_s(pid) for pid in self._pids()}
         brokers = sum(burned - self._before.get(pid, 0) for pid, burned in now.items())
-        # When a child ends, all its CPU time is added to its parent's, also that from before.
+        # A child that ends adds its whole CPU time to its parent's: subtract the part before.
         own -= sum(burned for pid, burned in self._before.items() if pid not in now)
         return {
             "broker_cpu_s": brokers,

@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 OUTSIDE = "project/"
-"""The site's folder for what is not in docs/."""
+"""The site's folder for files that are not in docs/."""
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)

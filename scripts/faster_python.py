@@ -1,9 +1,9 @@
 """Print the path of the fastest interpreter of this Python version on the machine.
 
-`make setup` creates `.venv` with it. An interpreter without profile-guided optimisation, as version
-managers often build it, needs up to a third more CPU for each small request than the system's own.
-If the choice is not the `python3` of the PATH, a line on stderr says so. `make PYTHON=…` skips
-the choice.
+`make setup` creates `.venv` with it. Version managers often build Python without profile-guided
+optimisation. Such an interpreter needs up to a third more CPU for each small request than the
+system's own. If the choice is not the `python3` of the PATH, a line on stderr says so. `make
+PYTHON=…` skips the choice.
 """
 
 import os

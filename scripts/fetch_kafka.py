@@ -1,10 +1,11 @@
-"""Fetch Apache Kafka as jars: its broker to compare with, its tools to try on a cluster of ours.
+"""Download Apache Kafka's jars: its broker to compare with, its tools to use on a Tidelog cluster.
 
     python scripts/fetch_kafka.py FOLDER
 
-brings the jars into FOLDER, those that are not there yet, and prints a Java class path. They
-come from Maven Central, or from the repository that TIDELOG_MAVEN_REPOSITORY names. Always
-true: a jar with another SHA-256 than its line in the list (kafka_jars.txt) is not kept.
+This downloads missing jars into FOLDER, and prints a Java class path. The jars come from Maven
+Central, or from the repository that TIDELOG_MAVEN_REPOSITORY names.
+
+Invariant: a jar is kept only if its SHA-256 is that of its line in the list (kafka_jars.txt).
 """
 
 import hashlib
@@ -19,11 +20,11 @@ JARS = Path(__file__).with_name("kafka_jars.txt")
 
 
 class NotTheJar(Exception):
-    """What came is something else."""
+    """The downloaded file has another SHA-256 than the list."""
 
 
 def fetch(folder: Path, listed: Path = JARS) -> list[Path]:
-    """The listed jars in the folder, all of them whole."""
+    """Download the missing jars of the list; return the paths of all."""
     repository = os.environ.get("TIDELOG_MAVEN_REPOSITORY", REPOSITORY).rstrip("/")
     folder.mkdir(parents=True, exist_ok=True)
     jars = []

@@ -1,8 +1,8 @@
-"""Where pip would look for an archive, and how it would get there.
+"""Find the address of an archive as pip does, and download it with pip's settings.
 
-pip's own settings are asked for, from its files and from PIP_*: index, proxy, certificates,
-trusted hosts; a password stands in the address or in netrc. No index is named here: without a
-setting it is the one that this pip names as its default.
+The settings come from pip itself, which reads its files and PIP_*: index, proxy, certificates,
+trusted hosts. A password comes from the address or from netrc. This file names no index: without a
+setting it uses the default of this pip.
 """
 
 import ast
@@ -21,14 +21,14 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 SECTIONS = (":env:", "download", "wheel", "install", "global")
-"""Of pip's settings, the strongest first."""
+"""Sections of pip's settings, highest precedence first."""
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 TIMEOUT_S = 60.0
 _DEFAULT_INDEX = re.compile(r"--index-url.*?\(default (\S+?)\)")
 
 
 class NoSuchArchive(Exception):
-    """No index has it; one line that says which ones were asked."""
+    """No index has the archive; the message is one line that names the indexes."""
 
 
 class PackageIndex:
@@ -52,7 +52,7 @@ class PackageIndex:
         context = ssl.create_default_context(cafile=bundle)
         if bundle is None:
             with contextlib.suppress(ImportError):
-                # Not every Python knows where this machine keeps its certificates; pip brings some.
+                # Not every Python knows the machine's folder of certificates; pip includes some.
                 from pip._vendor import certifi
 
                 context.load_verify_locations(certifi.where())
@@ -65,7 +65,7 @@ class PackageIndex:
         return urllib.request.build_opener(*handlers)
 
     def open(self, url: str, begin: int = 0) -> Any:
-        """The answer of a GET, from that byte on if the server can do it (status 206)."""
+        """Send a GET; the response starts at `begin` if the server supports that (status 206)."""
         address, password = _without_password(url)
         request = urllib.request.Request(address, headers={"Accept-Encoding": "identity"})
         host = urlsplit(address).netloc
@@ -80,14 +80,17 @@ class PackageIndex:
         return opener.open(request, timeout=self.timeout_s)
 
     def indexes(self) -> list[str]:
-        """What pip would ask, in its order."""
+        """Return the indexes that pip uses, in its order."""
         if self._setting("no-index") not in ("", "0", "false", "no", "off"):
             return []
         first = self._setting("index-url") or _default_index()
         return [*filter(None, [first]), *self._setting("extra-index-url").split()]
 
     def find(self, project: str, archive: str) -> str:
-        """The address of an archive. Raises NoSuchArchive, or OSError if no index answers."""
+        """Return the address of an archive.
+
+        Raises NoSuchArchive, or OSError if an index fails and no other one has the archive.
+        """
         trouble: OSError | None = None
         indexes = self.indexes()
         for index in indexes:
@@ -126,7 +129,7 @@ def _links(page: str) -> list[str]:
 
 
 def _without_password(url: str) -> tuple[str, str]:
-    """The address, and what to send as Basic authorization ("": nothing)."""
+    """Return the address without a password, and the value for Basic authorization or ""."""
     parts = urlsplit(url)
     user, word, host = parts.username, parts.password, parts.netloc.rpartition("@")[2]
     if user is None:

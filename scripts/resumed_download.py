@@ -1,7 +1,9 @@
-"""A large file over HTTP on a bad day: it goes on after a cut, and is believed only by its hash.
+"""Download a large file over HTTP; resume after a broken connection, and check its hash.
 
-What has come stands in `<file>.part` and is kept whatever happens, so that the next try, or the
-next day, asks only for the rest. Always true: the file itself exists only if its SHA-256 is right.
+The received bytes are in `<file>.part`. This file is kept after a failure, so that a later try
+requests only the rest.
+
+Invariant: the file itself exists only if its SHA-256 is right.
 """
 
 import hashlib
@@ -16,22 +18,22 @@ from typing import Any, NamedTuple
 
 CHUNK = 1 << 18
 TRIES = 6
-"""One after another in which nothing new came."""
+"""Consecutive tries without new data, after which the download fails."""
 PAUSE_S, PAUSE_MAX_S = 1.0, 20.0
 TOLD_EVERY_S = 5.0
 CUT = (OSError, http.client.HTTPException)
-"""A broken connection, a timeout, a refusal; all of them may be gone a moment later."""
+"""A broken connection, a time-out or an HTTP error; a retry may succeed."""
 FINAL = (401, 403, 404, 407, 410)
 
 Open = Callable[[str, int], Any]
 
 
 class NotDownloaded(Exception):
-    """One line that says what is wrong, and what to do next."""
+    """The message is one line that says what failed and what to do next."""
 
 
 class Wanted(NamedTuple):
-    """A file as it must be."""
+    """The expected name, size and hash of a file."""
 
     name: str
     size: int
@@ -39,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 class Progress:
-    """One line that is written over on a terminal, a line now and then elsewhere."""
+    """Rewrites one line on a terminal; elsewhere prints a line every few seconds."""
 
     def __init__(self, wanted: Wanted, done: int) -> None:
         self._wanted, self._at_first = wanted, done
@@ -61,7 +63,10 @@ class Progress:
 
 
 def download(find: Callable[[], str], open_at: Open, wanted: Wanted, folder: Path) -> Path:
-    """The file in the folder. `find` gives its address, anew with each try."""
+    """Download the file into the folder; return its path.
+
+    Each try calls `find` for the address.
+    """
     target, part = folder / wanted.name, folder / f"{wanted.name}.part"
     if target.exists():
         return target
@@ -87,7 +92,7 @@ def download(find: Callable[[], str], open_at: Open, wanted: Wanted, folder: Pat
 
 
 def _receive(find: Callable[[], str], open_at: Open, wanted: Wanted, part: Path) -> None:
-    """All bytes into the part file; goes on until nothing new came several times."""
+    """Receive all bytes into the part file; fail after several tries without new data."""
     idle = 0
     progress = Progress(wanted, _size(part))
     while True:
@@ -122,7 +127,7 @@ def _receive_once(open_at: Open, url: str, part: Path, progress: Progress) -> No
     begin = _size(part)
     with open_at(url, begin) as answer:
         resumed = begin > 0 and answer.status == http.client.PARTIAL_CONTENT
-        # A server that knows no ranges sends the whole file.
+        # A server that does not support ranges sends the whole file.
         with part.open("ab" if resumed else "wb") as out:
             done = begin if resumed else 0
             while chunk := answer.read(CHUNK):

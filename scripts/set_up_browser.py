@@ -1,7 +1,7 @@
-"""A headless browser for the test that looks at pages: found, or installed where that may be.
+"""Find a headless browser for the test of web pages, or install one if possible.
 
-`python scripts/set_up_browser.py` prints where it is. Exit code 1 and one line where there is
-none and it can't be installed.
+`python scripts/set_up_browser.py` prints its path. Without a browser, and if the installation
+fails, it prints one line and exits with 1.
 """
 
 import os
@@ -14,12 +14,12 @@ PACKAGE = "chromium"
 
 
 def find_browser() -> str | None:
-    """Chromium or its kin, in PATH."""
+    """Return the path of Chromium or Chrome from the PATH."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 def install() -> str | None:
-    """Install it with apt, as root only. Why not, if not."""
+    """Install it with apt, as root only; return the reason for a failure, else None."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         return "needs apt-get and root"
@@ -32,7 +32,7 @@ def install() -> str | None:
 
 
 def main() -> int:
-    """Find or install; the exit code."""
+    """Find or install the browser; return the exit code."""
     why = None if find_browser() else install()
     found = find_browser()
     if found is None:

@@ -1,10 +1,12 @@
-"""Make an environment for Spark's own Kafka connector, to try it on a cluster of ours.
+"""Create an environment with Spark's own Kafka connector, to use it on a Tidelog cluster.
 
     python scripts/set_up_connector.py FOLDER
 
-leaves a Python with PySpark in FOLDER, the connector's jars beside Spark's own, and prints the
-path of that Python. It is another PySpark than the project's: for the newest there is no
-connector whose dependencies can be had. Always true: the Python is there only when all is.
+This installs a Python with PySpark in FOLDER, adds the connector's jars to Spark's own, and prints
+the path of that Python. Its PySpark is not the project's version: for the newest version the
+connector's dependencies are not available.
+
+Invariant: the path of the Python is printed only if the environment is complete.
 """
 
 import subprocess
@@ -20,11 +22,11 @@ PYSPARK = "4.0.0"
 
 
 class NotSetUp(Exception):
-    """One line that says what is wrong."""
+    """The message is one line that says what failed."""
 
 
 def set_up(folder: Path) -> Path:
-    """The environment's Python."""
+    """Create the environment if needed; return the path of its Python."""
     folder = folder.absolute()
     python, stamp = folder / "bin" / "python", folder / ".whole"
     wanted = JARS.read_text() + PYSPARK

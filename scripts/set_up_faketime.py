@@ -1,7 +1,7 @@
-"""libfaketime for the test of brokers with wrong clocks: found, or installed where that may be.
+"""Find libfaketime for the test of brokers with wrong clocks, or install it if possible.
 
-`python scripts/set_up_faketime.py` prints where it is. Exit code 1 and one line where there is
-none and it can't be installed. TIDELOG_FAKETIME names a copy elsewhere.
+`python scripts/set_up_faketime.py` prints its path. Without the library, and if the installation
+fails, it prints one line and exits with 1. TIDELOG_FAKETIME names a copy elsewhere.
 """
 
 import os
@@ -15,12 +15,12 @@ PLACES = "/usr/lib/*/faketime/libfaketime.so.1"
 
 
 def find_faketime() -> str | None:
-    """The library, where Debian puts it."""
+    """Return the path of the library, from TIDELOG_FAKETIME or from Debian's folder."""
     return os.environ.get("TIDELOG_FAKETIME") or next(iter(glob(PLACES)), None)
 
 
 def install() -> str | None:
-    """Install it with apt, as root only. Return why it can't be, None if it is installed."""
+    """Install it with apt, as root only; return the reason for a failure, else None."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         return "needs apt-get and root"
@@ -33,7 +33,7 @@ def install() -> str | None:
 
 
 def main() -> int:
-    """Find or install; the exit code."""
+    """Find or install the library; return the exit code."""
     why = None if find_faketime() else install()
     found = find_faketime()
     if found is None:

@@ -1,14 +1,16 @@
 """Put PySpark into this Python's environment, and Java on the machine where that may be done.
 
     .venv/bin/python scripts/set_up_spark.py            the project's version
-    .venv/bin/python scripts/set_up_spark.py 4.0.0      another one that is pinned
+    .venv/bin/python scripts/set_up_spark.py 4.0.0      another pinned version
 
-PySpark is a source archive of 456 MB on the index. It is downloaded once, through the index that
-pip is set to, resumed after a cut (resumed_download.py), checked against pyspark_pins.txt, built
-into a wheel once, and the wheel kept in ~/.cache/tidelog/wheels (TIDELOG_WHEELS names another
-folder): from there the next environment has it in seconds, without a network. Nothing but the
-standard library is needed. Always true: whatever fails says so in one line and ends with 1, and
-two set-ups at once wait for each other.
+PySpark is a source archive of 456 MB on the index. It is downloaded once, from the index in pip's
+settings. The download is resumed after a broken connection (resumed_download.py), and checked
+against pyspark_pins.txt. The archive is built into a wheel once, and the wheel is kept in
+~/.cache/tidelog/wheels (TIDELOG_WHEELS names another folder). The next environment installs it from
+there in seconds, without a network. The script needs only the standard library.
+
+Invariant: a failure prints its reason in one line and exits with 1. Two set-ups at the same time
+wait for each other.
 """
 
 import argparse
@@ -32,16 +34,19 @@ from resumed_download import NotDownloaded, Wanted, download
 ROOT = Path(__file__).parents[1]
 PINS = Path(__file__).with_name("pyspark_pins.txt")
 NOT_IMPORTED = {"tests", "testing", "pandas", "ml", "mllib", "connect"}
-"""Folders of PySpark that its worker processes do without."""
+"""Folders of PySpark that its worker processes do not import."""
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 BUILD_ROOM = 6
-"""How many times the archive's size the build needs beside it: unpacked, copied twice, zipped."""
-# Jars are compressed already: to compress them again takes a minute and saves nothing.
+"""Disk space that the build needs besides the archive, as a multiple of the archive's size.
+
+The archive is unpacked, copied twice, and zipped.
+"""
+# Jars are compressed already: compressing them again takes a minute and saves nothing.
 STORED = "--config-settings=--build-option=--compression=stored"
 
 
 class NotSetUp(Exception):
-    """One line that says what is wrong, and what to do next."""
+    """The message is one line that says what failed and what to do next."""
 
 
 def main() -> int:
@@ -66,7 +71,7 @@ def main() -> int:
 
 
 def pinned(pins: Path, asked: str | None) -> tuple[str, Wanted]:
-    """The version, and its archive."""
+    """Return the version and its archive."""
     lines = [line.split() for line in pins.read_text().splitlines() if not line.startswith("#")]
     for number, size, digest in lines:
         if asked in (None, number):
@@ -91,7 +96,7 @@ def _say(line: str) -> None:
 
 
 def have_pyspark(number: str, archive: Wanted, folder: Path) -> None:
-    """Installed afterwards, from the cache or by way of it."""
+    """Install PySpark from the cache; build its wheel into the cache first if it is missing."""
     if _installed() == number:
         return
     wheel = _cached(folder, number) or _build(archive, folder, number)
@@ -105,15 +110,18 @@ def have_pyspark(number: str, archive: Wanted, folder: Path) -> None:
 
 
 def add_bytecode(packed: Path) -> None:
-    """Spark's Python processes import PySpark from this file, and what is compiled from a zip is
-    never kept: a second of CPU for each of half a dozen processes, a third of it with this."""
+    """Add bytecode to the zip file from which Spark's Python processes import PySpark.
+
+    Python does not store bytecode for modules in a zip file. So each of half a dozen processes
+    needs a second of CPU to compile them, and a third of that with this.
+    """
     with tempfile.TemporaryDirectory(dir=packed.parent) as work, zipfile.ZipFile(packed) as old:
         if any(name.endswith(".pyc") for name in old.namelist()):
             return
         source, compiled, made = (Path(work) / name for name in ("a.py", "a.pyc", "made.zip"))
         shutil.copyfile(packed, made)
         modules = [name for name in old.namelist() if name.endswith(".py")]
-        # Appended: a process that has the old file's directory in memory still reads it right.
+        # Append: a process with the old file's directory in memory can still read the file.
         with zipfile.ZipFile(made, "a") as new:
             for name in modules:
                 if NOT_IMPORTED.isdisjoint(name.split("/")):
@@ -134,7 +142,7 @@ def _installed() -> str | None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One set-up at a time uses the folder; the lock goes with its process."""
+    """Hold the folder's lock, so that one set-up uses it at a time; it ends with the process."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,12 +156,12 @@ def _cached(folder: Path, number: str) -> Path | None:
     for wheel in folder.glob(f"pyspark-{number}-*.whl"):
         if zipfile.is_zipfile(wheel):
             return wheel
-        wheel.unlink()  # its end is missing
+        wheel.unlink()  # an incomplete file
     return None
 
 
 def _build(archive: Wanted, folder: Path, number: str) -> Path:
-    """Download and build; the wheel, and those it depends on, are in the folder afterwards."""
+    """Download the archive, and build its wheel and those of its dependencies into the folder."""
     index = PackageIndex()
     source = download(lambda: index.find("pyspark", archive.name), index.open, archive, folder)
     room, needed = shutil.disk_usage(folder).free, BUILD_ROOM * archive.size
@@ -165,10 +173,10 @@ def _build(archive: Wanted, folder: Path, number: str) -> Path:
     _say(f"building the wheel of {source.name}, once; some 20 s")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
         made = Path(work) / "made"
-        # The archive names its builder: an older pip would take the setuptools that is there.
+        # The archive names its build backend; an older pip would use the installed setuptools.
         options = ["--use-pep517", "--no-cache-dir", STORED]
         words = ["wheel", *options, "--wheel-dir", str(made), str(source)]
-        # pip unpacks into TMPDIR: here, where the room was looked at, and it goes with us.
+        # pip unpacks into TMPDIR: this folder has enough space and is removed afterwards.
         _pip(words, f"{source.name} can't be built", TMPDIR=work)
         for wheel in made.glob("*.whl"):
             wheel.replace(folder / wheel.name)
@@ -198,7 +206,7 @@ def _pip(words: list[str], trouble: str, **environment: str) -> None:
 
 
 def have_java() -> None:
-    """The machine's own, or one from its packages if we are root there. Raises NotSetUp."""
+    """Check the machine's Java; as root, install one if it is missing. Raises NotSetUp."""
     trouble = java_trouble()
     if trouble and "JAVA_HOME" not in os.environ and _install_java():
         trouble = java_trouble()
@@ -207,8 +215,8 @@ def have_java() -> None:
 
 
 def java_trouble() -> str:
-    """Why Spark would not start with this machine's Java; "" if it would."""
-    sys.path.insert(0, str(ROOT / "src"))  # PySpark's environment need not have tidelog
+    """Return the reason why Spark cannot start with this machine's Java; "" if it can."""
+    sys.path.insert(0, str(ROOT / "src"))  # tidelog may not be installed here
     from tidelog.apps.spark.session import NoJava, find_java
 
     try:

@@ -39,7 +39,7 @@ def left_s(
     """Return the expected remaining seconds, scaled by the pace of the run so far."""
     behind = before + sum(expected[:row]) + done * expected[row]
     ahead = sum(expected[row:]) - done * expected[row]
-    # A run that has just begun says little about its pace.
+    # The pace of a run that has just started is not known well: damp it.
     pace = (elapsed + 30) / (behind + 30)
     return ahead * pace
 

@@ -161,7 +161,7 @@ class Side:
                     began = time.monotonic()
                     if true(client):
                         return
-                    # Metadata of thousands of partitions is costly: at most half of the time.
+                    # Metadata of many partitions is costly: spend at most half the time on it.
                     time.sleep(max(LOOK_S, time.monotonic() - began))
             time.sleep(LOOK_S)
         raise SystemExit(f"{self.name}: not so after {patience_s:.0f} s")

@@ -1,1 +1,1 @@
-"""Apps are what people use."""
+"""The programs that people use: the command line, Spark, audit, demo, verify, fuzz and others."""

@@ -266,7 +266,7 @@ WHY_NOT: dict[int, str] = {
 
 
 def page() -> str:
-    """The whole text."""
+    """Return the whole page."""
     rows = [_row(key, api) for key, api in sorted(KAFKA_APIS.items())]
     overlapping = [api.name for api in OFFERED.values() if api.overlaps]
     order = ORDER.format(overlapping=f"{', '.join(overlapping[:-1])} and {overlapping[-1]}")
@@ -289,12 +289,12 @@ def _own_row(api: Api) -> str:
 
 
 def versions(first: int, last: int) -> str:
-    """`3`, or `3–13`."""
+    """Format a range of versions: `3`, or `3–13`."""
     return str(first) if first == last else f"{first}–{last}"
 
 
 def flexible(key: int) -> str:
-    """The first served version with tagged fields."""
+    """Return the first served version with tagged fields."""
     first = APIS[key].flexible
     return "never" if first == NEVER else str(max(first, OFFERED[key].first))
 

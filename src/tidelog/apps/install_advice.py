@@ -1,4 +1,4 @@
-"""How to install what a command needs.
+"""Advice in error messages: how to install the packages that a command needs.
 
 Tidelog is not on the package index yet, so its extras are installed from a clone.
 """

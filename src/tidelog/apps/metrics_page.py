@@ -111,7 +111,7 @@ _PROCESS = (
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by file name."""
+    """Return the text of each page, by file name."""
     return {"metrics.md": _metrics_page(), "log-events.md": _events_page()}
 
 

@@ -1,16 +1,16 @@
-"""Suggest names for an unknown one."""
+"""Suggest known names that are similar to an unknown one."""
 
 from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Suggest the nearest names; without any, list all."""
+    """Suggest the nearest names; if none is similar, list all."""
     names = list(known)
     return nearest(name, names) or f"choose from: {', '.join(names)}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest the nearest names; return an empty string without any."""
+    """Suggest the nearest names; return an empty string if none is similar."""
     from difflib import get_close_matches
 
     names = list(known)

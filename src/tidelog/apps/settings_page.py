@@ -90,7 +90,7 @@ Kafka's tools set these. They are validated, stored and shown, and have no effec
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by file name."""
+    """Return the text of each page, by file name."""
     return {
         "broker-settings.md": _broker_page(),
         "topic-settings.md": _topic_page(),
@@ -156,7 +156,7 @@ def _default(row: Setting) -> str:
 
 
 def _readable(unit: str, value: Value) -> str:
-    """The same value in a larger unit, if it is a whole number."""
+    """Return the same value in a larger unit, if it is a whole number there."""
     if value in (INT_MAX, LONG_MAX):
         return " (no limit)"
     scales = _TIMES if unit == "ms" else _SIZES if unit == "bytes" else ()

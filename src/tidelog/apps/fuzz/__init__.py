@@ -1,1 +1,1 @@
-"""`make fuzz`: millions of hostile frames, in memory and through real sockets."""
+"""`make fuzz`: send millions of invalid frames to brokers, in memory and through real sockets."""

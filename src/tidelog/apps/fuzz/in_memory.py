@@ -19,7 +19,7 @@ POLL_S = 0.05
 
 
 class _Worker:
-    """A worker process, and its reports."""
+    """A worker process and its reports."""
 
     def __init__(self, seed: int, frames: int, seconds: float, corpus: Path, folder: Path) -> None:
         self.box = folder / f"frame-{seed}"

@@ -1,8 +1,8 @@
 """Fuzz a real broker process through real sockets.
 
-Many connections at once, each with a few frames: whole ones in any pieces, frames with a wrong
-length, pipelined requests, connections closed in the middle. Now and then a well-behaved client
-sends a request; at the end, memory and descriptors must be as before.
+Many connections at once send a few frames each: whole frames in pieces of any size, frames with a
+wrong length, pipelined requests, and incomplete frames. A well-behaved client sends a request
+regularly. At the end, memory and open sockets must be as before.
 """
 
 import os
@@ -24,7 +24,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 CREATING = (CREATE_TOPICS, CREATE_PARTITIONS)
 AT_ONCE = 48
 QUIET_S = 0.03
-"""If nothing arrives for this long after the first response, the rest are long polls."""
+"""If no data arrives for this long after the first response, the other requests are long polls."""
 ANSWER_S = 1.0
 CHECK_EVERY = 40
 CHECK_S = 10.0
@@ -48,7 +48,7 @@ class Report(NamedTuple):
 def run(
     seed: int, frames: int, seconds: float, seeds: list[bytes], progress: Callable[[int], None]
 ) -> Report:
-    """Start a broker, send it frames, and report what happened."""
+    """Start a broker, send it frames, and report the results."""
     with LocalCluster(brokers=1, settings={"auto.create.topics.enable": "false"}) as cluster:
         with Cluster(cluster.bootstrap) as client:
             for topic in TOPICS:
@@ -180,7 +180,7 @@ class _Run:
         self._slowest_s = max(self._slowest_s, time.monotonic() - began)
 
     def _settled(self, before: int) -> int:
-        """The number of sockets above `before`, once the broker has closed those of clients."""
+        """Wait until the broker has closed its clients' sockets; return the number still open."""
         until_s = time.monotonic() + SETTLE_S
         while not self._faults and time.monotonic() < until_s:
             left = open_sockets(self._pid) - before
@@ -191,7 +191,7 @@ class _Run:
 
 
 def open_sockets(pid: int) -> int:
-    """The number of open sockets of a process."""
+    """Return the number of open sockets of a process."""
     found = 0
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -202,6 +202,6 @@ def open_sockets(pid: int) -> int:
 
 
 def resident_kb(pid: int) -> int:
-    """The resident memory of a process in KB."""
+    """Return the resident memory of a process in KB."""
     with open(f"/proc/{pid}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024

@@ -111,7 +111,7 @@ def write_seeds(path: Path) -> None:
 
 
 def describe(findings: list[Finding]) -> list[str]:
-    """Lines for each cause, with the smallest frame that shows it."""
+    """Return lines for each cause, with the smallest frame that shows it."""
     causes: dict[object, list[Finding]] = {}
     for finding in findings:
         causes.setdefault(signature(finding), []).append(finding)

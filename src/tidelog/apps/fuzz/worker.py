@@ -31,7 +31,7 @@ class FrameFile:
 
 
 def last_frame(path: Path) -> bytes:
-    """The frame in the file of a dead worker."""
+    """Return the frame in the file of a dead worker."""
     raw = path.read_bytes()
     return raw[4 : 4 + int.from_bytes(raw[:4], "big")]
 
