@@ -1,7 +1,7 @@
 """Download a large file over HTTP; resume after a broken connection, and check its hash.
 
-The received bytes are in `<file>.part`. This file is kept after a failure, so that a later try
-requests only the rest.
+The received bytes are in `<file>.part`. A failed try keeps them, unless the complete file has a
+wrong hash. So a later try requests only the rest.
 
 Invariant: the file itself exists only if its SHA-256 is right.
 """
