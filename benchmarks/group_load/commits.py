@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
 from group_load.figures import Figures, percentile
-from group_load.targets import TOPIC, OffsetTracker, Target
+from group_load.targets import TOPIC, Stopwatch, Target
 
 from tidelog.core.api_table import (
     DESCRIBE_GROUPS,
@@ -154,7 +154,7 @@ def few_groups(target: Target, figures: Figures) -> None:
                 drive(each)
             work = [(found[g], [frame(g, 1, at) for at in range(share)]) for g in groups]
             with connected(client, work) as each:
-                watch = OffsetTracker(target)
+                watch = Stopwatch(target)
                 took = drive(each)
                 watch.stop()
             job = f"commits, {committers} in flight"
@@ -174,7 +174,7 @@ def librdkafka_committer(target: Target, figures: Figures) -> None:
         offsets = [TopicPartition(TOPIC, 0, 1)]
         consumer.commit(offsets=offsets, asynchronous=False)
         took = []
-        watch = OffsetTracker(target)
+        watch = Stopwatch(target)
         for _ in range(ONE // 2):
             began = time.perf_counter()
             consumer.commit(offsets=offsets, asynchronous=False)
@@ -225,14 +225,14 @@ def _commit_all(
             frames = [frame(group, OFFSETS, offset) for offset in offsets for group in mine]
             work.append((broker, frames))
     with connected(client, work) as each:
-        watch = OffsetTracker(target)
+        watch = Stopwatch(target)
         took = drive(each)
         watch.stop()
     figures.note(job, target, len(took) / watch.seconds, "/s", watch)
 
 
 def _look(client: Cluster, target: Target, figures: Figures, found: dict[str, BrokerId]) -> None:
-    watch = OffsetTracker(target)
+    watch = Stopwatch(target)
     listed = [
         group["group_id"]
         for broker in sorted(set(found.values()))
@@ -241,7 +241,7 @@ def _look(client: Cluster, target: Target, figures: Figures, found: dict[str, Br
     watch.stop()
     assert sorted(listed) == sorted(found), "groups are missing"
     figures.note("1,000 groups: listed", target, watch.seconds * 1e3, "ms", watch)
-    watch = OffsetTracker(target)
+    watch = Stopwatch(target)
     for broker in sorted(set(found.values())):
         names = [group for group, at in found.items() if at == broker]
         answer = client.broker(broker).call(DESCRIBE_GROUPS, {"groups": names})
@@ -257,7 +257,7 @@ def _reload(client: Cluster, target: Target, figures: Figures, found: dict[str, 
     missing = [group for group, at in found.items() if at == victim]
     offsets = len(missing) * OFFSETS * (ROUNDS + 1)
     target.kill(victim)
-    watch = OffsetTracker(target)
+    watch = Stopwatch(target)
     survivor = next(iter(set(homes) - {victim}))
     while missing:
         if time.monotonic() > watch.began + PATIENCE_S:

@@ -3,7 +3,7 @@
 import time
 
 from group_load.figures import Figures, percentile
-from group_load.targets import TOPIC, OffsetTracker, Target, allow_open_files
+from group_load.targets import TOPIC, Stopwatch, Target, allow_open_files
 from processes import cpu_s, rss_mb
 
 from tidelog.core.api_table import METADATA
@@ -26,7 +26,7 @@ def idle_connections(target: Target, figures: Figures) -> None:
         before_mb = rss_mb(pid)
         idle = []
         try:
-            watch = OffsetTracker(target)
+            watch = Stopwatch(target)
             for _ in range(count):
                 connection = client.own_connection(BrokerId(broker))
                 idle.append(connection)
@@ -49,7 +49,7 @@ def idle_connections(target: Target, figures: Figures) -> None:
 
 def _new_clients(target: Target, figures: Figures, host: str, port: int) -> None:
     took = []
-    watch = OffsetTracker(target)
+    watch = Stopwatch(target)
     for _ in range(NEW_CLIENTS):
         began = time.perf_counter()
         with KafkaConnection(host, port) as connection:

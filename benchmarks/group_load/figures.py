@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from group_load.targets import MOCK, TIDELOG, OffsetTracker, Target
+from group_load.targets import MOCK, TIDELOG, Stopwatch, Target
 
 MORE_IS_BETTER = ("/s",)
 
@@ -17,7 +17,7 @@ class Figures:
         self._units: dict[str, str] = {}
 
     def note(
-        self, job: str, target: Target, figure: float, unit: str, watch: OffsetTracker | None = None
+        self, job: str, target: Target, figure: float, unit: str, watch: Stopwatch | None = None
     ) -> None:
         self._units[job] = unit
         found: dict[str, Any] = {"figure": figure}

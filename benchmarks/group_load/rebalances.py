@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from group_load.figures import Figures
-from group_load.targets import HERE, PARTITIONS, TOPIC, OffsetTracker, Target
+from group_load.targets import HERE, PARTITIONS, TOPIC, Stopwatch, Target
 
 from tidelog.core.api_table import JOIN_GROUP, SYNC_GROUP
 from tidelog.core.errors import ErrorCode
@@ -119,7 +119,7 @@ def librdkafka_group(target: Target, figures: Figures) -> None:
     crew = Crew(target)
 
     def timed(job: str, verb: str, numbers: list[int]) -> None:
-        watch = OffsetTracker(target, crew.pids)
+        watch = Stopwatch(target, crew.pids)
         crew.tell(verb, numbers)
         crew.wait(lambda: crew.is_shared_out(watch.began), job)
         watch.stop(max(at for at, _ in map(crew.given.__getitem__, crew.members)))
@@ -147,7 +147,7 @@ def _kill_coordinator(target: Target, crew: Crew, figures: Figures) -> None:
         coordinator = find_coordinator(client, GROUP)
     before = crew.rebalances
     target.kill(coordinator)
-    watch = OffsetTracker(target, crew.pids)
+    watch = Stopwatch(target, crew.pids)
     crew.tell("commit")
     crew.wait(lambda: crew.committed.keys() >= crew.members, "all commit after a kill")
     watch.stop(max(crew.committed[number] for number in crew.members))
@@ -235,7 +235,7 @@ def bare_protocol(target: Target, figures: Figures) -> None:
             for member, question in [(member, member.ask_to_sync()) for member in members]:
                 member.answered(question)
             took = []
-            watch = OffsetTracker(target)
+            watch = Stopwatch(target)
             for number in range(GENERATIONS):
                 began = time.monotonic()
                 _generation(members, 2 + number)

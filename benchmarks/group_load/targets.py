@@ -87,7 +87,7 @@ def mock() -> Iterator[Target]:
         process.communicate()
 
 
-class OffsetTracker:
+class Stopwatch:
     """Measures time, the brokers' CPU, and the load of other processes."""
 
     def __init__(self, target: Target, helpers: Sequence[int] = ()) -> None:
@@ -101,7 +101,7 @@ class OffsetTracker:
     def _ours(self) -> float:
         return time.process_time() + sum(map(cpu_s, self._helpers))
 
-    def stop(self, ended: float | None = None) -> "OffsetTracker":
+    def stop(self, ended: float | None = None) -> "Stopwatch":
         """Stop the measurement; `ended` is its end if that was before now."""
         wall = time.monotonic() - self.began
         self.seconds = wall if ended is None else ended - self.began
