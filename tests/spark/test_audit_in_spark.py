@@ -132,10 +132,10 @@ def test_small_levels_and_splits(spark: Any, tmp_path: Path) -> None:
     assert both.load().count() == 40 + 13
     with pytest.raises(Exception, match="no column 'nonsense'"):
         read().option("level", "epoch").schema("nonsense int").load(partition).count()
-    with pytest.raises(Exception, match="level is one of"):
+    with pytest.raises(Exception, match="level must be one of"):
         read().option("level", "nonsense").load(partition).count()
     cluster.flip(cluster.segments(2)[0], 120)
-    with pytest.raises(Exception, match=r"checksum differs.*onDamage"):
+    with pytest.raises(Exception, match=r"checksum is wrong.*onDamage"):
         read().option("level", "record").load(partition).count()
     skipping = read().option("level", "record").option("onDamage", "skip").load(partition)
     assert skipping.count() == 195
