@@ -1,4 +1,4 @@
-"""One calm cluster for all tests that break nothing."""
+"""Fixtures: one shared cluster for all tests that stop or damage no broker."""
 
 from collections.abc import Iterator
 
@@ -17,6 +17,6 @@ def calm() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic of this test alone."""
+    """A topic name that only this test uses."""
     text = request.node.name.removeprefix("test_")
     return "".join(c if c.isalnum() else "-" for c in text).strip("-")

@@ -1,7 +1,7 @@
-"""Real brokers for tests, and librdkafka to talk to them.
+"""Helpers for tests on real brokers, with librdkafka as the client.
 
-Every wait is bounded. Clients' own log lines are turned off: a broker that is killed on
-purpose is no news.
+Every wait is bounded. Client log output is off: tests kill brokers on purpose, and each client
+would log it.
 """
 
 import time
@@ -26,13 +26,13 @@ LAST_WORDS = 3000
 LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
-"""A hang is noticed after two seconds, not after nine."""
+"""The session of a broker that hangs ends after two seconds instead of nine."""
 PASSING_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
-"""What brokers answer while a leader changes."""
+"""Errors that brokers return while a leader changes."""
 
 
 def _quiet(bootstrap: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -46,7 +46,10 @@ def _quiet(bootstrap: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def eventually(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
-    """The first thing that is true; what can't be asked just now is asked again."""
+    """Call `look` until its result is true, and return that result.
+
+    Client errors and OSError count as "not yet": the call is repeated.
+    """
     until = time.monotonic() + timeout_s
     last: object = None
     while time.monotonic() < until:
@@ -64,7 +67,7 @@ def eventually(look: Callable[[], T | None], what: str, timeout_s: float = PATIE
 
 
 class Sent:
-    """What became of the records that a librdkafka producer was given."""
+    """A librdkafka producer and the outcome of each record that it sent."""
 
     def __init__(self, bootstrap: str, topic: str, conf: Mapping[str, Any] | None = None) -> None:
         self.topic = topic
@@ -124,7 +127,7 @@ def send_all(
 
 @contextmanager
 def consumer(bootstrap: str, conf: Mapping[str, Any] | None = None) -> Iterator[Consumer]:
-    """Without a group: it has to assign."""
+    """A consumer that does not join a group; the caller assigns its partitions."""
     wanted = {
         "group.id": "none",
         "enable.auto.commit": False,
@@ -148,7 +151,7 @@ def read(
     offset: int = 0,
     conf: Mapping[str, Any] | None = None,
 ) -> list[Message]:
-    """The next `count` records from `offset` on."""
+    """Return the next `count` records, starting at `offset`."""
     with consumer(bootstrap, conf) as client:
         client.assign([TopicPartition(topic, partition, offset)])
         return take(client, count)
@@ -170,7 +173,7 @@ def take(client: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[Me
 def read_values(
     bootstrap: str, topic: str, partition: int = 0, conf: Mapping[str, Any] | None = None
 ) -> list[bytes]:
-    """All values up to what readers may see now."""
+    """Return all values from the low watermark to the current high watermark."""
     with consumer(bootstrap, conf) as client:
         low, high = ends(client, topic, partition)
         client.assign([TopicPartition(topic, partition, low)])
@@ -178,10 +181,10 @@ def read_values(
 
 
 def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
-    """Return the low and high watermark; retry as librdkafka does not do for this call alone.
+    """Return the low and high watermark; retry because librdkafka does not retry this call.
 
-    A leader that has just been elected answers OFFSET_NOT_AVAILABLE until its high watermark is
-    in its own leader epoch.
+    A newly elected leader returns OFFSET_NOT_AVAILABLE until its high watermark is in its own
+    leader epoch.
     """
     give_up = time.monotonic() + PATIENCE_S
     while True:
@@ -213,14 +216,14 @@ def make_topic(
     replicas: int = -1,
     configs: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns once every broker knows it and each partition has all its replicas in the ISR."""
+    """Create a topic; return when all brokers know it and all replicas are in the ISR."""
     with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
 
         def create() -> bool:
             admin.create_topic(client, name, partitions, replicas, configs, exist_ok=True)
             return True
 
-        # A broker that could not run for a moment is registered anew first.
+        # Retry: a broker whose session ended because it got no CPU has to register again first.
         eventually(create, f"topic {name} is created")
         eventually(lambda: _is_everywhere(client, name), f"topic {name} on all brokers")
     return name
@@ -238,7 +241,7 @@ def _is_everywhere(client: Cluster, name: str) -> bool:
 
 
 def leader_of(cluster: LocalCluster, topic: str, partition: int = 0) -> int:
-    """As the living brokers say."""
+    """Return the leader that the running brokers report; wait until there is one."""
     return eventually(
         lambda: _leader(cluster, topic, partition), f"a leader of {topic}-{partition}"
     )
@@ -271,7 +274,7 @@ def await_isr(
 
 
 def await_members(cluster: LocalCluster) -> None:
-    """Until every broker counts all of them in; Metadata is more lenient."""
+    """Wait until DescribeCluster lists all brokers on every broker; Metadata is less strict."""
 
     def all_counted() -> bool:
         for broker in cluster.ids:
@@ -289,7 +292,7 @@ def await_members(cluster: LocalCluster) -> None:
 
 
 def state_of(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> dict[str, Any]:
-    """A replica as its broker describes it."""
+    """Return the state of one replica as its broker describes it."""
     with Cluster(cluster.bootstrap, timeout_s=5) as client:
         client.refresh([topic])
         state = admin.describe_state(client, broker, topic, partition)
@@ -306,24 +309,27 @@ def partition_dir(cluster: LocalCluster, broker: int, topic: str, partition: int
 
 
 def segment_bytes(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> bytes:
-    """All segments of a log, one behind the other."""
+    """Return the bytes of all segments of a log, in order."""
     files = sorted(partition_dir(cluster, broker, topic, partition).glob("*.log"))
     return b"".join(file.read_bytes() for file in files)
 
 
 def said(cluster: LocalCluster, broker: int) -> str:
-    """The broker's text log."""
+    """Return the content of the broker's text log."""
     return Path(cluster.log_path(broker)).read_text()
 
 
 def assert_all_run(cluster: LocalCluster) -> None:
-    """Else the last words of those that ended, before their logs go with the cluster."""
+    """Assert that all brokers run; else fail with the log tail of each broker that ended.
+
+    The logs are deleted together with the cluster.
+    """
     ended = [broker for broker in cluster.ids if not cluster.is_running(broker)]
     assert not ended, "\n".join(said(cluster, broker)[-LAST_WORDS:] for broker in ended)
 
 
 def resident_mb(pid: int) -> float:
-    """Memory that a process holds."""
+    """Return the resident memory of a process, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024

@@ -1,6 +1,6 @@
-"""What aiokafka's administrator can do, each call tried; run in a process of its own.
+"""Script that calls the methods of aiokafka's admin client; runs in its own process.
 
-`python aiokafka_admin.py BOOTSTRAP TOPIC` ends with 0 if all was as it should be.
+`python aiokafka_admin.py BOOTSTRAP TOPIC` exits with 0 if every result is as expected.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def settings(client: AIOKafkaAdminClient, name: str) -> None:
     error, message = refused.resources[0][:2]
     assert error == INVALID_CONFIG
     assert "retention.ms='soon'" in message
-    # Any broker may answer, and one that is busy applies the change a moment later. The time-out
+    # Any broker may respond, and a busy broker applies the change a little later. The timeout
     # around all calls ends this loop.
     while (await values_of(topic()))["retention.ms"] != "9000":
         await asyncio.sleep(0.05)

@@ -1,7 +1,7 @@
-"""What kafka-python's administrator can do, each call tried; run in a process of its own.
+"""Script that calls the methods of kafka-python's admin client; runs in its own process.
 
-`python kafka_python_admin.py PART BOOTSTRAP TOPIC LOG_DIR...` ends with 0 if all was as it
-should be. The log directories are those of the brokers 1, 2 and so on.
+`python kafka_python_admin.py PART BOOTSTRAP TOPIC LOG_DIR...` exits with 0 if every result is as
+expected. The log directories are those of brokers 1, 2 and so on.
 """
 
 import sys
@@ -67,7 +67,7 @@ def topics(bootstrap: str, name: str, *log_dirs: str) -> None:
 
 
 def pages(python: Any, name: str, limit: int) -> list[list[int]]:
-    """The partitions of each answer to DescribeTopicPartitions."""
+    """Return the partitions of each DescribeTopicPartitions response."""
     seen: list[list[int]] = []
     cursor = None
     while cursor is not None or not seen:

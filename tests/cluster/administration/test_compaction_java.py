@@ -1,7 +1,7 @@
-"""What a cleaning leaves, in the eyes of Apache Kafka's own tool: `DumpLogSegments`.
+"""Apache Kafka's `DumpLogSegments` reads logs that our cleaner compacted.
 
-The logs are made here, with all that a cleaning can leave: gaps, batches without records,
-delete horizons, rewritten batches of every codec, markers, several segments made one.
+The test writes the logs. They contain everything that a compaction can leave: gaps, batches
+without records, delete horizons, rewritten batches of every codec, markers, merged segments.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Apache Kafka's own command-line tools, and through them its Java client, against real brokers.
 
-They need Java 17 or newer, and their jars: scripts/fetch_kafka.py brings them into the
-build folder, once.
+They need Java 17 or newer, and Kafka's jars: scripts/fetch_kafka.py downloads them once into
+the build folder.
 """
 
 import json
@@ -37,7 +37,7 @@ Tool: TypeAlias = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def java() -> list[str]:
-    """How to call a tool; its class and options come behind."""
+    """The start of the command line of a tool; the class name and the options follow."""
     return java_tools()
 
 
@@ -54,7 +54,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def tool(java: list[str], cluster: LocalCluster) -> Tool:
-    """Run one of them to its end; what it said."""
+    """A function that runs a tool until it exits and returns its standard output."""
 
     def run(name: str, *options: str, error: str = "", given: str | None = None) -> str:
         scala = name == "ConfigCommand"
@@ -70,7 +70,7 @@ def tool(java: list[str], cluster: LocalCluster) -> Tool:
         )
         said = done.stdout + done.stderr
         if error:
-            # The exit code tells nothing: some of them end with 0 all the same.
+            # Do not check the exit code: some tools exit with 0 after an error.
             assert error in said
         else:
             assert done.returncode == 0, said
@@ -113,7 +113,7 @@ def test_records_are_written_counted_read_and_deleted(tool: Tool, tmp_path: Path
     before.write_text(json.dumps(asked))
     assert "low_watermark: 100" in tool("DeleteRecordsCommand", "--offset-json-file", str(before))
     assert tool("GetOffsetShell", "--topic", "lines", "--time", "-2") == "lines:0:100\n"
-    # Newest: the first record of the largest timestamp, wherever that is.
+    # -3 is the first record with the largest timestamp; its offset is not fixed.
     assert re.fullmatch(
         r"lines:0:\d+\n", tool("GetOffsetShell", "--topic", "lines", "--time", "-3")
     )
@@ -121,7 +121,7 @@ def test_records_are_written_counted_read_and_deleted(tool: Tool, tmp_path: Path
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 def test_java_reads_what_we_pack(tool: Tool, cluster: LocalCluster, codec: Codec) -> None:
-    """Small batches, and ones that take several blocks of a codec that has such."""
+    """Small batches, and batches that fill several blocks if the codec has blocks."""
     topic = f"packed-{codec.name.lower()}"
     lines = [f"{n} {'ab' * (n % 40)}" for n in range(9000)]
     lines += [f"{n} {random.Random(n).randbytes(600).hex()}" for n in range(400)]
@@ -146,7 +146,7 @@ def test_our_commands_print_what_kafkas_tools_print(tool: Tool, cluster: LocalCl
     one_broker = ("--entity-type", "brokers", "--entity-name", "1")
 
     def lines(said: str) -> list[str]:
-        """Kafka's tool prints a topic's settings in no order."""
+        """Sort lines and configs: Kafka's tool prints a topic's configs in no fixed order."""
         return sorted(re.sub(r"(?<=Configs: ).*", _in_order, line) for line in said.splitlines())
 
     def ours(*words: str) -> list[str]:
@@ -188,7 +188,7 @@ def test_replicas_are_moved(tool: Tool, tmp_path: Path) -> None:
 def test_a_move_is_rolled_back_by_the_plan_that_the_tool_printed(
     tool: Tool, tmp_path: Path
 ) -> None:
-    """That plan names the folder of each replica."""
+    """The printed plan names the log directory of each replica."""
     tool("TopicCommand", "--create", "--topic", "rolled", "--replica-assignment", "1:2")
     plan = tmp_path / "plan.json"
     wanted = {"version": 1, "partitions": [{"topic": "rolled", "partition": 0, "replicas": [2, 3]}]}
@@ -304,7 +304,7 @@ def test_transactions_are_refused_at_once(tool: Tool) -> None:
 def test_what_a_java_producer_wrote_survives_the_leader(
     java: list[str], tool: Tool, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    """Idempotence is on, as it is by default: nothing is lost, twice there, or out of order."""
+    """Idempotence is on, as by default: no record is lost, duplicated or out of order."""
     tool("TopicCommand", "--create", "--topic", "kept")
     options = tmp_path / "producer.properties"
     options.write_text(f"retries={2**31 - 1}\nenable.idempotence=true\n")
@@ -341,7 +341,10 @@ def test_what_a_java_producer_wrote_survives_the_leader(
 def _kill_leaders(
     producer: subprocess.Popen[str], cluster: LocalCluster
 ) -> tuple[dict[int, int], int]:
-    """Value -> offset of what was acknowledged; and how often its leader was killed meanwhile."""
+    """Kill leaders while the producer runs.
+
+    Return the acknowledged records (value -> offset) and the number of kills.
+    """
     acknowledged: dict[int, int] = {}
     kills = 0
     assert producer.stdout is not None
@@ -368,7 +371,7 @@ def _kill_leaders(
 
 
 def test_our_files_are_read(tool: Tool, cluster: LocalCluster) -> None:
-    """Several segments with their indexes and snapshots, of a broker that was stopped."""
+    """Several segments with their indexes and snapshots, after the broker has stopped."""
     written = ("--num-records", "20000", "--record-size", "200", "--throughput", "-1")
     tool("ProducerPerformance", "--topic", "dumped", *written)
     stopped = 1

@@ -1,4 +1,4 @@
-"""Administration through librdkafka: topics, partitions, settings, records, leaders."""
+"""Administration through librdkafka: topics, partitions, configs, records, leaders."""
 
 import time
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def test_validate_only(cluster: LocalCluster, name: str) -> None:
 
 
 def test_a_topic_that_is_made_again_is_another_one(cluster: LocalCluster, name: str) -> None:
-    """No old record comes back, not from a replica's files either."""
+    """A recreated topic contains no record of the old topic, in no replica's files either."""
     admin = admin_client(cluster.bootstrap)
     seen = set()
     for turn in range(3):
@@ -127,7 +127,7 @@ def test_a_topic_that_is_made_again_is_another_one(cluster: LocalCluster, name: 
 
 
 def test_a_topic_is_made_again_at_once(cluster: LocalCluster, name: str) -> None:
-    """While a broker is away: it comes back with the old topic's files."""
+    """Recreate a topic while a broker is down; the broker restarts with the old topic's files."""
     admin = admin_client(cluster.bootstrap)
     make_topic(cluster.bootstrap, name, replicas=4)
     send_all(cluster.bootstrap, name, [b"old %d" % n for n in range(100)], conf={"acks": "all"})
@@ -139,7 +139,7 @@ def test_a_topic_is_made_again_at_once(cluster: LocalCluster, name: str) -> None
     cluster.start_broker(away)
     assert read_values(cluster.bootstrap, name) == [b"new"]
     assert not any(b"old" in segment_bytes(cluster, b, name) for b in cluster.ids)
-    # Its files are kept, out of the way; the broker says so.
+    # The broker keeps the old topic's files in a folder ending in `-stray`, and logs its name.
     (stray,) = Path(cluster.log_dir(away)).glob("*-stray")
     assert stray.name in said(cluster, away)
     cluster.restart(away)
@@ -252,14 +252,14 @@ def test_the_preferred_leader_leads_again(cluster: LocalCluster, name: str) -> N
 
 
 def test_a_partition_moves(cluster: LocalCluster, name: str) -> None:
-    """Also away from its leader, under load; then nothing is left where it was."""
+    """A move also replaces the leader, while records are written; no old files remain."""
     make_topic(cluster.bootstrap, name, replicas=3)
     wanted = [b"%d" % number for number in range(5000)]
     send_all(cluster.bootstrap, name, wanted, conf={"acks": "all"})
     with Cluster(cluster.bootstrap) as client:
         replicas = client.refresh([name]).topics[name].partitions[0].replicas
         (new,) = set(cluster.ids) - set(replicas)
-        target = [new, *replicas[1:]]  # the leader leaves
+        target = [new, *replicas[1:]]  # replaces the leader
         move = {"name": name, "partitions": [{"partition_index": 0, "replicas": target}]}
         request = {"timeout_ms": 10_000, "topics": [move]}
 

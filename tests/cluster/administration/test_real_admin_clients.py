@@ -1,5 +1,7 @@
-"""Administration through kafka-python, aiokafka and librdkafka: every call that they offer works
-against real brokers, or fails at once with an error that says what is missing.
+"""Administration through kafka-python, aiokafka and librdkafka.
+
+Every call works against real brokers, or fails at once with an error that names the missing
+feature.
 """
 
 import subprocess
@@ -24,7 +26,7 @@ DYNAMIC_TOPIC = 1
 
 
 def run(script: str, *arguments: str) -> None:
-    """A client's calls in their own process; what it said if they went wrong."""
+    """Run a client script in its own process; fail with its error output if it fails."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name(script)), *arguments],
         capture_output=True,

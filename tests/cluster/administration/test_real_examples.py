@@ -1,6 +1,6 @@
-"""The Python examples of the docs work, as they stand there, on a real cluster.
+"""The Python examples in the docs work unchanged on a real cluster.
 
-Those that need Spark are run in one session, by tests/spark/test_examples_in_spark.py.
+tests/spark/test_examples_in_spark.py runs the examples that need Spark, in one session.
 """
 
 import os
@@ -48,7 +48,7 @@ def test_example_works(example: str, calm: LocalCluster) -> None:
 
 
 def test_example_of_the_readme_works_after_the_first_broker_died() -> None:
-    """The README kills a broker just before; it may be the first one of the bootstrap line."""
+    """The README kills a broker before this example; it may be the first bootstrap server."""
     (example,) = (e.values[0] for e in EXAMPLES if e.id == "README.md-0")
     assert isinstance(example, str)
     with LocalCluster(brokers=3) as cluster:

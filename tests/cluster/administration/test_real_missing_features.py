@@ -1,4 +1,4 @@
-"""Clients that want what is not here yet fail at once, with an error that says so."""
+"""Clients that use a feature that is not implemented fail at once, with a clear error."""
 
 from collections.abc import Callable
 

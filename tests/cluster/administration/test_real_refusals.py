@@ -1,4 +1,7 @@
-"""A data folder that is not for this broker, or not for it alone: one line, nothing touched."""
+"""A broker does not start on a data folder that is in use or belongs to another broker.
+
+It prints a one-line error and changes no file.
+"""
 
 import shutil
 import socket
@@ -12,7 +15,7 @@ from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Of a cluster of one broker that was stopped cleanly."""
+    """The data folder of a cluster of one broker, after a clean stop."""
     folder = tmp_path / "cluster"
     with LocalCluster(1, str(folder)) as cluster:
         make_topic(cluster.bootstrap, "orders")
@@ -21,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All but what belongs to nobody: locks and text logs."""
+    """Return the content of all files except locks and the files directly in `folder`."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -30,7 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def refusal(folder: Path) -> str:
-    """Why a broker does not start there; nothing of its logs may have changed."""
+    """Start a broker that must fail; return its error. Its logs must not change."""
     before = contents(folder)
     with pytest.raises(ClusterFailed) as caught, LocalCluster(1, str(folder)):
         pass
@@ -77,7 +80,7 @@ def test_a_folder_of_somebody_else(data: Path, key: str, value: str) -> None:
 
 
 def test_logs_of_another_cluster(data: Path, tmp_path: Path) -> None:
-    """The log directory is put beside another cluster's store."""
+    """A log directory is copied next to another cluster's store."""
     other = tmp_path / "other"
     with LocalCluster(1, str(other)):
         pass

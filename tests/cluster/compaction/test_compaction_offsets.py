@@ -1,5 +1,7 @@
-"""`__consumer_offsets` is compacted under real commits, and a coordinator that loads what is left
-knows all that was committed."""
+"""Compaction of `__consumer_offsets` while groups commit.
+
+A coordinator that loads the compacted log knows all committed offsets.
+"""
 
 from pathlib import Path
 
@@ -34,7 +36,7 @@ Committed = dict[tuple[str, int], tuple[int, str | None]]
 
 
 def commit(client: Consumer, topic: str, number: int) -> None:
-    """All partitions, with words of their own."""
+    """Commit an offset for every partition, each with its own metadata."""
     offsets = [
         TopicPartition(topic, partition, number + partition, f"{number}/{partition}")
         for partition in range(PARTITIONS)
@@ -44,7 +46,7 @@ def commit(client: Consumer, topic: str, number: int) -> None:
 
 
 def committed(cluster: LocalCluster, topic: str) -> Committed:
-    """As the coordinator knows it now."""
+    """Return the committed offsets and metadata that the coordinator has now."""
     found: Committed = {}
     for group in range(GROUPS):
         name = f"group-{group}"
@@ -70,12 +72,15 @@ def records(folder: Path) -> int:
 
 
 def is_small(cluster: LocalCluster, broker: int) -> bool:
-    """What is left is the table, and what came since the last cleaning."""
+    """Return whether the log is compacted.
+
+    It then holds the last commit of each key, and the commits since the last cleaning.
+    """
     return records(partition_dir(cluster, broker, OFFSETS_TOPIC)) < GROUPS * PARTITIONS * ROUNDS / 4
 
 
 def replaced_coordinator(cluster: LocalCluster) -> int:
-    """Kill it, and wait for another; who that is."""
+    """Kill the coordinator, wait for another one, restart the first; return the new one."""
     coordinator = leader_of(cluster, OFFSETS_TOPIC)
     cluster.kill(coordinator)
     eventually(lambda: leader_of(cluster, OFFSETS_TOPIC) != coordinator, "another coordinator")
@@ -98,7 +103,7 @@ def test_a_coordinator_knows_what_was_committed_after_its_log_was_compacted() ->
         last = expected(ROUNDS - 1)
         assert committed(cluster, topic) == last
         led = set()
-        for _ in cluster.ids:  # each loads the log that it has compacted itself
+        for _ in cluster.ids:  # each new coordinator loads the log that it compacted itself
             led.add(replaced_coordinator(cluster))
             assert committed(cluster, topic) == last
         assert len(led) > 1

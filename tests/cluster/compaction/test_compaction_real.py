@@ -1,6 +1,7 @@
-"""Compaction on real brokers: every replica cleans its own log, and nobody misses a record.
+"""Compaction on real brokers: every replica cleans its own log, and no reader misses a record.
 
-Keys come again and again; what must stay is the last record of each. Readers are librdkafka's.
+The tests write each key many times; the last record of each key must remain. The readers use
+librdkafka.
 """
 
 import threading
@@ -44,7 +45,7 @@ COMPACTED = {
 IN_ORDER = {"batch.size": 4000, "enable.idempotence": True}
 """A batch is smaller than a segment."""
 Found = dict[bytes, tuple[int, bytes | None]]
-"""By key: offset and value of the last record."""
+"""Key -> offset and value of its last record."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def write(bootstrap: str, topic: str, rounds: range, **conf: str) -> None:
-    """Each round writes every key anew."""
+    """Write one record for every key in each round."""
     sent = Sent(bootstrap, topic, {**IN_ORDER, **conf})
     for number in rounds:
         for key in range(KEYS):
@@ -69,7 +70,10 @@ def newest(number: int) -> dict[bytes, bytes]:
 
 
 def read_to_end(client: Consumer, topic: str) -> list[tuple[int, bytes, bytes | None]]:
-    """Every record up to the end, which is told apart from silence by the end's offset."""
+    """Return every record up to the high watermark.
+
+    Stop at that offset, not when a poll is empty: an empty poll may only mean a slow broker.
+    """
     low, high = ends(client, topic)
     client.assign([TopicPartition(topic, 0, low)])
     found: list[tuple[int, bytes, bytes | None]] = []
@@ -90,7 +94,7 @@ def read_to_end(client: Consumer, topic: str) -> list[tuple[int, bytes, bytes | 
 
 
 def records(folder: Path) -> list[tuple[int, bytes, bytes | None]]:
-    """What a replica's files hold."""
+    """Return the records in a replica's files."""
     found = []
     for file in sorted(folder.glob("*.log")):
         for batch in batches(file.read_bytes()):
@@ -111,7 +115,10 @@ def compacted(cluster: LocalCluster, topic: str, broker: int, most: int) -> bool
 
 
 def await_compacted(cluster: LocalCluster, topic: str, most: int = 8 * KEYS) -> None:
-    """All but the active segment and what is too little to bother."""
+    """Wait until every broker has compacted its log to at most `most` records.
+
+    The active segment is never compacted, nor is a dirty part that is too small.
+    """
     eventually(
         lambda: all(compacted(cluster, topic, broker, most) for broker in cluster.ids),
         "all brokers compact",
@@ -184,7 +191,7 @@ def test_compact_and_delete_does_both(cluster: LocalCluster, name: str) -> None:
 
         def come_to_rest() -> tuple[int, int] | None:
             found = ends(client, name)
-            time.sleep(0.7)  # several times the interval of retention
+            time.sleep(0.7)  # several intervals of the retention check
             return found if found[0] > 0 and found == ends(client, name) else None
 
         low, _ = eventually(come_to_rest, "a later start")
@@ -194,8 +201,10 @@ def test_compact_and_delete_does_both(cluster: LocalCluster, name: str) -> None:
 
 
 def test_readers_at_that_moment_do_not_break(cluster: LocalCluster, name: str) -> None:
-    """Files are exchanged under their names while they are being read: whatever comes is whole,
-    in order, and from its own offset."""
+    """The cleaner replaces files while consumers read them.
+
+    Each record that a consumer receives is complete, in order, and has its original offset.
+    """
     make_topic(cluster.bootstrap, name, configs={**COMPACTED, "min.cleanable.dirty.ratio": "0"})
     stop = threading.Event()
     problems: list[str] = []
@@ -231,7 +240,7 @@ def test_readers_at_that_moment_do_not_break(cluster: LocalCluster, name: str) -
 
 
 def test_a_follower_that_was_away_copies_what_is_left(cluster: LocalCluster, name: str) -> None:
-    """Its copy has gaps that it did not make; they survive a kill -9 of it."""
+    """The follower copies a log that already has gaps; its copy survives kill -9."""
     make_topic(cluster.bootstrap, name, configs=COMPACTED)
     leader = leader_of(cluster, name)
     away = next(broker for broker in cluster.ids if broker != leader)
@@ -251,7 +260,7 @@ def test_a_follower_that_was_away_copies_what_is_left(cluster: LocalCluster, nam
 
 
 def test_brokers_that_are_killed_while_they_clean_lose_nothing(tmp_path: Path) -> None:
-    """kill -9 again and again, at moments when cleaners run; slowly, so that they are met."""
+    """kill -9 several times while a cleaner runs; cleaners are slowed down to make that likely."""
     slow = {**SETTINGS, "log.cleaner.io.max.bytes.per.second": "400000"}
     with LocalCluster(settings=slow, data=str(tmp_path)) as cluster:
         topic = make_topic(cluster.bootstrap, "orders", configs=COMPACTED)

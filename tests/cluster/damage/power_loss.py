@@ -1,8 +1,8 @@
 """Brokers on a machine whose power can fail.
 
-Each broker runs with a disk that notes what was synced. `cut_power`, once the process is
-gone, takes away everything else: bytes behind what was synced, and files that never were.
-What a real machine loses lies between that and nothing.
+Each broker runs with a disk that records what was synced. After the process has ended,
+`cut_power` removes everything else: bytes after the synced size, and files that were never
+synced. This is the worst case: a real machine loses at most that much.
 
 Runs inside the broker's process as `power_loss:run_brokers`, and inside the test.
 """
@@ -21,8 +21,10 @@ GONE = -1
 
 
 class NotingDisk(OsDisk):
-    """Notes, beside the log directory, how much of each file is safe. Files are known by their
-    inode, so a rename changes nothing."""
+    """A disk that records the synced size of each file, in a file next to the log directory.
+
+    It identifies files by inode, so a rename keeps the recorded size.
+    """
 
     def __init__(self, root: str, max_open_files: int = 1024) -> None:
         super().__init__(root, max_open_files)
@@ -35,7 +37,7 @@ class NotingDisk(OsDisk):
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
         if len(files) + len(directories) < SYNCFS_FROM:
-            super().sync_many(files, directories)  # which syncs each of them
+            super().sync_many(files, directories)  # calls `sync` for each file
             return
         before = [(found.st_ino, found.st_size) for _, found in files_under(self.root)]
         super().sync_many(files, directories)
@@ -73,13 +75,13 @@ class NotingDisk(OsDisk):
 
 
 def run_brokers(settings: list[BrokerSettings], report: Callable[[dict[str, object]], None]) -> int:
-    """As the real one, on a disk that notes."""
+    """Run the brokers as `process.run_brokers` does, but on a `NotingDisk`."""
     process.OsDisk = NotingDisk  # type: ignore[attr-defined]
     return process.run_brokers(settings, report)
 
 
 def cut_power(log_dir: str) -> int:
-    """How many bytes of segments are gone."""
+    """Remove everything that was not synced; return the number of segment bytes removed."""
     safe: dict[int, int] = {}
     with open(notes_of(log_dir)) as notes:
         for line in notes:

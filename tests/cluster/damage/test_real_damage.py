@@ -1,9 +1,9 @@
-"""The files of one replica are damaged while all brokers are down; the other two are sound.
+"""The files of one replica are damaged while all brokers are down; two replicas are intact.
 
-No acknowledged record may be lost, and the cluster mends itself: all replicas are in sync again
-and hold the same bytes. Each way of `tidelog verify --faults damage` is tried, on the broker that
-led last, after a clean stop and after kill -9. Each one has a partition of its own, so that one
-run of a cluster tries many.
+No acknowledged record may be lost, and the cluster repairs itself: all replicas are in sync again
+and hold the same bytes. The tests apply each kind of damage of `tidelog verify --faults damage` to
+the broker that led last, after a clean stop and after kill -9. Each kind of damage has its own
+partition, so that one cluster run covers many.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ DAMAGED = 1
 MENDED_S = 60.0
 RECORDS = 160
 PRODUCER = {"acks": "all", "enable.idempotence": True, "batch.num.messages": 4}
-"""A leader changes while records are sent: a plain producer would write some of them twice."""
+"""Idempotent: the leader changes while records are sent, and retries would add duplicates."""
 CONFIGS = {
     "min.insync.replicas": "2",
     "segment.bytes": "16384",
@@ -55,7 +55,7 @@ def value(partition: int, number: int) -> bytes:
 
 
 class Topic:
-    """A topic whose partitions are all written alike."""
+    """A topic whose partitions all receive the same number of records."""
 
     def __init__(self, cluster: LocalCluster, name: str, partitions: int) -> None:
         self.cluster = cluster
@@ -64,7 +64,7 @@ class Topic:
         self.sent = 0
 
     def send(self, count: int) -> None:
-        """So many records more to each partition, all acknowledged."""
+        """Send `count` more records to each partition; all must be acknowledged."""
         sent = Sent(self.cluster.bootstrap, self.name, PRODUCER)
         for number in range(self.sent, self.sent + count):
             for partition in self.partitions:
@@ -74,7 +74,7 @@ class Topic:
         self.sent += count
 
     def stop(self, clean: bool) -> None:
-        """All brokers, the one that is damaged last."""
+        """Stop all brokers; the broker to damage stops last."""
         for broker in sorted(BROKERS, key=lambda broker: broker == DAMAGED):
             (self.cluster.stop if clean else self.cluster.kill)(broker)
 
@@ -87,8 +87,10 @@ class Topic:
             self.cluster.start_broker(broker, wait=False)
 
     def unmended(self) -> set[int]:
-        """Partitions that are damaged or not wholly in sync, as far as the broker knows that
-        has checked all its logs."""
+        """Return the partitions that are damaged or have replicas out of sync.
+
+        All partitions, as long as the damaged broker has not checked all its logs.
+        """
         with Cluster(self.cluster.bootstrap, timeout_s=5) as client:
             found = client.refresh([self.name]).topics[self.name].partitions
             state = admin.describe_state(client, DAMAGED, self.name)
@@ -100,8 +102,10 @@ class Topic:
         return damaged | behind | (set(self.partitions) - known)
 
     def differing(self) -> set[int]:
-        """Partitions whose replicas hold other bytes. Space that is reserved behind the last
-        record does not count."""
+        """Return the partitions whose replicas hold different bytes.
+
+        Ignore the space that is preallocated after the last record.
+        """
 
         def logs(partition: int) -> set[bytes]:
             places = [(self.cluster, broker, self.name, partition) for broker in BROKERS]
@@ -110,7 +114,7 @@ class Topic:
         return {partition for partition in self.partitions if len(logs(partition)) > 1}
 
     def lost(self) -> dict[int, str]:
-        """What can't be read, by partition."""
+        """Return, by partition, a description of the records that can't be read."""
         lost = {}
         with consumer(self.cluster.bootstrap) as client:
             for partition in self.partitions:
@@ -127,7 +131,7 @@ class Topic:
 
 
 def await_none(look: Callable[[], set[int]], what: str, names: list[str]) -> None:
-    """Wait until no partition is left, else name what was done to those."""
+    """Wait until `look` returns no partition; else fail and name the damage to the rest."""
     left: set[int] = set()
 
     def none_left() -> bool:
@@ -143,7 +147,7 @@ def await_none(look: Callable[[], set[int]], what: str, names: list[str]) -> Non
 
 
 def check(topic: Topic, names: list[str]) -> None:
-    """All brokers have started again: the cluster mends itself and has every record."""
+    """Check, after all brokers have restarted, that the cluster repairs itself without loss."""
     try:
         topic.send(1)
         await_none(topic.unmended, "every replica is in sync", names)
@@ -161,7 +165,7 @@ def test_damage_to_one_replica_loses_nothing(cluster: LocalCluster, name: str, c
     topic = Topic(cluster, name, len(ways))
     topic.send(RECORDS // 2)
     for broker in BROKERS:
-        cluster.restart(broker)  # the second half is of other leader epochs
+        cluster.restart(broker)  # the second half has other leader epochs
     topic.send(RECORDS // 2)
     topic.stop(clean)
     for partition, way in enumerate(ways):
@@ -173,7 +177,7 @@ def test_damage_to_one_replica_loses_nothing(cluster: LocalCluster, name: str, c
 @pytest.mark.ci
 @CLEAN
 def test_damage_to_one_broker_loses_nothing(cluster: LocalCluster, name: str, clean: bool) -> None:
-    """Ways that change other files of the broker are tried together."""
+    """Kinds of damage that concern different files of the broker are applied together."""
     topic = Topic(cluster, name, partitions=3)
     topic.send(RECORDS)
     for ways in rounds():
@@ -185,7 +189,7 @@ def test_damage_to_one_broker_loses_nothing(cluster: LocalCluster, name: str, cl
 
 
 def rounds() -> Iterator[list[str]]:
-    """Every way that concerns a whole broker, at most one for each file in a round."""
+    """Yield groups of damage to a whole broker; a group damages each whole file at most once."""
     by_file: dict[str, list[str]] = {}
     for way in BROKER_WAYS:
         row = next((name for what, name in CHECKPOINTS.items() if way.endswith(what)), way)

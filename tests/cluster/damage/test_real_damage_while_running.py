@@ -22,7 +22,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 BROKERS = (1, 2, 3)
 ONCE = {"acks": "all", "enable.idempotence": True}
-"""A leader changes while records are sent: a plain producer would write some of them twice."""
+"""Idempotent: the leader changes while records are sent, and retries would add duplicates."""
 VALUES = [b"%06d" % number + b"." * 1000 for number in range(4000)]
 """Four segments of a megabyte."""
 
@@ -50,7 +50,7 @@ RUNNING: dict[str, Callable[[Path], None]] = {
 def test_files_that_a_running_leader_loses_are_copied_again(
     cluster: LocalCluster, name: str, damage: Callable[[Path], None]
 ) -> None:
-    """The broker has the files open, and wrote them itself."""
+    """The leader wrote the files itself and has them open; another replica takes over."""
     configs = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
     make_topic(cluster.bootstrap, name, replicas=3, configs=configs)
     send_all(cluster.bootstrap, name, VALUES, conf=ONCE)

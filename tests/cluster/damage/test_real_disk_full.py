@@ -1,4 +1,4 @@
-"""A broker whose disk is full stops with the reason; the others go on, nothing is lost."""
+"""A broker whose disk is full logs the reason and stops; the others continue without loss."""
 
 from collections.abc import Iterator
 
@@ -63,7 +63,7 @@ def test_a_full_disk(cluster: LocalCluster, name: str, role: str) -> None:
 
 
 def test_a_full_disk_at_the_controller(cluster: LocalCluster, name: str) -> None:
-    """It can't make the log of a new topic; the topic is made on the others."""
+    """The controller can't create the log of a new topic; the topic is created on the others."""
     controller = cluster.metadata(1).controller_id
     fill_up(cluster, controller)
     other = next(b for b in cluster.ids if b != controller)

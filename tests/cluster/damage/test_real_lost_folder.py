@@ -1,5 +1,7 @@
-"""Folders of a partition are removed while the brokers are down: what is left of its records
-stays, and a person decides whether to go on with that."""
+"""Partition folders are deleted while the brokers are down.
+
+The remaining replica keeps its records. An administrator decides whether it becomes the leader.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -43,14 +45,14 @@ def leader_as_told(cluster: LocalCluster, broker: int, topic: str) -> int:
 
 
 def assignment(cluster: LocalCluster, topic: str) -> tuple[int, list[int]]:
-    """The leader, and the other replicas."""
+    """Return the leader and the other replicas."""
     with Cluster(cluster.bootstrap) as client:
         known = client.refresh([topic]).topics[topic].partitions[0]
     return known.leader, [broker for broker in known.replicas if broker != known.leader]
 
 
 def stop_all(cluster: LocalCluster, topic: str) -> tuple[int, int, int]:
-    """Everything down: the last leader, the other one in sync, and one that fell behind."""
+    """Kill all brokers; return the last leader, the other in-sync replica and the lagging one."""
     make_topic(cluster.bootstrap, topic, replicas=3, configs={"min.insync.replicas": "1"})
     send_all(cluster.bootstrap, topic, OLD, conf={"acks": "all"})
     await_isr(cluster, topic, BROKERS)
@@ -75,7 +77,7 @@ def start_again(cluster: LocalCluster) -> None:
 
 
 def await_new_lives(cluster: LocalCluster, topic: str) -> None:
-    """All lead and follow again: what was in sync before the restart does not count."""
+    """Write a record and wait for the full ISR; the ISR from before the restart is not enough."""
     send_all(cluster.bootstrap, topic, [b"a new life"], conf={"acks": "all"})
     await_isr(cluster, topic, BROKERS)
 
@@ -104,14 +106,14 @@ def test_the_records_of_the_sound_replica_survive(
         shutil.rmtree(partition_dir(cluster, broker, name))
     kept = segment_bytes(cluster, third, name)
     start_again(cluster)
-    # Other partitions of the same brokers go on.
+    # Other partitions of the same brokers continue to work.
     await_new_lives(cluster, other)
     assert read_values(cluster.bootstrap, other) == [*OLD, b"a new life"]
     assert leader_as_told(cluster, third, name) == -1
     assert segment_bytes(cluster, third, name) == kept
     assert f"{name}-0: its folder is not in the log directory" in said(cluster, leader)
     assert set(state_of(cluster, third, name)["lost"]) == {leader, second}
-    # And once more: the loss is not forgotten with the process.
+    # Restart again: the brokers must still know of the loss.
     for broker in BROKERS:
         cluster.kill(broker)
     start_again(cluster)
@@ -121,7 +123,7 @@ def test_the_records_of_the_sound_replica_survive(
 
     elect_uncleanly(cluster, name, way)
     await_isr(cluster, name, BROKERS)
-    # The preferred replica may lead again by now, with the records of the third one.
+    # The preferred replica may lead again by now, with the records copied from `third`.
     assert segment_bytes(cluster, third, name) == kept
     assert read_values(cluster.bootstrap, name) == OLD
     for broker in (leader, second):

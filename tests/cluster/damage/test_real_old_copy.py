@@ -1,6 +1,7 @@
-"""A partition's folder and checkpoints are put back from an old copy, after a clean stop.
+"""A partition's folder and checkpoints are replaced by an old copy, after a clean stop.
 
-The broker can't notice that. It leads, and its followers keep the committed records that it lacks.
+The broker can't detect this. It leads, and its followers keep the committed records that it
+lacks.
 """
 
 import shutil
@@ -36,7 +37,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def put_back(folder: Path, copy: Path) -> None:
-    """Replace a partition's folder by a copy, and what the checkpoints say of the partition."""
+    """Replace a partition's folder, and its rows in the checkpoints, by those of a copy."""
     shutil.rmtree(folder)
     shutil.copytree(copy / folder.name, folder)
     topic, _, partition = folder.name.rpartition("-")
@@ -58,8 +59,10 @@ def stop_all(cluster: LocalCluster, *, last: int) -> None:
 def test_an_old_copy_of_one_replica_loses_nothing(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
-    """Its folder and its checkpoints are as they were after an earlier clean stop, so the broker
-    can't notice. It was the last one to stop, and is the first to start."""
+    """The folder and checkpoints are from an earlier clean stop, so the broker can't detect it.
+
+    This broker stops last and starts first.
+    """
     make_topic(cluster.bootstrap, name, replicas=3, configs={"min.insync.replicas": "2"})
     send_all(cluster.bootstrap, name, VALUES[:1000], conf=ONCE)
     await_isr(cluster, name, BROKERS)
@@ -83,7 +86,7 @@ def test_an_old_copy_of_one_replica_loses_nothing(
     assert read_values(cluster.bootstrap, name) == [*VALUES, b"and on"]
 
     def alike() -> bool:
-        # Space that is reserved behind the last record does not count.
+        # Ignore the space that is preallocated after the last record.
         logs = {segment_bytes(cluster, broker, name).rstrip(b"\0") for broker in BROKERS}
         return len(logs) == 1
 

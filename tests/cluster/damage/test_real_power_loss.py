@@ -1,6 +1,6 @@
-"""What each flush policy survives (M06): a killed process, a machine without power.
+"""Records that survive a power loss under each flush policy (M06).
 
-The page docs/explanation/what-a-flush-survives.md says what these tests show.
+docs/explanation/what-a-flush-survives.md explains the results.
 """
 
 import os
@@ -37,7 +37,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 
 
 def lose_power(cluster: LocalCluster, brokers: list[int]) -> int:
-    """All of them at once; how many bytes of records each lost, the least of them."""
+    """Cut the power of these brokers at once; return the smallest loss of a broker, in bytes."""
     for broker in brokers:
         cluster.kill(broker)
     return min(cut_power(cluster.log_dir(broker)) for broker in brokers)
@@ -50,7 +50,7 @@ def start_again(cluster: LocalCluster, brokers: list[int]) -> None:
 
 
 def acknowledged_under_load(cluster: LocalCluster, topic: str, brokers: list[int]) -> set[bytes]:
-    """Records that were acknowledged before power failed; more were under way."""
+    """Cut the power while records are being sent; return the acknowledged records."""
     sent = Sent(cluster.bootstrap, topic, {"enable.idempotence": True, "linger.ms": 0})
     number = 0
     until = time.monotonic() + 20
@@ -77,7 +77,7 @@ def test_flush_before_ack_survives_the_loss_of_all(cluster: LocalCluster, name: 
 
 
 def test_flush_before_ack_waits_also_with_acks_1(cluster: LocalCluster, name: str) -> None:
-    """One replica, acks=1: the leader's own disk is all there is."""
+    """One replica, acks=1: the only copy is on the leader's disk."""
     configs = {**FLUSH_BEFORE_ACK, "min.insync.replicas": "1"}
     make_topic(cluster.bootstrap, name, replicas=1, configs=configs)
     wanted = [b"%d" % number for number in range(50)]
@@ -91,7 +91,7 @@ def test_flush_before_ack_waits_also_with_acks_1(cluster: LocalCluster, name: st
 
 
 def test_the_default_survives_the_loss_of_one(cluster: LocalCluster, name: str) -> None:
-    """Without any flush: the others have it. The one that lost all follows them again."""
+    """Without a flush, the other replicas hold the records; the broker copies them again."""
     make_topic(cluster.bootstrap, name)
     leader = leader_of(cluster, name)
     acknowledged = acknowledged_under_load(cluster, name, [leader])
@@ -116,7 +116,7 @@ def test_the_default_survives_the_loss_of_one_after_another(
 
 
 def test_the_default_does_not_survive_the_loss_of_all(cluster: LocalCluster, name: str) -> None:
-    """As in Kafka. This is the price, and the proof that these tests can lose something."""
+    """As in Kafka. This is the cost of the default; it also proves that the tests can lose data."""
     make_topic(cluster.bootstrap, name)
     send_all(cluster.bootstrap, name, [b"%d" % n for n in range(100)], conf={"acks": "all"})
     assert lose_power(cluster, cluster.ids) > 0
@@ -130,7 +130,7 @@ def test_the_default_does_not_survive_the_loss_of_all(cluster: LocalCluster, nam
 def test_a_policy_bounds_the_loss(
     cluster: LocalCluster, name: str, configs: dict[str, str]
 ) -> None:
-    """What is older than `flush.ms`, or further back than `flush.messages`, is safe."""
+    """Records older than `flush.ms`, or before the last `flush.messages` records, survive."""
     make_topic(cluster.bootstrap, name, configs=configs)
     wanted = [b"%d" % number for number in range(100)]
     send_all(cluster.bootstrap, name, wanted, conf={"acks": "all", "batch.num.messages": 5})
@@ -141,7 +141,7 @@ def test_a_policy_bounds_the_loss(
             5,
         )
     else:
-        time.sleep(0.3)  # a flush that is under way may end
+        time.sleep(0.3)  # let a running flush finish
     lose_power(cluster, cluster.ids)
     start_again(cluster, cluster.ids)
     await_isr(cluster, name, cluster.ids)

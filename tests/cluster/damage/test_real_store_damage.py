@@ -1,5 +1,8 @@
-"""The metadata store is lost, damaged or goes back in time while all brokers are down: no broker
-starts on it, and a rebuilt or restored store brings every acknowledged record back."""
+"""The metadata store is lost, damaged or replaced by an old copy while all brokers are down.
+
+No broker starts on it. After the store is rebuilt or restored, every acknowledged record is
+readable again.
+"""
 
 import json
 import shutil
@@ -42,7 +45,10 @@ def store_of(cluster: LocalCluster) -> Path:
 
 
 def fill(cluster: LocalCluster) -> None:
-    """Two topics; the store is backed up and copied after the first."""
+    """Create two topics, back up the store between them, then kill all brokers.
+
+    Kill only when every broker's copy of the metadata contains the second topic.
+    """
     make_topic(cluster.bootstrap, "early", configs={"cleanup.policy": "compact"})
     send_all(cluster.bootstrap, "early", EARLY, key=b"k")
     cluster_file.backup(str(store_of(cluster)), f"{cluster.data}/backup.db")
@@ -72,14 +78,14 @@ def wal_flipped(store: Path) -> None:
 
 
 def merge_wal(store: Path) -> None:
-    """All pages into the main file: as after a checkpoint."""
+    """Move all pages into the main file, as a checkpoint does."""
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
 
 
 def db_flipped(store: Path) -> None:
-    """One digit of the registrations of partitions; SQLite itself does not notice."""
+    """Change one digit in the partition registrations; SQLite itself does not detect it."""
     merge_wal(store)
     content = store.read_bytes()
     assert b'"leader_epoch":0' in content
@@ -123,7 +129,7 @@ EACH = [
 
 
 def assert_refused(cluster: LocalCluster) -> None:
-    """No broker starts; each says why, and what to do; no folder is touched."""
+    """Assert that no broker starts, that each logs what to do, and that no folder changes."""
     for broker in cluster.ids:
         cluster.start_broker(broker, wait=False)
     for broker in cluster.ids:
@@ -162,7 +168,7 @@ def assert_all_there(cluster: LocalCluster) -> None:
 
 def config(cluster: LocalCluster, topic: str, name: str) -> str | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    client = admin_client(cluster.bootstrap)  # it must outlive the answer
+    client = admin_client(cluster.bootstrap)  # must exist until the response arrives
     (future,) = client.describe_configs([resource]).values()
     return str(future.result(30)[name].value)
 

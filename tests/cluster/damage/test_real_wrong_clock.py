@@ -1,7 +1,7 @@
 """Real brokers whose wall clock jumps by days: libfaketime sets it while they run.
 
-Needs libfaketime (scripts/set_up_faketime.py installs it); without it the skip says so. The
-monotonic clock is left alone, as when an operator or NTP sets the clock of a machine.
+Needs libfaketime (scripts/set_up_faketime.py installs it); without it the tests are skipped. The
+monotonic clock does not change, as when an operator or NTP sets the clock of a machine.
 """
 
 import os
@@ -28,12 +28,12 @@ SETTINGS = {
 }
 SMALL_SEGMENTS = {"segment.bytes": "60000"}
 VALUES = [b"%08d" % number * 500 for number in range(30)]
-"""Ten are a batch, and two batches don't fit into a segment."""
+"""Ten values make a batch; two batches do not fit into one segment."""
 GROUP = "readers"
 
 
 class FakeClock:
-    """The wall clock of all brokers, in a file that libfaketime reads again and again."""
+    """The wall clock of all brokers, in a file that libfaketime rereads regularly."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,7 +70,7 @@ def logs(cluster: LocalCluster) -> dict[int, str]:
 
 
 def await_told(cluster: LocalCluster, text: str, times: int = 1) -> None:
-    """Every broker has seen what became of its clock."""
+    """Wait until every broker has logged `text` about its clock at least `times` times."""
     eventually(
         lambda: all(log.count(text) >= times for log in logs(cluster).values()),
         f"{text!r} in every broker's log",
@@ -78,7 +78,7 @@ def await_told(cluster: LocalCluster, text: str, times: int = 1) -> None:
 
 
 def await_checks() -> None:
-    """Retention looks five times a second; what it wants to delete is gone after this."""
+    """Wait for retention, which checks five times a second, to delete what it would delete."""
     time.sleep(3)
 
 
@@ -144,7 +144,7 @@ def test_brokers_that_start_with_a_wrong_clock_delete_nothing(
 def test_old_records_go_once_a_later_time_has_held(
     clock: FakeClock, name: str, tmp_path: Path
 ) -> None:
-    """As after a cluster was down for eight days."""
+    """The same as a cluster that was down for eight days."""
     settings = {**SETTINGS, "tidelog.clock.hold.ms": str(HOLD_MS)}
     with LocalCluster(data=str(tmp_path / "data"), settings=settings) as cluster:
         make_topic(cluster.bootstrap, name, configs=SMALL_SEGMENTS)

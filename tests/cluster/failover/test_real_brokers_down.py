@@ -1,4 +1,4 @@
-"""Three real brokers of which one is killed: topics, the first group, and unregistering it."""
+"""One of three real brokers is dead: create topics and the first group, unregister the broker."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ TOPIC = "orders"
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """Nobody has used a group yet, and broker 3 is dead."""
+    """A cluster without any group so far, whose broker 3 is dead."""
     with LocalCluster(3) as cluster:
         cluster.kill(3)
         eventually(lambda: fenced(cluster) == {1: False, 2: False, 3: True}, "broker 3 is fenced")

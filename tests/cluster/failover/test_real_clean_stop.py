@@ -1,4 +1,4 @@
-"""A clean stop: leadership is handed over first, and the next start has nothing to recover."""
+"""A clean stop: the broker first hands over leadership, and its next start recovers nothing."""
 
 import shutil
 import threading
@@ -32,7 +32,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def test_a_rolling_restart_is_not_noticed(cluster: LocalCluster, name: str) -> None:
-    """A retrying producer sees no error, and no record takes long."""
+    """A producer that retries sees no error, and each record is acknowledged within 2 s."""
     make_topic(cluster.bootstrap, name, partitions=3)
     sent = Sent(cluster.bootstrap, name, {"enable.idempotence": True})
     over = threading.Event()
@@ -71,7 +71,7 @@ def test_leadership_is_handed_over_before_the_end(cluster: LocalCluster, name: s
     make_topic(cluster.bootstrap, name, partitions=6)
     stopped = leader_of(cluster, name)
     assert cluster.stop(stopped) == 0
-    # At that very moment: nobody had to notice that it is gone.
+    # Check at once: the handover does not wait for the end of the broker's session.
     other = next(broker for broker in cluster.ids if broker != stopped)
     view = eventually(lambda: cluster.metadata(other, [name]), "metadata").topics[name]
     assert all(p.leader not in (stopped, -1) for p in view.values())
@@ -104,12 +104,12 @@ def test_the_mark_is_there_and_nothing_is_recovered(cluster: LocalCluster, name:
 
 
 def recovered(text: str, partition: str) -> bool:
-    """Whether the log of this start tells of a recovery of this partition."""
+    """Return whether the log of this start reports a recovery of this partition."""
     return any(partition in line and "recover" in line.lower() for line in text.splitlines())
 
 
 def test_all_stop_at_once(cluster: LocalCluster, name: str) -> None:
-    """Nobody is left to take over: they stop all the same, soon, and nothing is lost."""
+    """No broker is left to take over leadership: all stop within 10 s, and nothing is lost."""
     make_topic(cluster.bootstrap, name, partitions=3)
     wanted = [b"%d" % number for number in range(300)]
     for partition in range(3):
@@ -132,7 +132,7 @@ def test_all_stop_at_once(cluster: LocalCluster, name: str) -> None:
 
 
 def test_the_last_one_stops_too(cluster: LocalCluster, name: str) -> None:
-    """The others are dead: nobody can take over, and that is no reason to wait."""
+    """The other brokers are dead, so none can take over: the last broker stops without waiting."""
     make_topic(cluster.bootstrap, name)
     send_all(cluster.bootstrap, name, [b"kept"], conf={"acks": "all"})
     last = cluster.ids[0]
@@ -149,7 +149,7 @@ def test_the_last_one_stops_too(cluster: LocalCluster, name: str) -> None:
 
 
 def test_folders_taken_away_are_copied_from_the_one_that_led_last(name: str) -> None:
-    """The recipe of docs/how-to/audit-replicas.md for replicas that are damaged."""
+    """The procedure of docs/how-to/audit-replicas.md for damaged replicas."""
     with LocalCluster() as cluster:
         make_topic(cluster.bootstrap, name, configs={"min.insync.replicas": "2"})
         values = [b"%d" % n for n in range(200)]
@@ -165,7 +165,7 @@ def test_folders_taken_away_are_copied_from_the_one_that_led_last(name: str) -> 
         for broker in (*damaged, sound):
             cluster.start_broker(broker, wait=False)
         cluster.wait_ready()
-        # The preferred replica may lead again by now, with the records of the sound one.
+        # The preferred replica may lead again by now, with the records copied from `sound`.
         await_isr(cluster, name, cluster.ids)
         assert read_values(cluster.bootstrap, name) == values
         for broker in damaged:

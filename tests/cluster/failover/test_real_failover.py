@@ -1,4 +1,4 @@
-"""Leaders die or hang under load: what was acknowledged is there, in order, once."""
+"""Leaders die or hang under load: each acknowledged record is in the log once, in order."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 class Load:
-    """An idempotent librdkafka producer that never pauses."""
+    """An idempotent librdkafka producer that sends continuously."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         conf = {
@@ -46,7 +46,7 @@ class Load:
             "delivery.timeout.ms": 60_000,
             "linger.ms": 2,
             "batch.size": 50_000,
-            # How long it waits for a broker that hangs.
+            # How long the producer waits for a broker that hangs.
             "request.timeout.ms": 1000,
             "socket.timeout.ms": 2000,
         }
@@ -64,7 +64,7 @@ class Load:
             time.sleep(0.005)
 
     def acknowledged_more(self, timeout_s: float = PATIENCE_S) -> float:
-        """How long it took until a record that is sent from now on was acknowledged."""
+        """Wait until a record sent after this call is acknowledged; return the seconds it took."""
         began = time.monotonic()
         first = b"%d" % (self.count + 20)
         eventually(
@@ -74,7 +74,7 @@ class Load:
         return time.monotonic() - began
 
     def finish(self) -> list[bytes]:
-        """Everything that was sent, now acknowledged."""
+        """Stop, wait until all sent records are acknowledged, and return them."""
         self.stop()
         self.sent.settle(60)
         assert not self.sent.failed, next(iter(self.sent.failed.items()))
@@ -133,7 +133,7 @@ def test_a_leader_that_hangs_is_replaced(cluster: LocalCluster, name: str, load:
         lambda: cluster.metadata(others[0], [name]).topics[name][0][0] in others,
         "a new leader",
     )
-    # One second for the election; the rest for two cores that others use as well.
+    # One second for the election, one because other processes share the two cores.
     assert time.monotonic() - began < SESSION_S + 1 + 1
     load.acknowledged_more()
     asleep.send()
@@ -151,7 +151,7 @@ def test_a_leader_that_hangs_is_replaced(cluster: LocalCluster, name: str, load:
 
 
 class AskAsleep:
-    """A client that is connected to a leader and sends while that one hangs."""
+    """A client that is connected to a leader and sends a record while this leader hangs."""
 
     def __init__(self, cluster: LocalCluster, broker: int, topic: str) -> None:
         with Cluster(cluster.bootstrap) as client:
@@ -162,7 +162,7 @@ class AskAsleep:
         self._thread = threading.Thread(target=self._ask)
 
     def send(self) -> None:
-        """acks=1: a leader that still believed in itself would answer at once."""
+        """Send with acks=1: a broker that still believed it leads would respond at once."""
         self._thread.start()
 
     def _ask(self) -> None:
@@ -180,7 +180,7 @@ class AskAsleep:
 
 
 def test_a_broker_that_is_cut_off_promises_nothing(name: str) -> None:
-    """Its links are cut, the store is not: it stays a member, its records do not count."""
+    """The leader reaches the store but no broker: it stays a member but acknowledges nothing."""
     settings = {**QUICK_SESSIONS, "replica.lag.time.max.ms": "1500"}
     with LocalCluster(settings=settings, fault_switches=True) as cluster:
         make_topic(cluster.bootstrap, name)
@@ -201,7 +201,7 @@ def test_a_broker_that_is_cut_off_promises_nothing(name: str) -> None:
 
 
 def assert_alike(cluster: LocalCluster, topic: str) -> None:
-    """After a clean stop all replicas hold the same bytes."""
+    """Stop all brokers cleanly and assert that all replicas hold the same bytes."""
     for broker in cluster.ids:
         assert cluster.stop(broker) == 0
     first, *others = [segment_bytes(cluster, broker, topic) for broker in cluster.ids]

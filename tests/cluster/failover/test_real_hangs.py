@@ -1,4 +1,4 @@
-"""Brokers that hang (SIGSTOP), one or all: the cluster goes on, or comes back by itself."""
+"""One or all brokers hang (SIGSTOP): the cluster continues, or recovers without help."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def test_all_sleep_and_wake_up(cluster: LocalCluster, name: str) -> None:
-    """A laptop that is closed for a while: every session has ended when it is opened."""
+    """Like a laptop that sleeps: every broker session has ended when it wakes up."""
     make_topic(cluster.bootstrap, name, partitions=3)
     for partition in range(3):
         send_all(cluster.bootstrap, name, [b"before"], partition, {"acks": "all"})
@@ -48,7 +48,7 @@ def test_all_sleep_and_wake_up(cluster: LocalCluster, name: str) -> None:
 
 
 def test_the_controller_hangs(cluster: LocalCluster, name: str) -> None:
-    """Another one takes office; topics can be made through it."""
+    """Another broker becomes the controller and creates topics."""
     hanging = cluster.metadata(1).controller_id
     others = [broker for broker in cluster.ids if broker != hanging]
     cluster.pause(hanging)
@@ -71,7 +71,7 @@ def test_the_controller_hangs(cluster: LocalCluster, name: str) -> None:
 
 
 def test_a_question_to_a_controller_that_hangs(cluster: LocalCluster, name: str) -> None:
-    """Asked of another broker, which passes it on: answered by the next controller."""
+    """Another broker forwards the request; the next controller responds to it."""
     hanging = cluster.metadata(1).controller_id
     other = next(broker for broker in cluster.ids if broker != hanging)
     with Cluster(f"localhost:{cluster.port(other)}", timeout_s=20) as client:
@@ -85,7 +85,7 @@ def test_a_question_to_a_controller_that_hangs(cluster: LocalCluster, name: str)
         finally:
             cluster.resume(hanging)
         took = time.monotonic() - began
-    # Done, or an error that makes a client ask again; not half a minute of silence.
+    # Success or a retriable error, without half a minute of waiting.
     assert took < SESSION_S + 5
     assert answer["error_code"] in (0, 41, 7)
     await_members(cluster)

@@ -1,4 +1,4 @@
-"""Who leads after brokers stop and start: real brokers, real elections, `partition elect`."""
+"""Balance of leaders after real brokers stop and start, and after `partition elect`."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ TOPIC = "orders"
 
 
 def leaders(cluster: LocalCluster) -> dict[int, int]:
-    """How many partitions each broker leads, as broker 1 sees it."""
+    """Return the number of partitions that each broker leads, according to broker 1."""
     partitions = cluster.metadata(1, [TOPIC]).topics[TOPIC]
     return dict(Counter(each.leader for each in partitions.values()))
 

@@ -1,4 +1,4 @@
-"""`min.insync.replicas`: acks=all is refused where too few replicas would hold the record."""
+"""`min.insync.replicas`: the leader rejects acks=all if too few replicas are in sync."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,7 @@ def test_two_of_three_are_down(cluster: LocalCluster, name: str) -> None:
     await_isr(cluster, name, [leader])
     assert append(cluster, leader, name, b"x", -1).error == ErrorCode.NOT_ENOUGH_REPLICAS
     assert append(cluster, leader, name, b"with acks=1", 1).error == 0
-    # Below min ISR the high watermark stands still: nobody reads what could be lost.
+    # Below min ISR the high watermark does not rise: no consumer reads records that could be lost.
     state = state_of(cluster, leader, name)
     assert (state["log_end_offset"], state["min_isr"]) == (2, 2)
     impatient = {"acks": "all", "message.timeout.ms": 1500, "request.timeout.ms": 500}
@@ -67,7 +67,7 @@ def test_two_of_three_are_down(cluster: LocalCluster, name: str) -> None:
 
 
 def test_one_hangs(cluster: LocalCluster, name: str) -> None:
-    """A follower that is only slow leaves the ISR too, and comes back."""
+    """A follower that hangs but is alive also leaves the ISR, and rejoins later."""
     make_topic(cluster.bootstrap, name)
     leader = leader_of(cluster, name)
     follower = next(broker for broker in cluster.ids if broker != leader)

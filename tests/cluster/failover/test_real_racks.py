@@ -24,7 +24,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def fetch_answer(cluster: LocalCluster, topic: str, broker: int, rack: str) -> dict[str, Any]:
-    """One Fetch of a consumer in that rack, and what the broker says about the partition."""
+    """Send one Fetch as a consumer in `rack`; return the partition's part of the response."""
     with Cluster(cluster.bootstrap) as client:
         known = client.refresh([topic]).topics[topic]
         place = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
@@ -61,7 +61,7 @@ def test_the_leader_names_the_replica_in_the_rack(cluster: LocalCluster, name: s
 
 
 def test_a_consumer_reads_from_its_rack(cluster: LocalCluster, name: str) -> None:
-    """librdkafka tells whom it asks, and how much came from there."""
+    """librdkafka's statistics show which broker it fetches from, and how many bytes it got."""
     make_topic(cluster.bootstrap, name)
     wanted = [b"%d" % number for number in range(500)]
     send_all(cluster.bootstrap, name, wanted, conf={"acks": "all"})
@@ -94,7 +94,7 @@ def test_a_consumer_reads_from_its_rack(cluster: LocalCluster, name: str) -> Non
 
 
 def test_a_consumer_goes_back_to_the_leader(cluster: LocalCluster, name: str) -> None:
-    """When the replica in its rack dies; nothing is read twice or missed."""
+    """The replica in the consumer's rack dies; the consumer reads each record exactly once."""
     make_topic(cluster.bootstrap, name)
     wanted = [b"%d" % number for number in range(300)]
     send_all(cluster.bootstrap, name, wanted[:200], conf={"acks": "all"})

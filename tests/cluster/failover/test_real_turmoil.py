@@ -1,4 +1,4 @@
-"""Topics come and go while brokers are killed: in the end all agree, and everything works."""
+"""Topics are created and deleted while brokers are killed; then all brokers agree and work."""
 
 import random
 import threading
@@ -57,7 +57,10 @@ def test_topics_and_kills() -> None:
 
 
 def change_topics(bootstrap: str, seed: int, over: threading.Event) -> None:
-    """Any of them may fail while brokers are away; that is not what is looked at."""
+    """Create, delete, extend and write topics at random until `over` is set.
+
+    Each call may fail while brokers are down; the test does not check the calls.
+    """
     chance = random.Random(seed)
     admin = admin_client(bootstrap)
     while not over.is_set():
@@ -77,7 +80,7 @@ def change_topics(bootstrap: str, seed: int, over: threading.Event) -> None:
 
 
 def agreed(cluster: LocalCluster) -> dict[str, int] | None:
-    """Topics with their numbers of partitions, if all brokers tell the same."""
+    """Return the partition count of each topic, if all brokers agree and all ISRs are full."""
     views = []
     for broker in cluster.ids:
         with Cluster(f"localhost:{cluster.port(broker)}") as client:

@@ -1,4 +1,4 @@
-"""Nobody is left who has everything: offline, unless somebody decides otherwise."""
+"""No replica with all records is alive: the partition stays offline until an unclean election."""
 
 from collections.abc import Iterator
 
@@ -30,8 +30,10 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def bereave(cluster: LocalCluster, topic: str) -> tuple[int, int]:
-    """A partition whose leader wrote on alone and died, and whose follower is back without
-    that: (leader, follower)."""
+    """Make a partition whose leader wrote a record alone and died; return (leader, follower).
+
+    The follower runs again, without that record.
+    """
     make_topic(cluster.bootstrap, topic, replicas=2, configs={"min.insync.replicas": "1"})
     send_all(cluster.bootstrap, topic, [b"both have it"], conf={"acks": "all"})
     with Cluster(cluster.bootstrap) as client:
