@@ -85,7 +85,7 @@ def test_a_clogged_link_loses_nothing() -> None:
 
 
 class Broker:
-    """Somebody who uses the store, and writes down what it hears."""
+    """A client of the store that records every event it receives."""
 
     def __init__(self, store: SimStore, broker: int) -> None:
         self.heard: list[tuple[type, tuple[object, ...]]] = []

@@ -1,4 +1,4 @@
-"""Playing stories: what passes, what fails and how it is said, and writing outputs anew."""
+"""Playing stories: passes, failures and their messages, and rewriting expected outputs."""
 
 import pytest
 

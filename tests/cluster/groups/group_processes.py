@@ -1,4 +1,4 @@
-"""Members of consumer groups as processes that a test starts, asks and kills."""
+"""Members of consumer groups as processes that a test starts, controls and kills."""
 
 import json
 import subprocess
@@ -88,7 +88,7 @@ class GroupMember:
 
     @property
     def trouble(self) -> str:
-        """Errors that it told, and what it left on its way down."""
+        """The errors that the member reported, and its error output."""
         return " ".join((*self.errors, *self._said))
 
     @property
@@ -172,7 +172,7 @@ class GroupStage:
             raise AssertionError(f"{error}: {told}") from None
 
     def coordinator(self) -> int:
-        """The broker that looks after the group, as any broker tells."""
+        """Return the group's coordinator, as a running broker reports it."""
 
         def look() -> int | None:
             for broker in self.cluster.ids:

@@ -101,7 +101,7 @@ def test_who_dies_is_missed(stage: GroupStage, library: str) -> None:
 
 
 def test_three_libraries_in_one_group(stage: GroupStage) -> None:
-    """Whoever leads assigns for the others; a broker only passes on."""
+    """The group leader assigns partitions to all members; the broker only forwards them."""
     members = [
         stage.member(library=library, client=library, assignor="range") for library in LIBRARIES
     ]
@@ -237,7 +237,7 @@ def test_what_is_committed_stays_committed(stage: GroupStage) -> None:
 
 
 def test_a_coordinator_that_wakes_up_tells_nothing_old(stage: GroupStage) -> None:
-    """It hung, another one took over: its word counts no more, from its first answer on."""
+    """A coordinator that hung and was replaced returns no old offset after it resumes."""
     conf = {"group.id": stage.group, "socket.timeout.ms": 1000}
     at = TopicPartition(stage.topic, 0)
     with consumer(stage.cluster.bootstrap, conf) as client:

@@ -1,4 +1,4 @@
-"""Whatever comes over the sockets: the brokers live on and serve the others."""
+"""Invalid and hostile input on the sockets: the brokers survive and serve other clients."""
 
 import socket
 import time

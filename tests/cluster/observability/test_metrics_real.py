@@ -1,4 +1,4 @@
-"""What real brokers tell Prometheus, and what is in their logs as JSON."""
+"""Prometheus metrics and JSON logs of real brokers."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""A broker's log tells who came, who went, who is the controller, and what it leads."""
+"""A broker's log reports failed brokers, the controller, its leaderships and its recovery."""
 
 import time
 from pathlib import Path

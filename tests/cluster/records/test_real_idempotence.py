@@ -31,7 +31,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 class Numbered:
-    """A producer that sends what it is told to, with the numbers it is told to."""
+    """A producer that sends batches with the sequence numbers that the test chooses."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self.cluster = cluster

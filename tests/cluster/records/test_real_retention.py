@@ -1,4 +1,4 @@
-"""Old segments go, by age and by size, under the eyes of those who read them."""
+"""Retention deletes old segments, by age and by size, while consumers read them."""
 
 import threading
 import time
