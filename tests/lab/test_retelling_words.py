@@ -1,4 +1,4 @@
-"""The words that a retelling needs: news by the word, one slow follower, answers that wait."""
+"""Story commands that retellings need: partial news, one slow follower, delayed replies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever a stranger writes, the answer is a message with a line, never a traceback."""
+"""Any story text gives at worst an error message with a line number, never a traceback."""
 
 from contextlib import suppress
 

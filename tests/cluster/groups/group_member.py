@@ -1,9 +1,10 @@
-"""One member of a consumer group as a process: whichever client library it uses, it says what it
-has on standard output and does what it is told on standard input.
+"""One member of a consumer group as a process, with one of three client libraries.
+
+It reports on standard output and reads commands from standard input.
 
 Lines out: {"assigned": [0, 1]} whenever that changes, {"record": [partition, offset, "value"]},
-{"committed": {"0": 7}}, {"error": "..."}. Lines in: `commit`, `close`; the end of the input is one
-more way to say the latter.
+{"committed": {"0": 7}}, {"error": "..."}. Lines in: `commit`, `close`; the end of the input means
+`close`.
 """
 
 import asyncio

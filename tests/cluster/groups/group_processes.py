@@ -139,7 +139,7 @@ class GroupMember:
             reader.join(PATIENCE_S)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # it ended before it heard what it was told last
+            with suppress(BrokenPipeError):  # it ended before it read the last command
                 pipe.close()
 
 

@@ -1,4 +1,4 @@
-"""Clients that have nothing to say cost a broker little; `make bench-groups` has 2,000."""
+"""Idle connections cost a broker little memory; `make bench-groups` opens 2,000."""
 
 import resource
 import socket
