@@ -1,4 +1,4 @@
-"""A mutant's counterexample, told where the mutant lives, and played again by what ships."""
+"""A mutant's counterexample as a story: it fails under the mutant, not under shipped code."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the simulator holds brokers to, once folders were removed or power was lost."""
+"""The records that the simulator lets brokers lose after damage, power loss or lost folders."""
 
 from tidelog.core.node.measuring.journal import Note
 from tidelog.core.types import TopicPartition

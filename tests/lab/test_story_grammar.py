@@ -1,4 +1,4 @@
-"""What a story's text means, and what is said about text that means nothing."""
+"""Parsing of story text, and the error messages for invalid text."""
 
 import pytest
 

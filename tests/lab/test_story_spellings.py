@@ -1,4 +1,4 @@
-"""One thing, said in the ways a stranger would say it."""
+"""Alternative spellings of story commands that a new user would try."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Batches as our own client makes them: what a leader takes, and what it refuses."""
+"""Batches of our own client: which ones a leader accepts, and which it rejects."""
 
 import time
 
