@@ -176,10 +176,11 @@ class PeerLink:
 
     def _check_proof(self, frame: memoryview) -> None:
         assert self._handshake is not None, "the first frame of a peer is its Challenge"
+        transport = self._transport
         _, challenge = decode_response(HELLO, HELLO_VERSION, frame)
         self._send_handshake(self._handshake.prove(challenge["document"]))
-        if self._transport is None:
-            return
+        if self._transport is not transport:
+            return  # the send failed; what failed with it may have connected again already
         self._handshake = None
         self._reported = ""
         self._buffer.frame_max = FRAME_MAX
