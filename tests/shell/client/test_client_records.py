@@ -142,8 +142,9 @@ def test_batches_are_numbered_record_by_record(log: OneLog, cluster: Cluster) ->
         ("code", TIMED_OUT),
         ("answer", HANG_UP),
         ("answer", SILENCE),
+        ("answer", {"responses": []}),
     ],
-    ids=["refused", "deposed", "timed out", "hung up", "silent"],
+    ids=["refused", "deposed", "timed out", "hung up", "silent", "partition missing"],
 )
 def test_a_batch_is_in_the_log_once_whatever_became_of_the_answer(
     log: OneLog, cluster: Cluster, mishap: Any

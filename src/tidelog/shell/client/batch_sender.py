@@ -349,6 +349,10 @@ class BatchSender:
             return
         for key, each in produced.items():
             self._judge(key, request.batches[key], each)
+        if missing := [key for key in request.batches if key not in produced]:
+            _mark_maybe_written({key: request.batches[key] for key in missing})
+            omitted = BrokerError(f"append to {missing[0]}", ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._failure = self._failure or omitted
 
     def _judge(self, key: TopicPartition, batch: Outgoing, produced: Produced) -> None:
         waiting = self._unacked[key]
