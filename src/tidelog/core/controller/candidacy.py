@@ -116,7 +116,8 @@ class Candidacy:
         return attempt.transaction
 
     def release(self, token: Revision, tag: int) -> StoreTransaction:
-        """Delete the key of one term: this broker's own, or that of a broker proved dead."""
+        """Return the transaction that deletes the controller key of one term: this broker's own,
+        or that of a broker proved dead."""
         guards = (Guard(keys.CONTROLLER, token, "create"),)
         transaction = StoreTransaction(tag, guards, (Delete(keys.CONTROLLER),))
         self._attempt = _Attempt(transaction, claims=False)

@@ -72,7 +72,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import replace
 
 PRODUCER_ID_BLOCK = 1000
-"""So many ids a broker gets at once."""
+"""Producer ids that a broker gets at a time."""
 
 _PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     CreateTopicReceived: plans.create_topic,

@@ -99,7 +99,7 @@ class Offsets:
         ]
 
     def known_of_topics(self, names: Collection[str]) -> list[TopicPartition]:
-        """Return all offsets of some topics: committed, pending or in doubt."""
+        """Return the partitions of these topics with a committed, pending or in-doubt offset."""
         committed = [
             TopicPartition(name, partition)
             for name in names

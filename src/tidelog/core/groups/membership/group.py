@@ -191,7 +191,7 @@ class Group:
         self.count_assignments()
 
     def count_assignments(self) -> None:
-        """Update the count of the memory that the members use."""
+        """Update the memory count by the size of the members' assignments."""
         size = sum(len(member.assignment) for member in self.members.values())
         self._memory.held += size - self._assigned_bytes
         self._assigned_bytes = size

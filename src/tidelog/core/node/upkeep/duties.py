@@ -93,8 +93,11 @@ class Duties:
         return list(self._replicas.hosted.values())
 
     def _expire_followers(self) -> None:
-        """Propose to shrink ISRs; not while this broker may already be replaced: it would remove
-        followers from the ISR that did nothing wrong."""
+        """Propose to remove lagging followers from ISRs.
+
+        Skipped while another broker may have replaced this one: it would remove followers that
+        are in sync with the new leader.
+        """
         if self._gate.acting:
             event = Ticked(self._turn.now_ms)
             for replica in self._all():
