@@ -51,13 +51,13 @@ NOTES = {
     "Fetch": "sessions; from a follower in the consumer's rack (KIP-392). Topic ids from 13",
     "ListOffsets": "earliest, latest, by timestamp, largest timestamp. No tiered storage",
     "Metadata": "creates a missing topic if `auto.create.topics.enable`; waits for an ongoing "
-    "election ([why](../adr/0017-metadata-waits-for-a-proved-death.md))",
+    "election ([why](../adr/0017-metadata-waits-for-the-election.md))",
     "OffsetCommit": "replicated to all in-sync replicas. Topic ids from 10",
     "OffsetFetch": "many groups from 8; topic ids from 10",
     "FindCoordinator": "of groups; the first request creates `__consumer_offsets`. No transactions "
     "yet: UNSUPPORTED_VERSION with a text; for librdkafka TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "
     "because it retries all other errors; for kafkajs (version 2) this broker, which refuses "
-    "InitProducerId ([why](../adr/0037-what-api-versions-says.md))",
+    "InitProducerId ([why](../adr/0037-api-versions-of-missing-features.md))",
     "JoinGroup": "classic groups; static members; any protocol type",
     "Heartbeat": "keeps a member in its group",
     "LeaveGroup": "many members from 3",
@@ -67,7 +67,7 @@ NOTES = {
     "DeleteGroups": "groups without members, with their offsets",
     "OffsetDelete": "of topics that the group is not subscribed to",
     "ApiVersions": "finalised: `metadata.version` 30 (4.3-IV0), "
-    "`eligible.leader.replicas.version` 1 ([why](../adr/0037-what-api-versions-says.md))",
+    "`eligible.leader.replicas.version` 1 ([why](../adr/0037-api-versions-of-missing-features.md))",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",
     "DeleteRecords": "returns the low watermark",
