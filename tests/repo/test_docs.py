@@ -176,6 +176,15 @@ def test_stories_and_tests_in_tables_exist(page: Path) -> None:
         assert word in tests if word.startswith("test_") else find(word).is_file(), word
 
 
+def test_functions_named_with_their_file_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"(?:`(\w+)` and )?`(\w+)` in `(src/[\w/]+\.py)`", text)
+    assert len(named) >= 10
+    for *functions, path in named:
+        source = (ROOT / path).read_text()
+        assert all(function in source for function in functions), (functions, path)
+
+
 def test_each_term_has_one_line_and_one_file() -> None:
     terms = list(rows((ROOT / "GLOSSARY.md").read_text()))[1:]
     assert [cells[0].lower() for cells in terms] == sorted(cells[0].lower() for cells in terms)
