@@ -43,10 +43,10 @@ OLD_DOCS: tuple[str, ...] = (
     "docs/reference/broker-settings.md",
 )
 """Pages whose generated tables have texts in code that is not rewritten yet."""
-NOT_PROSE = re.compile(r"```.*?```|\"[^\"\n]*\"|`[a-z]+(?:-[a-z]+){2,}`", re.DOTALL)
+NOT_PROSE = re.compile(r"```.*?```|\"[^\"\n]*\"|`[a-z/]+(?:-[a-z]+){2,}`", re.DOTALL)
 """Code blocks, quotations, and names of stories and mutants, which are morals in a few words."""
-NEVER_CHECKED = ("docs/adr", "CHANGELOG.md")
-"""History: past decisions and changes stay as they were written."""
+NEVER_CHECKED = ("CHANGELOG.md",)
+"""History: past changes stay as they were written."""
 
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
