@@ -38,7 +38,7 @@ def test_each_rule_is_needed(rule: str) -> None:
     assert {v.invariant: v.depth for v in outcome.violations.values()} == {VALID_HIGH_WATERMARK: 6}
 
 
-def test_ignoring_the_pending_isr_commits_what_a_new_member_lacks() -> None:
+def test_ignoring_the_pending_isr_commits_records_that_a_new_member_lacks() -> None:
     path = search(PENDING_IN_HIGH_WATERMARK).violations[VALID_HIGH_WATERMARK].path
     actions = [step.action.split("(")[0] for step in path[1:]]
     assert "LeaderRequestExpandIsr" in actions
@@ -91,7 +91,7 @@ def test_followers_are_interchangeable_and_the_leader_is_not() -> None:
     assert model.canonical(one) != model.canonical(leader_behind)
 
 
-def test_a_state_is_described_in_lines() -> None:
+def test_state_is_described_in_lines() -> None:
     model = AsyncIsr()
     assert model.describe(state(isr=0b011, pending=0b111, offsets=(2, 1, 0))) == [
         "A leader   LEO=2 HW=0 version=0 ISR={A B} pending={A B C}",

@@ -118,7 +118,7 @@ def test_path_under_symmetry_is_a_run_of_the_model_itself(workers: int) -> None:
 
 
 @EVERY_NUMBER_OF_WORKERS
-def test_states_met_again_are_not_counted_again(workers: int) -> None:
+def test_repeated_states_are_counted_once(workers: int) -> None:
     outcome = explore(Ring(), workers=workers, fork_from=1)
     assert outcome.levels == [1, 2, 2]
     assert outcome.violations["not opposite"].path == [("", 0), ("on", 1), ("on", 2)]
@@ -135,7 +135,7 @@ def test_stops_after_the_level_that_passes_the_limit_and_says_so() -> None:
     assert not outcome.complete
 
 
-def test_progress_is_told_at_every_level() -> None:
+def test_progress_is_reported_at_every_level() -> None:
     seen: list[Progress] = []
     explore(TwoCounters(symmetric=False), workers=1, progress=seen.append)
     assert [(p.level, p.states, p.frontier) for p in seen] == [
@@ -148,14 +148,14 @@ def test_progress_is_told_at_every_level() -> None:
     assert all(p.states_per_second > 0 for p in seen)
 
 
-def test_a_mistake_in_the_model_ends_the_search() -> None:
+def test_exception_in_the_model_ends_the_search() -> None:
     with pytest.raises(ZeroDivisionError):
         explore(Failing(), workers=1)
     with pytest.raises(RuntimeError, match="worker"):
         explore(Failing(), workers=2, fork_from=1)
 
 
-def test_counterexample_reads_as_a_story() -> None:
+def test_counterexample_is_formatted_as_a_story() -> None:
     model = TwoCounters(symmetric=False)
     outcome = explore(model, workers=1)
     violation = outcome.violations["sum is not three"]
@@ -192,7 +192,7 @@ def test_counterexample_reads_as_a_story() -> None:
     assert [step["action"] for step in data["steps"]] == ["", "right", "right", "left"]
 
 
-def test_counterexample_without_a_meaning_says_nothing_about_it() -> None:
+def test_counterexample_without_a_meaning_omits_it() -> None:
     model = TwoCounters(symmetric=False)
     text = render(model, explore(model, workers=1).violations["small"])
     assert "It should hold" not in text

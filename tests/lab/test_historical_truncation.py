@@ -15,7 +15,7 @@ def cache(*pairs: tuple[int, int]) -> LeaderEpochs:
     return LeaderEpochs([EpochEntry(*pair) for pair in pairs])
 
 
-def test_the_first_is_the_one_that_ships() -> None:
+def test_shipped_policy_is_the_first() -> None:
     assert next(iter(POLICIES.values())) is LEADER_EPOCH
     assert list(POLICIES) == [SHIPPED, HIGH_WATERMARK, KIP_101, KIP_279]
     assert all(policy.name == name for name, policy in POLICIES.items())
@@ -30,7 +30,9 @@ def test_the_first_is_the_one_that_ships() -> None:
         (KIP_279, True, False),
     ],
 )
-def test_how_they_ask(name: str, asks_first: bool, fetches_with_epoch: bool) -> None:
+def test_how_each_policy_queries_the_leader(
+    name: str, asks_first: bool, fetches_with_epoch: bool
+) -> None:
     policy = POLICIES[name]
     assert (policy.asks_first, policy.fetches_with_epoch) == (asks_first, fetches_with_epoch)
 
@@ -38,7 +40,7 @@ def test_how_they_ask(name: str, asks_first: bool, fetches_with_epoch: bool) -> 
 @pytest.mark.parametrize(
     ("name", "kept"), [(SHIPPED, 7), (HIGH_WATERMARK, 4), (KIP_101, 7), (KIP_279, 7)]
 )
-def test_what_is_cut_before_anything_is_asked(name: str, kept: int) -> None:
+def test_truncation_before_any_request(name: str, kept: int) -> None:
     assert POLICIES[name].cut_on_following(cache((0, 0)), 7, 4) == kept
 
 
@@ -47,7 +49,7 @@ def test_without_any_epoch_all_fall_back_to_the_high_watermark(name: str) -> Non
     assert POLICIES[name].cut_on_following(cache(), 7, 4) == 4
 
 
-def test_the_high_watermark_rule_asks_nobody() -> None:
+def test_high_watermark_rule_sends_no_request() -> None:
     with pytest.raises(AssertionError, match="asks nobody"):
         POLICIES[HIGH_WATERMARK].cut_on_answer(EpochEnd(0, 3), cache((0, 0)), 7, 4)
 
@@ -61,11 +63,13 @@ def test_the_high_watermark_rule_asks_nobody() -> None:
         pytest.param(EpochEnd(0, 9), Cut(7, done=True), id="never beyond the own end"),
     ],
 )
-def test_where_both_that_ask_agree(name: str, end: EpochEnd | None, cut: Cut) -> None:
+def test_offsets_at_which_kip_101_and_kip_279_agree(
+    name: str, end: EpochEnd | None, cut: Cut
+) -> None:
     assert POLICIES[name].cut_on_answer(end, cache((0, 0)), 7, 4) == cut
 
 
-def test_where_they_part_an_epoch_that_only_one_side_has() -> None:
+def test_kip_101_and_kip_279_differ_on_an_epoch_of_one_side() -> None:
     """Asked about epoch 2, a leader without it names epoch 1, which we lack: KIP-101 keeps
     offsets 2-3 of epoch 2 for good, KIP-279 cuts to the end of what came before and asks on."""
     mine, told = cache((0, 0), (2, 2)), EpochEnd(1, 4)
@@ -107,7 +111,7 @@ def follow(policy: TruncationPolicy, mine: Log, leaders: Log, leader_epoch: int,
     ("name", "kept"),
     [(HIGH_WATERMARK, False), (KIP_101, True), (KIP_279, True), (SHIPPED, True)],
 )
-def test_m24_the_record_that_was_acknowledged_and_lost(name: str, kept: bool) -> None:
+def test_m24_acknowledged_record_is_lost(name: str, kept: bool) -> None:
     """Both hold m1 and m2, B's HW lags by one; B restarts, then leads, then A returns."""
     policy = POLICIES[name]
     both: Log = [(0, "m1"), (0, "m2")]
@@ -120,7 +124,7 @@ def test_m24_the_record_that_was_acknowledged_and_lost(name: str, kept: bool) ->
     ("name", "same"),
     [(HIGH_WATERMARK, False), (KIP_101, True), (KIP_279, True), (SHIPPED, True)],
 )
-def test_m25_replicas_that_differ_for_ever(name: str, same: bool) -> None:
+def test_m25_replicas_differ_permanently(name: str, same: bool) -> None:
     """A has m1 and m2 and an HW of 2, B only m1; both die; B returns first and writes m3."""
     leaders: Log = [(0, "m1"), (1, "m3")]
     returned = follow(POLICIES[name], [(0, "m1"), (0, "m2")], leaders, leader_epoch=1, hw=2)

@@ -37,13 +37,13 @@ def test_every_mutant_still_fits_the_source(mutant: Mutant) -> None:
         pass
 
 
-def test_a_line_that_is_gone_is_an_error() -> None:
+def test_mutant_of_a_missing_line_fails_to_load() -> None:
     gone = Change("tidelog.core.replication.fencing", "no such line", "")
     with pytest.raises(StaleMutant, match="no such line"), Universe("gone", [gone]):
         pass
 
 
-def test_a_universe_is_a_copy_and_leaves_nothing_behind() -> None:
+def test_universe_is_a_copy_and_is_removed_completely() -> None:
     mutant = BY_NAME["fetch-from-an-older-epoch"]
     with Universe(mutant.name, mutant.changes) as universe:
         copy = universe.load("tidelog.core.replication.fencing")
@@ -55,20 +55,20 @@ def test_a_universe_is_a_copy_and_leaves_nothing_behind() -> None:
 
 # `make mutants` hunts all of them; the last takes a quarter of a minute.
 @pytest.mark.parametrize("name", [*QUICK, pytest.param("torn-tail-served", marks=pytest.mark.ci)])
-def test_found(name: str) -> None:
+def test_mutant_is_found(name: str) -> None:
     catch = hunt(BY_NAME[name])
     assert catch.found, catch.broke
     assert catch.steps
 
 
-def test_what_is_no_mistake_is_not_found() -> None:
+def test_harmless_change_is_not_found() -> None:
     harmless = Change("tidelog.core.replication.fencing", "sent is None or", "sent in (None,) or")
     by_checker = Mutant("harmless", "", "", (harmless,), BY_NAME["stale-leader-word"].bounds)
     assert not hunt_with_checker(by_checker, 5_000).found
     assert not hunt_with_simulator(Mutant("harmless", "", "", (harmless,)), 1).found
 
 
-def test_the_cores_own_assertions_count() -> None:
+def test_assertion_in_core_counts_as_found() -> None:
     wrong = Change(
         "tidelog.core.replication.high_watermark",
         "    return max(current, slowest)",

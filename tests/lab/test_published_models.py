@@ -95,7 +95,7 @@ def test_three_replicas_need_every_rule_of_kip_320(case: verdicts.Case) -> None:
 
 
 @pytest.mark.parametrize("case", verdicts.mutants(verdicts.TWO_REPLICAS), ids=ids)
-def test_two_replicas_need_none_of_them(case: verdicts.Case) -> None:
+def test_two_replicas_hold_without_any_rule_of_kip_320(case: verdicts.Case) -> None:
     [row] = verdicts.run([case], workers=1)
     assert row.exploration.holds
 
@@ -210,7 +210,7 @@ def states(draw: st.DrawFn) -> tuple[Quorum, list[Replica]]:
 
 
 @given(states())
-def test_packing_loses_nothing(state: tuple[Quorum, list[Replica]]) -> None:
+def test_unpacking_restores_the_packed_state(state: tuple[Quorum, list[Replica]]) -> None:
     packing = Packing(SIZE)
     assert packing.unpack(packing.pack(*state)) == state
 
@@ -320,7 +320,7 @@ def test_shapes_and_ranges_are_checked(bad: dict[str, int], broken: str) -> None
     assert broken in invariants.broken_by_replica(fine._replace(**bad), SIZE)  # type: ignore[arg-type]
 
 
-def test_a_leader_outside_the_isr_is_noticed() -> None:
+def test_leader_outside_the_isr_is_a_violation() -> None:
     quorum = Quorum((LeaderAndIsr(0, A, frozenset({A, B})),), frozenset({B}), 0)
     assert invariants.broken_by_quorum(quorum, SIZE) == (invariants.LEADER_IN_ISR,)
     assert invariants.broken_by_quorum(quorum._replace(isr=frozenset({A})), SIZE) == ()

@@ -47,7 +47,7 @@ def walk(seed: int, damages: int = 0) -> tuple[ClusterModel, str, list[Step]]:
 @pytest.mark.parametrize(
     "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.ci) for seed in range(8, 24))]
 )
-def test_any_history_of_the_checker_can_be_told(seed: int) -> None:
+def test_every_history_of_the_checker_becomes_a_story(seed: int) -> None:
     model, policy, path = walk(seed)
     told = retell(model, Violation(invariants.ONE_LEADER, WALK_STEPS, path), policy)
     assert (told.faithful, told.departure) == (True, "")
@@ -57,7 +57,7 @@ def test_any_history_of_the_checker_can_be_told(seed: int) -> None:
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.ci) for seed in range(4, 16))]
 )
-def test_a_log_that_lost_its_end_can_be_retold_as_a_story(seed: int) -> None:
+def test_log_that_lost_its_end_becomes_a_story(seed: int) -> None:
     model, policy, path = walk(seed, damages=1)
     told = retell(model, Violation(invariants.ONE_LEADER, WALK_STEPS, path), policy)
     if not any(step.action.startswith("Report") for step in path):
@@ -105,7 +105,7 @@ def test_every_story_that_ships_as_found_is_found_here() -> None:
     assert shipped == {f"{name}.txt" for name in SHIPPED_STORIES}
 
 
-def test_a_telling_that_departs_says_where() -> None:
+def test_story_names_the_step_at_which_it_departs_from_the_checker() -> None:
     model, policy, path = walk(1)
     path[-1] = Step(path[-1].action, path[0].state)
     told = retell(model, Violation(invariants.ONE_LEADER, WALK_STEPS, path), policy)
@@ -114,7 +114,7 @@ def test_a_telling_that_departs_says_where() -> None:
     assert "departs from the checker" in " ".join(parse(told.text).prose)
 
 
-def test_a_history_that_a_story_lacks_the_words_for_is_told_as_far_as_it_goes() -> None:
+def test_story_ends_at_a_step_without_a_command() -> None:
     model = ClusterModel(Bounds(2, 1, messages=1))
     start = next(iter(model.initial()))
     asked = dict(model.successors(start))["FollowerAsk(B)"]
@@ -125,7 +125,7 @@ def test_a_history_that_a_story_lacks_the_words_for_is_told_as_far_as_it_goes() 
     assert all(performance.passed for performance in perform_all(parse(told.text)))
 
 
-def test_a_prologue_is_told_too() -> None:
+def test_story_includes_the_prologue() -> None:
     prologue = ("LeaderWrite(A)", "FollowerAsk(B)", "FollowerAsk(B)")
     bounds = Bounds(2, 2, 2, 2, messages=0)
     model = ClusterModel(bounds, prologue=prologue)
@@ -143,12 +143,12 @@ def test_a_prologue_is_told_too() -> None:
     ]
 
 
-def test_every_invariant_of_the_checker_has_one_in_the_stories() -> None:
+def test_every_checker_invariant_maps_to_a_story_invariant() -> None:
     assert set(CHECKS) == {*invariants.NAMES, invariants.KNOWN_BY_TWO_SURVIVES}
     assert {name for names in CHECKS.values() for name in names} <= set(INVARIANTS)
 
 
-def test_simpler_is_shorter_and_comes_to_the_same() -> None:
+def test_simplified_story_is_shorter_and_has_the_same_result() -> None:
     telling = Telling("leader-epoch")
     for command in (
         "cluster A B replica.fetch.max.bytes=1",

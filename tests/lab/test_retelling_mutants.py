@@ -17,7 +17,7 @@ CAUGHT = {
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_what_breaks_a_mutant_does_not_break_what_ships(name: str) -> None:
+def test_counterexample_of_a_mutant_passes_with_the_shipped_code(name: str) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     assert mutant.bounds is not None
     with Universe(mutant.name, mutant.changes) as universe:

@@ -58,7 +58,7 @@ def test_failures_become_stories_that_play() -> None:
         ("what-no-story-knows", "it has no word for what-no-story-knows"),
     ],
 )
-def test_what_a_story_does_not_show_is_admitted(invariant: str, reason: str) -> None:
+def test_story_says_which_violation_it_does_not_show(invariant: str, reason: str) -> None:
     violation = Violation(invariant, "t-0: so it seems", 1, 1, ())
     plan = draw_plan(3)
     plan.duration_ms, plan.actions = 300, []
@@ -69,7 +69,7 @@ def test_what_a_story_does_not_show_is_admitted(invariant: str, reason: str) -> 
     assert all(performance.passed for performance in perform_all(parse(told.text)))
 
 
-def test_shorter_keeps_what_is_looked_for() -> None:
+def test_shortened_story_keeps_the_violation() -> None:
     telling = Telling("high-watermark")
     for command in (
         "cluster A B C",

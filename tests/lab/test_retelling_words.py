@@ -26,7 +26,7 @@ def output(performance: Performance) -> tuple[str, ...]:
         ("tell B words=0", []),
     ],
 )
-def test_news_by_the_word(tell: str, expected: list[str]) -> None:
+def test_tell_delivers_metadata_changes_one_by_one(tell: str, expected: list[str]) -> None:
     assert list(output(played("cluster A B", TWICE, tell))) == expected
 
 
@@ -34,23 +34,23 @@ def test_news_by_the_word(tell: str, expected: list[str]) -> None:
     ("tell", "epoch"),
     [("words=0", 0), ("words=1", 1), ("words=2", 2), ("newest words=2", 2), ("", 3), ("newest", 3)],
 )
-def test_only_so_many_words_are_heard(tell: str, epoch: int) -> None:
+def test_tell_delivers_only_the_given_number_of_changes(tell: str, epoch: int) -> None:
     last = f"tell B {tell}", f"expect B epoch={epoch}"
     performance = played("cluster A B", TWICE, "elect B unseen=A,B", *last)
     assert not performance.problems
 
 
-def test_who_hears_a_part_stays_deaf_to_the_rest() -> None:
+def test_after_a_partial_tell_the_rest_needs_another_tell() -> None:
     lines = "tell B words=1", "elect B", "expect B epoch=1", "tell B", "expect B epoch=3"
     assert not played("cluster A B", TWICE, *lines).problems
 
 
-def test_skipped_words_are_never_acted_on() -> None:
+def test_skipped_changes_are_never_applied() -> None:
     told = played("cluster A B C", TWICE, "elect C unseen=A,B,C", "tell B newest words=2")
     assert output(told) == ()
 
 
-def test_a_request_may_arrive_late_and_its_reply_later_still() -> None:
+def test_request_and_its_response_can_both_be_delayed() -> None:
     lines = (
         "cluster A B",
         "produce m1",
@@ -63,7 +63,7 @@ def test_a_request_may_arrive_late_and_its_reply_later_still() -> None:
     assert not played(*lines).problems
 
 
-def test_the_reply_to_a_late_request_may_be_lost() -> None:
+def test_response_to_a_delayed_request_can_be_lost() -> None:
     lines = "cluster A B", "produce m1", "ask B hold=request as=x", "deliver x lose=reply"
     assert output(played(*lines)) == (
         "B -> A  Fetch offset=0 epoch=0  (late)",
@@ -71,7 +71,7 @@ def test_the_reply_to_a_late_request_may_be_lost() -> None:
     )
 
 
-def test_a_reply_never_reaches_the_next_life_of_who_asked() -> None:
+def test_restarted_follower_ignores_a_response_to_its_earlier_process() -> None:
     lines = "cluster A B", "produce m1", "ask B hold=reply as=x", "restart B", "deliver x"
     assert output(played(*lines))[-1] == "B ignores it"
 
@@ -85,12 +85,12 @@ def test_a_reply_never_reaches_the_next_life_of_who_asked() -> None:
         ("tick 2000 slow=B at=C", "A B C"),
     ],
 )
-def test_one_follower_may_be_slow_alone(tick: str, isr: str) -> None:
+def test_one_follower_alone_can_be_slow(tick: str, isr: str) -> None:
     lines = "cluster A B C lag=1000", "produce m1", tick, "ask-isr", f"expect isr {isr}"
     assert not played(*lines).problems
 
 
-def test_a_refusal_of_the_controller_may_come_late() -> None:
+def test_refusal_of_the_controller_can_be_delayed() -> None:
     lines = (
         "cluster A B C lag=1000",
         "produce m1",
@@ -102,16 +102,16 @@ def test_a_refusal_of_the_controller_may_come_late() -> None:
     assert output(played(*lines))[0] == "controller -> A  INVALID_UPDATE_VERSION  (late)"
 
 
-def test_the_heir_of_a_fenced_leader_is_chosen() -> None:
+def test_fence_names_the_next_leader() -> None:
     assert not played("cluster A B C", "fence A leader=C", "expect leader C").problems
 
 
-def test_a_start_may_go_unseen() -> None:
+def test_restart_can_be_hidden_from_a_broker() -> None:
     lines = "cluster A B C", "restart A unseen=C", "expect C epoch=0", "expect B epoch=1"
     assert not played(*lines).problems
 
 
-def test_one_batch_a_fetch() -> None:
+def test_fetch_max_bytes_limits_a_fetch_to_one_batch() -> None:
     lines = "cluster A B replica.fetch.max.bytes=1", "produce m1 m2", "fetch B", "expect B LEO=1"
     assert not played(*lines).problems
 
@@ -129,6 +129,6 @@ def test_one_batch_a_fetch() -> None:
         ("fence A leader=X", "unknown broker 'X'"),
     ],
 )
-def test_what_can_not_be_done(line: str, message: str) -> None:
+def test_impossible_commands_are_reported(line: str, message: str) -> None:
     problems = played("cluster A B", "ask B hold=reply as=x", line).problems
     assert [p.message for p in problems if message in p.message]

@@ -23,7 +23,7 @@ LATE_REPLY = ("LeaderWrite(A)", "FollowerAsk(B)", "Deliver(Fetch B->A)")
         pytest.param(Bounds(3, 1, 1, 1, 0), 3169, id="three replicas"),
     ],
 )
-def test_the_shipped_code_holds_and_the_whole_space_is_seen(bounds: Bounds, states: int) -> None:
+def test_shipped_code_holds_in_the_whole_state_space(bounds: Bounds, states: int) -> None:
     found = explore(ClusterModel(bounds), workers=1)
     assert not found.violations
     assert found.complete
@@ -40,7 +40,7 @@ def test_the_number_of_processes_changes_nothing() -> None:
     assert (alone.states, alone.levels, alone.goals) == (shared.states, shared.levels, shared.goals)
 
 
-def test_truncation_by_high_watermark_is_found_out() -> None:
+def test_truncation_by_high_watermark_violates_an_invariant() -> None:
     model = ClusterModel(Bounds(2, 2, 2, 3, 1), POLICIES["high-watermark"])
     found = explore(model, workers=1, max_states=60_000, stop_at_violation=True)
     broken = found.violations[invariants.COMMITTED_ON_CANDIDATES]
@@ -49,14 +49,14 @@ def test_truncation_by_high_watermark_is_found_out() -> None:
     assert any("log=[]" in line for line in model.describe(last))
 
 
-def test_one_log_that_lost_its_end_unnoticed_loses_nothing_that_two_replicas_knew() -> None:
+def test_undetected_loss_in_one_log_keeps_records_known_to_two_replicas() -> None:
     found = explore(ClusterModel(ONE_DAMAGE), workers=1)
     assert not found.violations
     assert found.complete
     assert found.missed_goals == ()
 
 
-def test_what_only_the_damaged_replica_knew_to_be_committed_does_not_count() -> None:
+def test_commit_known_only_to_the_damaged_replica_does_not_count() -> None:
     model = ClusterModel(Bounds(2, 1, 2, 2, messages=1, min_insync_replicas=2, damages=1))
     path = (
         "LeaderWrite(A)", "FollowerAsk(B)", "Deliver(Fetch B->A)", "Deliver(FetchReply A->B)",
@@ -92,7 +92,7 @@ def test_damage_is_bounded() -> None:
     assert not any("Cut" in action for action, _ in model.successors(state))
 
 
-def test_a_prologue_is_walked_first() -> None:
+def test_prologue_runs_first() -> None:
     model = ClusterModel(SMALL, prologue=LATE_REPLY)
     (state,) = model.initial()
     assert [message[0] for message in state[2]] == [1]
@@ -109,7 +109,7 @@ def test_a_renamed_state_is_the_same_state() -> None:
     assert model.canonical(model.canonical(state)) == model.canonical(state)
 
 
-def test_a_picture_from_another_process_can_be_read() -> None:
+def test_frozen_state_of_another_process_can_be_read() -> None:
     fields = (0, 1, (2, 3))
     picture = picture_of(fields)
     assert picture_of((0, 1, (2, 3))) is picture

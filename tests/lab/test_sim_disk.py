@@ -35,7 +35,7 @@ def synced_file(of: SimDisk, path: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("kind", sorted(ONLY))
-def test_what_was_synced_survives_whatever_happens_to_the_rest(kind: str, seed: int) -> None:
+def test_synced_bytes_survive_any_fate_of_unsynced_bytes(kind: str, seed: int) -> None:
     one = disk(ONLY[kind], seed)
     synced_file(one, "d/log", b"stable")
     one.append("d/log", [b"-unsynced"])
@@ -48,7 +48,7 @@ def test_what_was_synced_survives_whatever_happens_to_the_rest(kind: str, seed: 
     ("kind", "left"),
     [("forget", b"stable"), ("keep", b"stable-unsynced")],
 )
-def test_the_unsynced_end_goes_or_stays(kind: str, left: bytes) -> None:
+def test_unsynced_end_is_lost_or_kept(kind: str, left: bytes) -> None:
     one = disk(ONLY[kind])
     synced_file(one, "d/log", b"stable")
     one.append("d/log", [b"-un", b"synced"])
@@ -56,7 +56,7 @@ def test_the_unsynced_end_goes_or_stays(kind: str, left: bytes) -> None:
     assert contents(one)["d/log"] == left
 
 
-def test_a_flip_changes_one_bit_of_what_was_not_synced() -> None:
+def test_bit_flip_changes_one_unsynced_bit() -> None:
     flipped = 0
     for seed in range(40):
         one = disk(ONLY["flip"], seed)
@@ -69,7 +69,7 @@ def test_a_flip_changes_one_bit_of_what_was_not_synced() -> None:
     assert flipped == 40
 
 
-def test_a_cut_that_was_not_synced_comes_undone() -> None:
+def test_unsynced_truncation_is_undone_by_power_loss() -> None:
     one = disk()
     synced_file(one, "d/log", b"0123456789")
     one.truncate("d/log", 4)
@@ -79,7 +79,7 @@ def test_a_cut_that_was_not_synced_comes_undone() -> None:
     assert contents(one)["d/log"] == b"0123456789"
 
 
-def test_names_are_forgotten_from_the_end() -> None:
+def test_newest_unsynced_names_are_lost_first() -> None:
     seen = set()
     for seed in range(40):
         one = disk(ONLY["keep"], seed)
@@ -132,7 +132,7 @@ def test_a_sync_proves_nothing_if_the_file_was_cut_meanwhile() -> None:
     assert contents(one)["d/log"] == b"a"
 
 
-def test_a_full_disk_takes_part_of_a_write_and_then_refuses() -> None:
+def test_full_disk_writes_a_part_and_then_fails() -> None:
     one = disk()
     one.full_until_ms = 1
     with pytest.raises(DiskFull):
@@ -160,12 +160,12 @@ def test_a_broken_disk_refuses_to_sync() -> None:
     ],
     ids=["read", "size", "sync", "sync_dir", "rename", "append"],
 )
-def test_what_is_missing_is_said_to_be(do: Callable[[SimDisk], object]) -> None:
+def test_missing_file_raises_missing_file(do: Callable[[SimDisk], object]) -> None:
     with pytest.raises(MissingFile):
         do(disk())
 
 
-def test_directories_move_and_go_with_all_in_them() -> None:
+def test_directory_is_renamed_and_deleted_with_its_files() -> None:
     one = disk()
     synced_file(one, "d/log", b"a")
     one.rename("d", "e")
@@ -177,7 +177,7 @@ def test_directories_move_and_go_with_all_in_them() -> None:
     assert contents(one) in ({"d/log": b"a"}, {"e/log": b"a"}, {})
 
 
-def test_rot_changes_bytes_also_after_a_power_failure() -> None:
+def test_damaged_bytes_stay_damaged_after_a_power_failure() -> None:
     one = disk(ONLY["forget"])
     synced_file(one, "d/log", b"stable")
     one.append("d/log", [b"-unsynced"])

@@ -8,7 +8,7 @@ from tidelog.lab.sim.machine.store import SimStore, StoreClient, StoreFaults
 from tidelog.lab.sim.world import World
 
 
-def test_events_happen_in_time_and_then_in_the_order_of_planning() -> None:
+def test_events_run_by_time_then_in_order_of_planning() -> None:
     world = World(1)
     seen: list[str] = []
     world.at(5, seen.append, "c")
@@ -20,7 +20,7 @@ def test_events_happen_in_time_and_then_in_the_order_of_planning() -> None:
     assert (seen, world.now_ms, world.events) == (["a", "b", "c"], 9, 3)
 
 
-def test_the_past_is_now() -> None:
+def test_event_planned_in_the_past_runs_now() -> None:
     world = World(1)
     world.run_until(10)
     seen: list[int] = []
@@ -46,7 +46,7 @@ def test_a_calm_network_delivers_everything_once_in_time() -> None:
     assert not faults
 
 
-def test_a_bad_network_drops_doubles_delays_and_reorders() -> None:
+def test_bad_network_drops_duplicates_delays_and_reorders() -> None:
     seen, faults = deliver(Weather(1, 9, drop=0.1, duplicate=0.1, late=0.1))
     assert 300 < len(set(seen)) < 400
     assert any(seen.count(number) == 2 for number in seen)
@@ -110,7 +110,7 @@ def put(tag: int, key: str, session: int = 0) -> StoreTransaction:
     return StoreTransaction(tag, (), (Put(key, b"v", session),))
 
 
-def test_a_transaction_is_answered_and_watchers_hear_of_it() -> None:
+def test_transaction_is_answered_and_watchers_are_notified() -> None:
     world, store = make_store()
     writer, watcher = Broker(store, 1), Broker(store, 2)
     store.watch(watcher.client, 0)
@@ -136,7 +136,7 @@ def test_an_unknown_outcome_is_applied_now_later_or_never() -> None:
     assert applied == {(0, 0), (1, 1), (0, 1)}
 
 
-def test_a_session_lives_while_it_is_renewed_and_dies_with_its_holder() -> None:
+def test_session_lasts_while_renewed_and_ends_with_its_holder() -> None:
     world, store = make_store()
     holder = Broker(store, 1)
     store.open_session(holder.client, 900)
@@ -150,7 +150,7 @@ def test_a_session_lives_while_it_is_renewed_and_dies_with_its_holder() -> None:
     assert not store.mvcc.alive(session)
 
 
-def test_a_frozen_holder_hears_of_its_lost_session_when_it_wakes() -> None:
+def test_paused_holder_learns_of_its_lost_session_when_it_resumes() -> None:
     world, store = make_store()
     holder = Broker(store, 1)
     store.open_session(holder.client, 900)
@@ -162,7 +162,7 @@ def test_a_frozen_holder_hears_of_its_lost_session_when_it_wakes() -> None:
     assert holder.kinds()[-1] == "SessionLost"
 
 
-def test_a_watch_behind_compaction_is_lost() -> None:
+def test_watch_from_a_compacted_revision_is_lost() -> None:
     world, store = make_store()
     writer, watcher = Broker(store, 1), Broker(store, 2)
     for number in range(3):

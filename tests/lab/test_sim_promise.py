@@ -6,7 +6,7 @@ from tidelog.lab.sim.oracle.admissions import Admissions
 from tidelog.lab.sim.oracle.promise import Promise
 
 
-def test_with_a_folder_goes_where_its_log_had_started() -> None:
+def test_removed_folder_allows_loss_from_offset_0() -> None:
     promise = Promise(min_isr=1)
     assert not promise.allows_loss_from(0)
     promise.emptied(2, revision=14)
@@ -17,7 +17,7 @@ def test_with_a_folder_goes_where_its_log_had_started() -> None:
     assert promise.folderless == set()
 
 
-def test_fewer_than_the_smallest_isr_lose_nothing_for_all() -> None:
+def test_loss_on_fewer_than_min_isr_replicas_loses_nothing() -> None:
     promise = Promise(min_isr=2)
     promise.lost(1, 7)
     assert not promise.allows_loss_from(7)
@@ -39,7 +39,7 @@ def test_damage_to_one_replica_loses_nothing_by_itself() -> None:
     assert promise.damaged == set()
 
 
-def test_what_only_damaged_replicas_committed_may_be_lost() -> None:
+def test_records_committed_by_damaged_replicas_only_may_be_lost() -> None:
     promise = Promise(min_isr=1)
     promise.decay(2)
     promise.committed(5, isr=(1, 2))
@@ -64,7 +64,7 @@ def test_a_broker_may_serve_damage_only_until_it_is_restarted() -> None:
     assert promise.damaged == {2}
 
 
-def test_a_loss_is_covered_by_what_brokers_wrote_to_their_logs() -> None:
+def test_loss_is_covered_by_log_events_of_brokers() -> None:
     said = Admissions(TopicPartition("t", 1))
     said.noted([Note("log_damaged", ("t", 0, 3, "checksum differs")), Note("registered", (7,))])
     assert not said.covers(3), "of another partition"

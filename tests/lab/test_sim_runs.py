@@ -29,7 +29,7 @@ def summary() -> Summary:
     return run_seeds(SEEDS, workers=1)
 
 
-def test_the_shipped_rule_keeps_every_promise(summary: Summary) -> None:
+def test_shipped_rule_violates_no_invariant(summary: Summary) -> None:
     assert not [line for result in summary.failures for line in failure_lines(result)]
     assert summary.seeds == SEEDS
 
@@ -39,7 +39,7 @@ def test_every_kind_of_fault_was_injected(summary: Summary) -> None:
     assert [kind for kind, _ in fault_rows(summary)] == list(KINDS)
 
 
-def test_the_clients_were_busy(summary: Summary) -> None:
+def test_clients_acknowledged_and_consumed_many_records(summary: Summary) -> None:
     assert summary.acked > 20 * SEEDS
     assert summary.consumed > 50 * SEEDS
     assert 0 < summary.lost < summary.committed / 10
@@ -63,7 +63,7 @@ def test_a_compacted_topic_is_really_cleaned() -> None:
         597,  # a consumer of a replica under repair was sent past a hole
     ],
 )
-def test_damage_that_once_did_harm_is_mended(seed: int) -> None:
+def test_damage_that_once_lost_records_is_repaired(seed: int) -> None:
     result = run_seed(seed)
     assert result.faults.keys() & set(DAMAGES)
     assert result.violations == []
@@ -110,7 +110,7 @@ def test_a_run_does_not_depend_on_the_number_of_workers() -> None:
     assert fingerprints(1) == fingerprints(2)
 
 
-def test_replay_tells_every_event() -> None:
+def test_replay_prints_every_event() -> None:
     result, lines, _ = replay(5)
     assert len(lines) == result.events
     assert result == run_seed(5)
@@ -118,7 +118,7 @@ def test_replay_tells_every_event() -> None:
 
 
 @pytest.mark.ci
-def test_truncating_by_high_watermark_loses_and_forks() -> None:
+def test_truncation_by_high_watermark_loses_records_and_diverges() -> None:
     found: set[str] = set()
     for seed in range(200):
         found |= {v.invariant for v in run_seed(seed, "high-watermark").violations}
@@ -135,7 +135,7 @@ def first_failure(seeds: range) -> Result:
     pytest.fail("nothing was found")
 
 
-def test_a_leader_that_waits_for_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_that_commits_without_followers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def wait_for_nobody(_current: int, *, log_end_offset: int, **_others: object) -> int:
         return log_end_offset
 
@@ -144,7 +144,7 @@ def test_a_leader_that_waits_for_nobody_is_caught(monkeypatch: pytest.MonkeyPatc
     assert result.violations[0].invariant in ("isr-holds-committed", "acked-records-survive")
 
 
-def test_a_follower_that_never_truncates_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_that_never_truncates_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep_all(*arguments: object) -> Cut:
         end = arguments[-2]
         assert isinstance(end, int)
@@ -155,7 +155,7 @@ def test_a_follower_that_never_truncates_is_caught(monkeypatch: pytest.MonkeyPat
     assert result.violations[0].invariant in ("settles", "log-matching", "committed-agree")
 
 
-def test_a_broker_that_raises_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: object) -> None:
         raise ZeroDivisionError("a mistake of our own")
 
@@ -166,7 +166,7 @@ def test_a_broker_that_raises_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.ci
-def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
+def test_failure_names_its_replay_command_and_shrinks() -> None:
     policy = "high-watermark"
     seed = next(s for s in range(200) if not run_seed(s, policy).clean)
     plan = draw_plan(seed)
@@ -184,7 +184,7 @@ def test_a_failure_tells_how_to_see_it_again_and_shrinks() -> None:
 
 
 @pytest.mark.ci
-def test_a_failure_can_be_told_as_a_story_that_shows_it() -> None:
+def test_failure_becomes_a_story_that_shows_it() -> None:
     """Not every one can; among the first few some must."""
     policy = "high-watermark"
     for seed in range(200):

@@ -52,11 +52,11 @@ def test_a_whole_story() -> None:
     assert not expect.played_under("leader-epoch")
 
 
-def test_without_policies_the_shipped_one_is_played() -> None:
+def test_story_without_policies_plays_the_shipped_one() -> None:
     assert parse("cluster A\n").policies == ("leader-epoch",)
 
 
-def test_one_output_may_be_that_of_several_policies() -> None:
+def test_several_policies_can_share_one_output() -> None:
     text = "policies: kip-101, kip-279, leader-epoch\ncluster A\nstate\n---- kip-101, kip-279\nx\n"
     with pytest.raises(StoryError, match="no output given for policy leader-epoch"):
         parse(text)
@@ -73,7 +73,7 @@ def test_one_output_may_be_that_of_several_policies() -> None:
         ("m1..x3", ["m1..x3"]),
     ],
 )
-def test_ranges(word: str, names: list[str]) -> None:
+def test_ranges_of_names_are_expanded(word: str, names: list[str]) -> None:
     assert expand(word) == names
 
 
@@ -97,7 +97,7 @@ def test_ranges(word: str, names: list[str]) -> None:
         ("cluster A\nproduce m1..m9999999\n", 2, "not a range"),
     ],
 )
-def test_mistakes_are_named_with_their_line(text: str, line: int, message: str) -> None:
+def test_errors_name_their_line(text: str, line: int, message: str) -> None:
     with pytest.raises(StoryError) as caught:
         parse(text)
     assert message in caught.value.message

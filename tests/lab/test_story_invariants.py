@@ -58,34 +58,34 @@ BROKEN = {
 }
 
 
-def test_every_invariant_has_a_broken_picture() -> None:
+def test_every_invariant_has_a_violating_state() -> None:
     assert BROKEN.keys() == INVARIANTS.keys()
 
 
 @pytest.mark.parametrize("name", INVARIANTS)
-def test_holds_on_a_healthy_cluster(name: str) -> None:
+def test_invariant_holds_on_a_healthy_cluster(name: str) -> None:
     assert list(INVARIANTS[name](HEALTHY)) == []
 
 
 @pytest.mark.parametrize("name", INVARIANTS)
-def test_notices_what_it_is_for(name: str) -> None:
+def test_invariant_reports_its_violating_state(name: str) -> None:
     assert list(INVARIANTS[name](BROKEN[name]))
 
 
-def test_what_lies_below_the_log_start_is_not_lost() -> None:
+def test_records_below_the_log_start_are_not_lost() -> None:
     leader = replace(LEADS_M1, log_start_offset=2, log_end_offset=2, log=(), high_watermark=2)
     picture = cluster(leader, history=History(acked=[M1, M2]))
     assert list(INVARIANTS["acked-records-survive"](picture)) == []
 
 
-def test_without_a_leader_a_record_lives_while_someone_who_may_lead_has_it() -> None:
+def test_without_a_leader_a_record_survives_on_an_electable_replica() -> None:
     down = replace(LEADS_M1, alive=False, leads=False)
     picture = cluster(down, replica(2), history=History(acked=[M1, M2]))
     (violation,) = INVARIANTS["acked-records-survive"](picture)
     assert violation.what == "acked, then lost: m2 at 1"
 
 
-def test_a_cache_that_misses_an_epoch_is_noticed() -> None:
+def test_epoch_cache_that_lacks_an_epoch_is_a_violation() -> None:
     wrong = replace(replica(1, M1, M3), epochs=[EpochEntry(0, 0)])
     (violation,) = INVARIANTS["epochs-monotonic"](cluster(wrong))
     assert violation.what == "m3 at 1 has epoch 1, the cache says 0"

@@ -32,7 +32,7 @@ expect A LEO=1
 """
 
 
-def test_folders_and_files_are_judged(tmp_path: Path) -> None:
+def test_folders_and_files_are_checked(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "good.txt").write_text(GOOD)
     (tmp_path / "bad.txt").write_text(BAD)
@@ -44,12 +44,12 @@ def test_folders_and_files_are_judged(tmp_path: Path) -> None:
     assert verdicts["broken.txt"].problems[0].startswith(f"{tmp_path}/broken.txt:3: ")
 
 
-def test_an_empty_folder_is_no_success(tmp_path: Path) -> None:
+def test_empty_folder_fails_the_check(tmp_path: Path) -> None:
     (verdict,) = check([tmp_path])
     assert not verdict.passed
 
 
-def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     binary = tmp_path / "binary.txt"
     binary.write_bytes(b"\xff\xfe")
     huge = tmp_path / "huge.txt"
@@ -72,7 +72,7 @@ def test_stories_are_found_by_name() -> None:
         find("hw-looses-acked-record")
 
 
-def test_rewriting_a_file(tmp_path: Path) -> None:
+def test_rewrite_updates_the_outputs_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "story.txt"
     path.write_text("cluster A\nstate\n----\nwhatever\n")
     assert rewrite_file(path)

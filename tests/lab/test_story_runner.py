@@ -55,11 +55,11 @@ def test_a_fact_holds_and_its_opposite_does_not(fact: str) -> None:
         ("violated logs-agree", "logs-agree holds"),
     ],
 )
-def test_a_fact_that_is_not_so(fact: str, message: str) -> None:
+def test_false_expectation_is_a_problem(fact: str, message: str) -> None:
     assert problems(f"{TWO}expect {fact}\n") == [(4, message)]
 
 
-def test_a_record_that_was_never_confirmed_is_not_acked_and_may_be_lost() -> None:
+def test_unacknowledged_record_may_be_lost() -> None:
     waits = f"{TWO}produce m2\nexpect acked m1 m2\n"
     assert problems(waits) == [(5, "never acknowledged: m2")]
     assert problems(f"{TWO}produce m2\nfence A\nexpect lost m2\nexpect not acked m2\n") == []
@@ -115,7 +115,7 @@ def test_a_record_that_was_never_confirmed_is_not_acked_and_may_be_lost() -> Non
         ("partition A | controller\nstop A", "A can't stop"),
     ],
 )
-def test_what_can_not_be_done_ends_the_story_with_a_line(line: str, message: str) -> None:
+def test_impossible_command_ends_the_story_and_names_its_line(line: str, message: str) -> None:
     (found,) = problems(f"{TWO}{line}\nstate\n")
     assert found[0] == 3 + len(line.splitlines())
     assert message in found[1]
@@ -137,12 +137,12 @@ def test_what_can_not_be_done_ends_the_story_with_a_line(line: str, message: str
         ("produce m1", "no cluster yet"),
     ],
 )
-def test_a_story_begins_with_a_cluster(line: str, message: str) -> None:
+def test_story_must_begin_with_a_cluster(line: str, message: str) -> None:
     (found,) = problems(f"{line}\n")
     assert message in found[1]
 
 
-def test_output_that_differs_is_shown_beside_what_was_wanted() -> None:
+def test_differing_output_is_shown_with_the_expected_one() -> None:
     ((line, message),) = problems("cluster A\nstate\n----\nA leads\n")
     assert line == 2
     assert message.splitlines() == [
@@ -180,7 +180,7 @@ def test_a_bare_check_must_hold() -> None:
     assert problems(text, "high-watermark") == [(12, message)]
 
 
-def test_rewriting_splits_outputs_only_where_policies_part() -> None:
+def test_rewrite_splits_outputs_only_where_policies_differ() -> None:
     after = rewrite(LOSS, parse(LOSS))
     assert after.endswith(
         "check acked-records-survive\n"
@@ -193,7 +193,7 @@ def test_rewriting_splits_outputs_only_where_policies_part() -> None:
     assert rewrite(after, story) == after
 
 
-def test_a_fault_in_the_code_is_a_problem_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_the_code_is_a_problem_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_world: World, _elapsed_ms: int) -> None:
         raise ZeroDivisionError("oh")
 
@@ -220,18 +220,18 @@ DOWN = "cluster A B segment=2{option}\nproduce m1..m5\nfetch B times=5\nstop A\n
         "put-file A recovery-point-offset-checkpoint 0 | 1 | story 0 99999999",
     ],
 )
-def test_every_kind_of_damage_is_mended_where_logs_are_reported(damage: str) -> None:
+def test_every_kind_of_damage_is_repaired_if_logs_are_reported(damage: str) -> None:
     story = DOWN.format(option=" recovery=balanced") + f"{damage}\nstart A\nsettle\n"
     assert problems(story + "expect isr A B\nexpect log A m1..m5\nexpect equal A B\n") == []
 
 
-def test_without_the_option_the_controller_acts_on_no_report() -> None:
+def test_controller_ignores_reports_without_the_option() -> None:
     story = "cluster A B\nproduce m1 m2\n"
     story += "fetch B times=2\ncrash B\ncut B 1\nstart B\nexpect isr A B\n"
     assert problems(story) == []
 
 
-def test_a_report_that_can_not_reach_the_controller_keeps_its_broker_fenced() -> None:
+def test_broker_stays_fenced_while_its_report_cannot_reach_the_controller() -> None:
     story = (
         "cluster A B recovery=balanced min.insync.replicas=2\nproduce m1 m2\nfetch B times=2\n"
         "stop B A\ncut A 1\npartition A | controller\nstart A\nheal\nelect A\n"

@@ -33,7 +33,7 @@ def messages(text: str, policy: str = "leader-epoch") -> list[str]:
         "fence B\nelect B unclean=true\nunfence B\nelect B unclean=true\nexpect leader B",
     ],
 )
-def test_the_same_in_other_words(line: str) -> None:
+def test_alternative_spellings_are_accepted(line: str) -> None:
     assert messages(f"{TWO}{line}\n") == []
 
 
@@ -47,11 +47,11 @@ def test_the_same_in_other_words(line: str) -> None:
         ("tick s", "milliseconds must be a number, not 's'"),
     ],
 )
-def test_and_can_be_wrong_in_them(line: str, message: str) -> None:
+def test_errors_in_alternative_spellings_are_reported(line: str, message: str) -> None:
     assert messages(f"{TWO}{line}\n") == [message]
 
 
-def test_kafkas_own_names_set_up_a_cluster() -> None:
+def test_settings_by_kafkas_names_configure_a_cluster() -> None:
     text = (
         "cluster A B replica.lag.time.max.ms=10000 flush.messages=1"
         " unclean.leader.election.enable=true\n"
@@ -61,7 +61,7 @@ def test_kafkas_own_names_set_up_a_cluster() -> None:
     assert messages(text) == []
 
 
-def test_a_demand_of_several_policies_may_have_blanks_between_them() -> None:
+def test_policies_of_an_expectation_may_be_separated_by_blanks() -> None:
     text = "policies: kip-101, kip-279, leader-epoch\ncluster A B\nexpect[kip-101, kip-279] A LEO=1"
     assert messages(text, "leader-epoch") == []
     assert messages(text, "kip-279") == ["A has LEO=0, not 1"]
@@ -69,12 +69,12 @@ def test_a_demand_of_several_policies_may_have_blanks_between_them() -> None:
         parse(text.replace("[kip-101, kip-279]", "[kip-101, kip-280]"))
 
 
-def test_the_text_of_a_note_stays_as_it_is() -> None:
+def test_text_of_a_note_is_kept_unchanged() -> None:
     (step,) = parse("note [A, B] stay # as they are\n").steps
     assert step.arguments == ("[A,", "B]", "stay", "#", "as", "they", "are")
 
 
-def test_clients_of_an_offline_partition_are_told_that_nobody_leads() -> None:
+def test_clients_of_an_offline_partition_get_leader_not_available() -> None:
     text = (
         f"{TWO}crash A B\nfence A B\nexpect leader none\nexpect isr none\n"
         "produce m2\nexpect error LEADER_NOT_AVAILABLE\nexpect not acked m2\n"
@@ -85,7 +85,7 @@ def test_clients_of_an_offline_partition_are_told_that_nobody_leads() -> None:
     assert messages(text) == []
 
 
-def test_a_proposal_that_was_lost_is_made_again() -> None:
+def test_lost_isr_proposal_is_sent_again() -> None:
     text = (
         f"{TWO}produce m2\ntick 50s\nask-isr lose=request\nexpect isr A B\nask-isr\nexpect isr A\n"
     )

@@ -25,14 +25,14 @@ LINES = st.builds(
 
 @given(st.text(max_size=200))
 @settings(max_examples=200)
-def test_any_text(text: str) -> None:
+def test_any_text_parses_or_raises_story_error(text: str) -> None:
     with suppress(StoryError):
         parse(text)
 
 
 @given(st.lists(LINES, min_size=1, max_size=12))
 @settings(max_examples=150, deadline=None)
-def test_any_commands(lines: list[str]) -> None:
+def test_any_commands_end_without_an_internal_error(lines: list[str]) -> None:
     text = "\n".join(["cluster A B", "produce m1", "fetch B", *lines]) + "\n"
     with suppress(StoryError):
         for problem in play(parse(text), "leader-epoch").problems:
