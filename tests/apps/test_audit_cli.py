@@ -42,7 +42,7 @@ def test_without_java_it_says_what_to_install(
     assert outcome.stderr.count("\n") == 1
 
 
-def test_folders_are_found_by_what_is_in_them(tmp_path: Path) -> None:
+def test_folders_are_found_by_their_content(tmp_path: Path) -> None:
     """`broker-1` looks like a partition of a topic `broker`."""
     cluster = make_mini_cluster(tmp_path / "data" / "c")
     (tmp_path / "link").symlink_to(tmp_path / "data")

@@ -27,7 +27,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_damage_is_told_and_nothing_else(case: Case, tmp_path: Path, sound: Path) -> None:
+def test_only_the_damage_is_reported(case: Case, tmp_path: Path, sound: Path) -> None:
     root = tmp_path / "cluster"
     if case.made is None:
         shutil.copytree(sound, root)
@@ -41,7 +41,9 @@ def test_damage_is_told_and_nothing_else(case: Case, tmp_path: Path, sound: Path
 
 
 @pytest.mark.parametrize("damaged", [(2,), (2, 3), (1, 2, 3)])
-def test_a_sound_copy_is_named_or_none_is(damaged: tuple[int, ...], tmp_path: Path) -> None:
+def test_repair_names_a_sound_replica_if_there_is_one(
+    damaged: tuple[int, ...], tmp_path: Path
+) -> None:
     cluster = make_mini_cluster(tmp_path / "cluster")
     for broker in damaged:
         at = cluster.batches(broker)[5 + broker]
@@ -53,7 +55,7 @@ def test_a_sound_copy_is_named_or_none_is(damaged: tuple[int, ...], tmp_path: Pa
     assert ("Move nothing away" in mending.text) == (not mending.sound)
 
 
-def test_a_segment_may_go_between_its_listing_and_a_look(
+def test_segment_deleted_after_it_was_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make_mini_cluster(tmp_path / "cluster")

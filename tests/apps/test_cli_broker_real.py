@@ -47,7 +47,7 @@ def states(data: Path) -> list[str]:
     return [broker["state"] for broker in brokers(data)]
 
 
-def test_a_broker_started_by_hand_is_up_and_is_stopped(data: Path) -> None:
+def test_broker_started_by_hand_runs_and_is_stopped(data: Path) -> None:
     port = brokers(data)[1]["address"].rpartition(":")[2]
     assert tidelog("broker", "kill", "2", "--data", str(data)).returncode == 0
     assert states(data) == ["up", "dead"]
@@ -81,7 +81,7 @@ def test_a_killed_broker_is_started_again(data: Path) -> None:
     assert states(data) == ["up", "up"]
 
 
-def test_from_another_folder_each_message_leads_to_the_cluster(data: Path, tmp_path: Path) -> None:
+def test_messages_in_another_folder_name_the_cluster(data: Path, tmp_path: Path) -> None:
     port = brokers(data)[1]["address"].rpartition(":")[2]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -95,7 +95,7 @@ def test_from_another_folder_each_message_leads_to_the_cluster(data: Path, tmp_p
     assert not (elsewhere / "tidelog-data").exists()
 
 
-def test_a_stale_pid_in_a_lock_is_nobody(data: Path) -> None:
+def test_stale_pid_in_a_lock_file_is_not_a_broker(data: Path) -> None:
     """The lock's file keeps the number of a process that is gone; the number may come back."""
     lock = data / "broker-2" / ".lock"
     assert tidelog("broker", "kill", "2", "--data", str(data)).returncode == 0

@@ -65,7 +65,7 @@ def names(ailing: list[dict[str, Any]]) -> list[str]:
     return [f"{each['topic']}/{each['partition']}" for each in ailing]
 
 
-def test_a_whole_cluster_and_one_that_lost_a_broker(running: LocalCluster) -> None:
+def test_cluster_commands_before_and_after_a_broker_is_lost(running: LocalCluster) -> None:
     whole = health_until(running.bootstrap, True)
     assert whole["partitions"] == 7
     assert names(whole["at_min_isr"]) == ["alone/0", "alone/1", "alone/2", "strict/0"]
@@ -112,7 +112,7 @@ def test_a_whole_cluster_and_one_that_lost_a_broker(running: LocalCluster) -> No
     assert brokers_shown.splitlines()[-1] == "✗ 2 of 3 brokers respond; unavailable: 3"
 
 
-def test_text_for_people(running: LocalCluster) -> None:
+def test_text_output(running: LocalCluster) -> None:
     health_until(running.bootstrap, True)
     info = run(running.bootstrap, "info")
     assert info.exit_code == 0
@@ -139,7 +139,7 @@ def test_a_broker_that_hangs_is_named(running: LocalCluster) -> None:
 # -- brokers of another make -----------------------------------------------------------------
 
 
-def test_any_kafka_can_be_looked_at() -> None:
+def test_another_kafka_is_described() -> None:
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     mock.produce("orders", b"x")
     assert mock.flush(10) == 0
@@ -165,7 +165,7 @@ def nobody() -> str:
 
 
 @pytest.mark.parametrize("command", ["info", "health", "brokers"])
-def test_no_cluster_is_one_line(nobody: str, command: str) -> None:
+def test_missing_cluster_is_one_line(nobody: str, command: str) -> None:
     found = run(nobody, command)
     assert found.exit_code == 1
     assert found.stdout == ""
@@ -182,7 +182,7 @@ def test_a_bad_address_is_one_line() -> None:
     assert found.stderr.count("\n") == 1
 
 
-def test_where_the_address_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_of_the_bootstrap_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(cli_bootstrap.VARIABLE, raising=False)
     assert cli_bootstrap.find_bootstrap(None) == "localhost:9092,localhost:9093,localhost:9094"
@@ -223,7 +223,7 @@ def test_the_cluster_of_the_current_folder_is_found(
 # -- as text ---------------------------------------------------------------------------------
 
 
-def test_long_lists_are_cut_and_say_so() -> None:
+def test_long_lists_are_shortened_with_a_note() -> None:
     many = [PartitionProblem("orders", number, 1, [1, 2], [1], 1) for number in range(50)]
     health = HealthView(50, [], [], many, [], [], True, [2], False)
     out = io.StringIO()
@@ -236,7 +236,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert "and 30 more; --format json lists all" in text
 
 
-def test_a_partition_is_named_once_and_the_clusters_own_topics_hide_no_other() -> None:
+def test_partition_is_listed_once_and_internal_topics_come_last() -> None:
     own = [
         PartitionProblem("__consumer_offsets", number, 2, [1, 2], [2], 1) for number in range(50)
     ]
@@ -289,5 +289,5 @@ def test_health_names_the_command_that_elects_preferred_leaders() -> None:
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
 )
-def test_sizes(count: int, text: str) -> None:
+def test_sizes_are_formatted_with_units(count: int, text: str) -> None:
     assert rendering.size(count) == text

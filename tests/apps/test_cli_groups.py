@@ -130,7 +130,7 @@ def end(process: "subprocess.Popen[bytes]", number: int = signal.SIGINT) -> tupl
 # -- consuming as a member --------------------------------------------------------------------
 
 
-def test_a_group_goes_on_where_it_was(bootstrap: str, topic: str, group: str) -> None:
+def test_group_continues_at_its_committed_offsets(bootstrap: str, topic: str, group: str) -> None:
     first = run(bootstrap, "consume", topic, "-g", group, "-n", "12", "-q")
     assert (first.exit_code, first.stderr) == (0, "")
     second = run(bootstrap, "consume", topic, "-g", group, "-e", "-q")
@@ -143,7 +143,7 @@ def test_a_group_goes_on_where_it_was(bootstrap: str, topic: str, group: str) ->
     assert f"reading {topic}-0, {topic}-1, {topic}-2" in third.stderr
 
 
-def test_librdkafka_goes_on_where_we_were_and_we_where_it_was(
+def test_librdkafka_and_tidelog_continue_at_each_others_offsets(
     bootstrap: str, topic: str, group: str
 ) -> None:
     commit(bootstrap, group, topic, 10, 9, 10)
@@ -156,12 +156,12 @@ def test_librdkafka_goes_on_where_we_were_and_we_where_it_was(
         assert message.value() == b"late"
 
 
-def test_where_it_never_was_it_begins_as_asked(bootstrap: str, topic: str, group: str) -> None:
+def test_group_without_offsets_starts_as_requested(bootstrap: str, topic: str, group: str) -> None:
     found = run(bootstrap, "consume", topic, "-g", group, "-o", "end", "-e", "-q")
     assert (found.exit_code, found.stdout) == (0, "")
 
 
-def test_two_members_share_and_the_last_one_gets_it_all(
+def test_two_members_share_partitions_and_the_last_one_gets_all(
     bootstrap: str, topic: str, group: str
 ) -> None:
     first = start(bootstrap, "consume", topic, "-g", group)
@@ -198,7 +198,7 @@ def await_members(bootstrap: str, group: str, wanted: int) -> list[dict[str, Any
         time.sleep(0.2)
 
 
-def test_we_share_with_librdkafka(bootstrap: str, topic: str, group: str) -> None:
+def test_tidelog_and_librdkafka_share_a_group(bootstrap: str, topic: str, group: str) -> None:
     with Member(bootstrap, group, topic) as theirs:
         ours = start(bootstrap, "consume", topic, "-g", group)
         try:
@@ -218,7 +218,7 @@ def test_we_share_with_librdkafka(bootstrap: str, topic: str, group: str) -> Non
 # -- list and describe ------------------------------------------------------------------------
 
 
-def test_list_and_its_filter(bootstrap: str, topic: str, group: str) -> None:
+def test_list_groups_with_filters(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
     with Member(bootstrap, f"{group}-busy", topic):
         found = {each["group"]: each for each in read(bootstrap, "group", "list")["groups"]}
@@ -273,7 +273,7 @@ def test_describe_all(bootstrap: str, topic: str, group: str) -> None:
     assert group in [each["group"] for each in found["groups"]]
 
 
-def test_where_no_group_is_in_such_a_state_a_line_says_so(bootstrap: str) -> None:
+def test_list_says_that_no_group_is_in_a_state(bootstrap: str) -> None:
     found = run(bootstrap, "group", "list", "--state", "Dead")
     assert found.exit_code == 0
     assert found.stdout.split() == ["GROUP", "STATE", "TYPE", "COORDINATOR"]
@@ -324,7 +324,7 @@ def test_the_shell_completes_groups(bootstrap: str, topic: str, group: str) -> N
     ],
     ids=lambda rule: " ".join(rule) if isinstance(rule, tuple) else "",
 )
-def test_reset(
+def test_reset_moves_committed_offsets(
     bootstrap: str, topic: str, group: str, rule: tuple[str, ...], wanted: dict[int, int]
 ) -> None:
     commit(bootstrap, group, topic, 4, 5, 6)
@@ -339,7 +339,9 @@ def test_reset(
     assert committed(bootstrap, group) == wanted
 
 
-def test_offsets_that_are_drawn_in_are_told(bootstrap: str, topic: str, group: str) -> None:
+def test_reset_outside_the_log_is_adjusted_and_reported(
+    bootstrap: str, topic: str, group: str
+) -> None:
     commit(bootstrap, group, topic, 4)
     found = run(bootstrap, "group", "reset", group, "--to-offset", "99")
     assert found.stdout.splitlines()[1].split() == [group, topic, "0", "10", "4"]
@@ -360,7 +362,7 @@ def test_exported_offsets_are_read_back(
     assert committed(bootstrap, group) == {0: 4, 1: 5, 2: 6}
 
 
-def test_a_group_with_members_is_left_alone(bootstrap: str, topic: str, group: str) -> None:
+def test_group_with_members_is_not_reset_or_deleted(bootstrap: str, topic: str, group: str) -> None:
     with Member(bootstrap, group, topic):
         for words in (("reset", group, "--to-earliest", "--execute"), ("delete", group)):
             found = run(bootstrap, "group", *words)
@@ -369,7 +371,7 @@ def test_a_group_with_members_is_left_alone(bootstrap: str, topic: str, group: s
             assert found.stderr.count("\n") == 1
 
 
-def test_a_new_group_begins_where_it_is_told_to(bootstrap: str, topic: str, group: str) -> None:
+def test_reset_creates_a_group_at_given_offsets(bootstrap: str, topic: str, group: str) -> None:
     found = run(bootstrap, "group", "reset", group, "--topic", topic, "--to-offset", "8")
     assert found.exit_code == 2
     words = ("--topic", topic, "--to-offset", "8", "--new", "--execute")
@@ -407,7 +409,7 @@ def test_delete_offsets_of_a_topic(bootstrap: str, topic: str, group: str) -> No
 # -- refusals ---------------------------------------------------------------------------------
 
 
-def test_a_mistyped_group_names_the_near_ones(bootstrap: str, topic: str, group: str) -> None:
+def test_mistyped_group_gets_suggestions(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
     for words in (("describe", group + "x"), ("reset", group + "x", "--to-earliest")):
         found = run(bootstrap, "group", *words)
@@ -439,7 +441,7 @@ def test_a_mistyped_group_names_the_near_ones(bootstrap: str, topic: str, group:
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
-def test_what_can_not_be_meant_is_told(words: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_one_line(words: tuple[str, ...], message: str) -> None:
     found = CliRunner().invoke(cli, ["group", *words])
     assert found.exit_code == 2
     assert message in found.stderr

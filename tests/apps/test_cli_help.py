@@ -28,7 +28,7 @@ PATHS = list(tree(cli))
 GROUPS = [path for path in PATHS if (*path,) in {child[:-1] for child in PATHS if child}]
 
 
-def test_every_command_of_the_tree_is_there() -> None:
+def test_every_command_exists() -> None:
     assert {" ".join(path) for path in PATHS} == {
         "",
         "demo",
@@ -143,7 +143,7 @@ def test_no_sentence_is_cut_on_a_narrow_screen(path: tuple[str, ...]) -> None:
     assert "..." not in listed
 
 
-def test_the_policies_in_the_help_are_those_there_are() -> None:
+def test_help_lists_the_existing_policies() -> None:
     assert [word for word in POLICY_NAMES.replace(",", "").split() if word in POLICIES] == [
         *POLICIES
     ]
@@ -214,7 +214,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> Non
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
-def test_a_result_that_cant_be_written_is_one_line() -> None:
+def test_failed_write_of_the_result_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "tidelog", "story", "list"]
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)

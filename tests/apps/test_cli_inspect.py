@@ -107,7 +107,7 @@ def told_by_kafka(line: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     "dump", [path for path in DUMPS if ".log." in path.name], ids=lambda path: path.name
 )
-def test_batches_are_those_that_kafka_dumps(dump: Path, kafka: Path) -> None:
+def test_batches_match_kafkas_dump(dump: Path, kafka: Path) -> None:
     partition = dump.name.partition(f".{SEGMENT}")[0]
     lines = dump.read_text().splitlines()
     wanted = [told_by_kafka(line) for line in lines if line.startswith("baseOffset:")]
@@ -119,7 +119,7 @@ def test_batches_are_those_that_kafka_dumps(dump: Path, kafka: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["plain-0", "codec-gzip-0", "codec-zstd-0", "java-snappy-0"])
-def test_records_are_those_that_were_produced(topic: str, kafka: Path) -> None:
+def test_records_match_the_produced_ones(topic: str, kafka: Path) -> None:
     manifest = json.loads(gzip.decompress((DATA / "manifest.json.gz").read_bytes()))
     wanted = {record["offset"] for record in manifest["partitions"][topic]["records"]}
     document = read("segment", kafka / "clean" / "broker-2" / topic, "--records")
@@ -132,7 +132,7 @@ def test_records_are_those_that_were_produced(topic: str, kafka: Path) -> None:
     assert wanted <= seen
 
 
-def test_index_files_are_those_that_kafka_dumps(kafka: Path) -> None:
+def test_index_files_match_kafkas_dump(kafka: Path) -> None:
     folder = kafka / "clean" / "broker-1"
     (times,) = read("segment", folder / "plain-0" / "00000000000000000000.timeindex")["files"]
     assert times["entries"] == [{"timestamp": 1700000298694, "offset": 97}]
@@ -159,7 +159,7 @@ def test_index_files_are_those_that_kafka_dumps(kafka: Path) -> None:
     ]
 
 
-def test_no_file_of_a_kafka_is_found_damaged(kafka: Path) -> None:
+def test_files_of_kafka_have_no_damage(kafka: Path) -> None:
     """Those of a killed broker too: it was killed, its disk was not."""
     looked_at = 0
     for kind in ("clean", "crashed"):
@@ -172,7 +172,7 @@ def test_no_file_of_a_kafka_is_found_damaged(kafka: Path) -> None:
     assert looked_at > 150
 
 
-def test_nothing_is_changed_by_looking(kafka: Path) -> None:
+def test_inspect_changes_no_file(kafka: Path) -> None:
     folder = kafka / "crashed" / "broker-2"
 
     def everything() -> dict[str, tuple[int, int, int]]:
@@ -188,7 +188,7 @@ def test_nothing_is_changed_by_looking(kafka: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everything")
-def test_a_file_that_may_only_be_read_is_read(segment: Path) -> None:
+def test_read_only_file_is_read(segment: Path) -> None:
     segment.chmod(stat.S_IRUSR)
     assert run("segment", segment).exit_code == 0
 
@@ -207,14 +207,14 @@ def damage(path: Path, position: int, data: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_sound_segment_holds(segment: Path) -> None:
+def test_sound_segment_passes_the_check(segment: Path) -> None:
     document = read("segment", segment)
     assert document["files"][0]["problems"] == []
     assert [each["base_offset"] for each in document["files"][0]["batches"]] == [0, 2, 4]
     assert [each["leader_epoch"] for each in document["files"][0]["batches"]] == [4, 4, 4]
 
 
-def test_a_flipped_bit_is_found_and_what_follows_is_still_read(segment: Path) -> None:
+def test_flipped_bit_is_found_and_later_batches_are_read(segment: Path) -> None:
     size = len(batch(0))
     damage(segment, size + CRC_FROM + 45, b"\xff")
     document = read("segment", segment)
@@ -236,9 +236,7 @@ def test_a_flipped_bit_is_found_and_what_follows_is_still_read(segment: Path) ->
     ],
     ids=["magic", "too short", "absurd", "beyond the end"],
 )
-def test_bytes_that_are_no_batch_end_the_walk(
-    at: int, data: bytes, reason: str, segment: Path
-) -> None:
+def test_invalid_bytes_end_the_reading(at: int, data: bytes, reason: str, segment: Path) -> None:
     size = len(batch(0))
     damage(segment, size + at, data)
     ((position, found),) = problems(segment)
@@ -322,7 +320,7 @@ def test_a_damaged_small_file_is_named(kind: str, kafka: Path, tmp_path: Path) -
 # -- live files and long ones ------------------------------------------------------------------
 
 
-def test_a_batch_that_is_just_being_written_is_waited_for(
+def test_inspect_waits_for_a_batch_that_is_being_written(
     segment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = batch(6)
@@ -344,16 +342,14 @@ def test_a_batch_that_is_just_being_written_is_waited_for(
     ]
 
 
-def test_a_file_that_is_truncated_meanwhile_just_ends(segment: Path) -> None:
+def test_file_truncated_while_it_is_read_ends_there(segment: Path) -> None:
     with ReadOnlyFile(str(segment)) as file:
         walk = SegmentFile(file, 0)
         os.truncate(segment, 0)
         assert list(walk.walk()) == []
 
 
-def test_a_disk_that_fails_is_named_with_the_place(
-    segment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_error_names_file_and_position(segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(batch(0))
     pread = os.pread
 
@@ -367,7 +363,7 @@ def test_a_disk_that_fails_is_named_with_the_place(
     assert problems(segment) == [(2 * size, "input/output error")]
 
 
-def test_a_segment_that_a_broker_deletes_meanwhile_is_passed_over(
+def test_segment_deleted_while_inspecting_is_skipped(
     segment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listdir = os.listdir
@@ -379,7 +375,7 @@ def test_a_segment_that_a_broker_deletes_meanwhile_is_passed_over(
     assert len(read("segment", segment.parent)["files"]) == 1
 
 
-def test_a_file_that_may_not_be_read_is_one_line(
+def test_file_without_permission_is_one_line(
     segment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> int:
@@ -412,7 +408,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert "✓ 200 batches" in found.stdout
 
 
-def test_head_may_close_the_pipe(tmp_path: Path) -> None:
+def test_closed_output_pipe_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / SEGMENT
     path.write_bytes(b"".join(batch(number * 2) for number in range(5000)))
     tool = [sys.executable, "-m", "tidelog", "inspect", "segment", str(path)]
@@ -425,7 +421,7 @@ def test_head_may_close_the_pipe(tmp_path: Path) -> None:
         assert process.wait(timeout=30) == 0
 
 
-def test_the_files_of_a_running_broker_of_ours() -> None:
+def test_files_of_a_running_broker() -> None:
     with LocalCluster(brokers=1) as running, Cluster(running.bootstrap) as cluster:
         create_topic(cluster, "orders", 1, 1)
         producer = Producer(cluster)
@@ -476,7 +472,7 @@ def test_markers_are_named(kafka: Path) -> None:
 # -- epochs and checkpoints --------------------------------------------------------------------
 
 
-def test_epochs_of_a_kafka(kafka: Path) -> None:
+def test_epochs_of_kafka(kafka: Path) -> None:
     document = read("epochs", kafka / "clean" / "broker-1" / "epochs-0")
     starts = [
         (each["epoch"], each["start_offset"], each["end_offset"]) for each in document["epochs"]
@@ -495,7 +491,7 @@ def test_broken_epochs_are_named_by_line(tmp_path: Path) -> None:
     assert "line 4: epochs and offsets must rise" in document["problems"][0]
 
 
-def test_checkpoints_of_a_kafka(kafka: Path) -> None:
+def test_checkpoints_of_kafka(kafka: Path) -> None:
     document = read("checkpoints", kafka / "clean" / "broker-1")
     assert document["properties"]["cluster.id"] == "Ziui243vSWuueiTnVlp47g"
     assert document["clean_shutdown"]["brokerEpoch"] == 927
@@ -511,7 +507,7 @@ def test_checkpoints_of_a_kafka(kafka: Path) -> None:
     assert "recovery point" not in one.stdout
 
 
-def test_a_broken_checkpoint_is_named_and_the_others_shown(kafka: Path, tmp_path: Path) -> None:
+def test_broken_checkpoint_is_named_and_others_are_shown(kafka: Path, tmp_path: Path) -> None:
     (tmp_path / "replication-offset-checkpoint").write_text("0\n3\norders 0 12\n")
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 5\n")
     document = read("checkpoints", tmp_path)
@@ -537,7 +533,7 @@ def test_a_broken_checkpoint_is_named_and_the_others_shown(kafka: Path, tmp_path
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_path_that_is_no_use_is_one_line(
+def test_unusable_path_is_one_line(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -31,7 +31,7 @@ def data(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_table_reproduces_what_is_known() -> None:
+def test_table_reproduces_the_known_results() -> None:
     found = run("table", "--size", "2,2,2,2", "--workers", "1")
     assert found.exit_code == 0
     lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
@@ -46,7 +46,7 @@ def test_the_table_keeps_its_verdicts_on_a_narrow_screen() -> None:
     assert "kip-101 ✗ depth 11 ✗ depth 11 holds 4,523 ✓" in lines
 
 
-def test_a_table_that_is_not_as_known_fails() -> None:
+def test_differing_table_fails() -> None:
     found = run("table", "--size", "1,1,1,1", "--workers", "1", "--format", "json")
     assert found.exit_code == 1
     assert json.loads(found.stdout)["holds"] is False
@@ -56,7 +56,7 @@ def test_a_table_that_is_not_as_known_fails() -> None:
     assert rows[-1]["reproduced"]
 
 
-def test_check_of_what_holds() -> None:
+def test_check_passes_if_the_invariants_hold() -> None:
     found = run("check", *HARMLESS)
     assert found.exit_code == 0
     assert "reached: a record commits" in found.stdout
@@ -70,7 +70,7 @@ def test_check_of_what_holds() -> None:
     assert as_data["counterexample"] is None
 
 
-def test_check_of_what_breaks_shows_the_shortest_way(tmp_path: Path) -> None:
+def test_failed_check_shows_the_shortest_path(tmp_path: Path) -> None:
     story = tmp_path / "loss.txt"
     found = run("check", *HARMFUL, "--story", str(story))
     assert found.exit_code == 1
@@ -89,7 +89,7 @@ def test_check_as_json_has_the_counterexample() -> None:
     assert len(found["counterexample"]["steps"]) == 10
 
 
-def test_a_search_that_was_cut_short_proves_nothing() -> None:
+def test_incomplete_search_is_reported_as_such() -> None:
     found = run("check", *HARMLESS, "--max-states", "10")
     assert found.exit_code == 1
     assert "raise --max-states" in found.stdout
@@ -103,7 +103,7 @@ def test_a_story_that_cant_be_written_is_bad_usage() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
-def test_a_disk_that_is_full_is_told_in_one_line() -> None:
+def test_full_disk_is_one_line() -> None:
     with pytest.raises(UsageError, match="can't write /dev/full: No space left"):
         write_file("/dev/full", "x")
 
@@ -119,7 +119,7 @@ def test_mutants_are_listed_with_rule_and_source() -> None:
     assert all(name in found.stdout for name in names)
 
 
-def test_mutants_by_name_are_hunted_and_found() -> None:
+def test_mutants_by_name_are_searched_and_found() -> None:
     names = ("diverging-fetch-counts", "async-isr-without-pending-isr-in-high-watermark")
     found = run("mutants", *names, "--format", "json")
     assert found.exit_code == 0
@@ -128,7 +128,7 @@ def test_mutants_by_name_are_hunted_and_found() -> None:
     assert all(mutant["found"] and mutant["steps"] for mutant in caught)
 
 
-def test_progress_rises_within_a_hunt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_advances_during_a_mutant_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutant_hunt, "REPORT_S", 0.01)  # the parent misses no report
     (prey,) = [each for each in all_prey() if each.name == "join-before-the-epoch-start"]
     told: list[tuple[float, str]] = []
@@ -139,7 +139,7 @@ def test_progress_rises_within_a_hunt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])
-def test_mutants_that_got_away_are_named(found: bool) -> None:
+def test_mutants_that_were_not_found_are_named(found: bool) -> None:
     prey = MutantCase("keeps-all", "something is forgotten", "a bug", "checker")
     catch = Caught(prey, found, "an invariant", "4 steps", 1.5, ("one", "two"))
     console = Console(width=140, markup=False, highlight=False)

@@ -39,7 +39,7 @@ FAR = "9" * 23
     ],
     ids=" ".join,
 )
-def test_numbers_that_no_request_can_carry_are_wrong_words(words: tuple[str, ...]) -> None:
+def test_numbers_out_of_range_are_rejected(words: tuple[str, ...]) -> None:
     found = CliRunner().invoke(cli, [*words, "--bootstrap", "localhost:1"])
     assert found.exit_code == 2, found.output
     assert found.stderr.startswith("tidelog: ")
@@ -47,12 +47,12 @@ def test_numbers_that_no_request_can_carry_are_wrong_words(words: tuple[str, ...
 
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01", f"-{FAR}d"])
-def test_before_1970_is_no_word_of_kafkas_protocol(text: str) -> None:
+def test_times_before_1970_become_0(text: str) -> None:
     """-1 there is the end of a log, -2 its beginning."""
     assert parse_time(text, NOW_MS) == 0
 
 
-def test_times_end_where_a_record_has_no_room_for_more() -> None:
+def test_times_beyond_64_bits_are_rejected() -> None:
     assert parse_time(str(TIME_MAX), NOW_MS) == TIME_MAX
     with pytest.raises(ValueError, match="too large"):
         parse_time(str(TIME_MAX + 1), NOW_MS)
@@ -73,7 +73,7 @@ def test_times_end_where_a_record_has_no_room_for_more() -> None:
     ],
     ids=["nested", "far", "negative", "payload", "key", "header", "header value"],
 )
-def test_json_that_is_no_record(line: bytes, message: str) -> None:
+def test_invalid_json_records_are_rejected(line: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         envelope.load(line)
 
@@ -82,23 +82,23 @@ def test_a_record_without_a_time_is_copied_as_it_is() -> None:
     assert envelope.load(b'{"ts":-1,"payload":"x"}').timestamp == -1
 
 
-def test_a_number_in_the_input_has_an_end() -> None:
+def test_number_in_the_input_is_limited() -> None:
     understand, _ = by_format("%T %s\n", None)
     assert understand(b"%d x" % TIME_MAX).timestamp == TIME_MAX
     with pytest.raises(BadInput, match="not a valid number for %T"):
         understand(b"%b x" % FAR.encode())
 
 
-def test_a_partition_that_is_not_there_is_looked_for_in_its_topic() -> None:
+def test_missing_partition_suggests_describing_its_topic() -> None:
     assert "`tidelog topic describe orders`" in str(NoSuchPartition("orders", 7))
 
 
-def test_case_is_no_distance() -> None:
+def test_suggestion_ignores_case() -> None:
     assert nearest("ORDERS", ["payments", "orders"]) == "did you mean orders?"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_streams_that_somebody_closed(closed: str) -> None:
+def test_closed_standard_streams(closed: str) -> None:
     command = f"exec '{sys.executable}' -m tidelog story list --format json {closed}"
     ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -119,7 +119,7 @@ class Pieces:
 
 @pytest.mark.parametrize("delimiter", [b"\n", b"ab", b"aab", b"aaa"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
-def test_records_are_the_same_however_they_come(delimiter: bytes, size: int) -> None:
+def test_records_do_not_depend_on_how_the_input_is_split(delimiter: bytes, size: int) -> None:
     data = b"xaabaaaaab\n\nabaaabbaaaaaaaaxx\naab\naaa\nab"
     source: Any = Pieces(data, size)
     found = [record for records in split(source, delimiter) for record in records]

@@ -21,7 +21,7 @@ def read_all(terminal: int) -> Iterator[bytes]:
             yield chunk
 
 
-def test_a_terminal_sees_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal)
@@ -34,7 +34,7 @@ def test_a_terminal_sees_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 sheep" in shown
 
 
-def test_a_pipe_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_not_shown_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
     with output.progress("counting sheep", 3) as tell:
@@ -43,7 +43,7 @@ def test_a_pipe_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("columns", "width"), [(None, output.PIPED_WIDTH), ("77", 77)])
-def test_a_pipe_is_wide_unless_told_otherwise(
+def test_pipe_is_wide_by_default(
     monkeypatch: pytest.MonkeyPatch, columns: str | None, width: int
 ) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
@@ -54,7 +54,7 @@ def test_a_pipe_is_wide_unless_told_otherwise(
 
 
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (False, 1)])
-def test_json_says_what_the_exit_code_says(
+def test_json_agrees_with_the_exit_code(
     capsys: pytest.CaptureFixture[str], holds: bool, status: int
 ) -> None:
     assert output.conclude("json", holds, {"n": 1}, lambda _: None) == status
@@ -68,7 +68,7 @@ def test_json_says_what_the_exit_code_says(
         ("16", ["sheep", "  what it is: an", "  animal"]),
     ],
 )
-def test_a_table_that_does_not_fit_is_told_row_by_row(
+def test_table_that_does_not_fit_is_printed_row_by_row(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     columns: str,
@@ -84,7 +84,7 @@ def test_a_table_that_does_not_fit_is_told_row_by_row(
     ]
 
 
-def test_a_row_named_by_a_number_has_its_columns_name(
+def test_row_with_a_number_as_name_shows_its_column_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "16")
@@ -94,12 +94,12 @@ def test_a_row_named_by_a_number_has_its_columns_name(
     assert capsys.readouterr().out.splitlines()[0] == "broker 2 (controller)"
 
 
-def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert output.conclude("text", True, {}, lambda s: s.print("log=[m1@0] [red]x")) == 0
     assert capsys.readouterr().out == "log=[m1@0] [red]x\n"
 
 
-def test_a_pipe_that_knows_only_ascii_is_no_reason_to_stop() -> None:
+def test_ascii_only_pipe_is_not_an_error() -> None:
     program = "from rich.text import Text; from tidelog.apps.cli.output import screen"
     printed = subprocess.run(
         [sys.executable, "-c", f"{program}; screen().print(Text('✓ holds'))"],

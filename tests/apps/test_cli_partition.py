@@ -67,7 +67,7 @@ def settled(bootstrap: str, name: str, *, isr: int, high_watermark: int) -> dict
 # -- a real cluster --------------------------------------------------------------------------
 
 
-def test_every_replica_tells_of_itself(ours: LocalCluster) -> None:
+def test_every_replica_is_described_by_its_broker(ours: LocalCluster) -> None:
     found = settled(ours.bootstrap, "orders/1", isr=3, high_watermark=20)
     assert (found["topic"], found["partition"], found["min_isr"]) == ("orders", 1, 2)
     assert sorted(each["broker"] for each in found["replicas"]) == [1, 2, 3]
@@ -79,7 +79,7 @@ def test_every_replica_tells_of_itself(ours: LocalCluster) -> None:
         assert each["unreachable"] is None
 
 
-def test_a_topic_alone_is_all_its_partitions(ours: LocalCluster) -> None:
+def test_topic_without_partition_means_all_partitions(ours: LocalCluster) -> None:
     settled(ours.bootstrap, "orders/0", isr=3, high_watermark=20)
     assert [each["partition"] for each in read(ours.bootstrap, "orders")["partitions"]] == [0, 1]
     shown = run(ours.bootstrap, "orders")
@@ -98,14 +98,16 @@ def test_a_topic_alone_is_all_its_partitions(ours: LocalCluster) -> None:
         ("/1", "is not in the form TOPIC or TOPIC/PARTITION"),
     ],
 )
-def test_what_does_not_exist_is_one_line(ours: LocalCluster, name: str, message: str) -> None:
+def test_missing_topic_or_partition_is_one_line(
+    ours: LocalCluster, name: str, message: str
+) -> None:
     found = run(ours.bootstrap, name)
     assert found.exit_code == 2
     assert message in found.stderr
     assert found.stderr.count("\n") == 1
 
 
-def test_a_broker_that_was_killed_is_shown_with_the_reason() -> None:
+def test_killed_broker_is_shown_with_the_reason() -> None:
     with LocalCluster(brokers=3) as running:
         with Cluster(running.bootstrap) as cluster:
             admin.create_topic(cluster, "orders", 1, 3, {"min.insync.replicas": "2"})
@@ -165,7 +167,7 @@ def mock() -> Iterator[str]:
     producer.flush(1)  # the mock lives as long as its producer
 
 
-def test_of_another_kafka_what_it_tells_is_shown_and_what_not_is_said(mock: str) -> None:
+def test_another_kafka_is_described_and_missing_values_are_named(mock: str) -> None:
     document = read(mock, "orders/0")
     (found,) = document["partitions"]
     assert "not a Tidelog cluster" in document["missing"]
@@ -208,12 +210,12 @@ def test_a_bar_begins_where_the_log_begins() -> None:
     ]
 
 
-def test_one_record_above_the_high_watermark_is_seen() -> None:
+def test_one_record_above_the_high_watermark_is_visible() -> None:
     (line,) = bars(replica(1, 1_000_000, 999_999))
     assert line == f"   1 {rendering.COMMITTED * 39}{rendering.UNCOMMITTED} 1000000"
 
 
-def test_a_replica_that_did_not_answer_is_drawn_by_what_its_leader_saw() -> None:
+def test_unreachable_replica_is_drawn_from_its_leaders_view() -> None:
     """Its own high watermark is not known; the leader's is."""
     seen = replica(2, 40, None, in_isr=False, role="unknown")
     assert bars(replica(1, 80, 60), seen)[1] == f"   2 {rendering.COMMITTED * 20}{' ' * 20} 40"
@@ -250,7 +252,7 @@ def shown(one: PartitionView) -> str:
     return out.getvalue()
 
 
-def test_nothing_is_said_of_a_partition_that_is_whole() -> None:
+def test_healthy_partition_has_no_remarks() -> None:
     text = shown(partition())
     assert "in sync: 1, 2 (min.insync.replicas 2)" in text
     assert text.endswith("✓ every replica is in sync\n")
@@ -266,14 +268,14 @@ def test_a_replica_of_the_isr_that_does_not_answer_is_uncertain() -> None:
     assert text.endswith(told)
 
 
-def test_an_offline_partition_says_who_may_lead() -> None:
+def test_offline_partition_names_replicas_that_may_lead() -> None:
     text = shown(partition(leader=None, isr=[], elr=[2]))
     assert "no leader: it can't be written or read; eligible: broker 2" in text
     assert "0 in sync, 2 required: acks=all is rejected" in text
     assert text.endswith("✗ 0 of 1 partitions are healthy\n")
 
 
-def test_who_lost_its_log_is_told_and_what_can_be_done() -> None:
+def test_lost_log_is_named_with_the_remedy() -> None:
     lines = " ".join(shown(partition(leader=None, isr=[], lost=[1])).split())
     assert "started without its log: broker 1; restore the last leader's folder" in lines
     assert "unclean" not in shown(partition(lost=[1]))
@@ -296,7 +298,7 @@ def test_describe_names_a_damaged_replica(isr: list[int], leader: int | None, to
     assert lines.endswith("✗ 0 of 1 partitions are healthy; damaged: broker 2")
 
 
-def test_a_partition_with_a_damaged_replica_is_not_whole() -> None:
+def test_partition_with_a_damaged_replica_is_not_healthy() -> None:
     """Also while the ISR still names it."""
     damaged = replica(2, 9, 9, damage={"offset": 4, "reason": "checksum differs"})
     assert not partition(replicas=[replica(1, 9, 9), damaged]).holds
@@ -308,7 +310,7 @@ def test_describe_shows_an_election_without_a_known_isr() -> None:
     assert "leads since leader epoch 3; no replica was known to have every record" in lines
 
 
-def test_losses_are_told() -> None:
+def test_losses_are_shown() -> None:
     election = {"leader": 2, "leader_epoch": 3, "old_leader": 1, "old_isr": [1], "old_elr": []}
     loss = {
         "broker": 1,
@@ -326,13 +328,13 @@ def test_losses_are_told() -> None:
     assert "broker 1 truncated offsets 7 to 11 in leader epoch 3; 3 of them committed" in lines
 
 
-def test_epochs_are_told_with_their_starts_the_last_ones_first_to_stay() -> None:
+def test_epochs_are_shown_with_start_offsets_and_the_oldest_are_left_out() -> None:
     many = [[number, number * 10] for number in range(6)]
     text = shown(partition(replicas=[replica(1, 60, 60, epochs=many, role="leader")], isr=[1]))
     assert "… 2:20 3:30 4:40 5:50" in text
 
 
-def test_a_narrow_screen_has_it_all() -> None:
+def test_narrow_screen_shows_everything() -> None:
     out = io.StringIO()
     screen = Console(file=out, width=50, markup=False, highlight=False)
     rendering.show(screen, PartitionsView([partition()], None))
@@ -342,11 +344,11 @@ def test_a_narrow_screen_has_it_all() -> None:
 @pytest.mark.parametrize(
     ("ms", "text"), [(5, "5 ms"), (3_240, "3.2 s"), (125_000, "2 min"), (7_300_000, "2 h")]
 )
-def test_durations(ms: int, text: str) -> None:
+def test_durations_are_formatted(ms: int, text: str) -> None:
     assert rendering.duration(ms) == text
 
 
-def test_watching_goes_on_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_continues_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = [
         PartitionsView([partition()], None),
         PartitionsView([partition(leader=None, isr=[])], None),

@@ -47,14 +47,14 @@ def test_the_longer_log_of_one_lineage_is_the_best() -> None:
     assert made.complete
 
 
-def test_a_later_epoch_beats_a_longer_log_which_loses_what_it_does_not_share() -> None:
+def test_later_epoch_is_preferred_to_a_longer_log() -> None:
     made = plan(replica(1, 500, [0, 0]), replica(2, 120, [0, 0], [3, 100]))
     assert losses(made) == {2: 0, 1: 20}
     assert made.best is not None
     assert made.best.broker == 2
 
 
-def test_logs_that_share_nothing() -> None:
+def test_logs_without_common_records() -> None:
     assert losses(plan(replica(1, 50, [1, 0]), replica(2, 30, [2, 0]))) == {2: 0, 1: 30}
     assert losses(plan(replica(1, 0), replica(2, 30, [2, 0]))) == {2: 0, 1: 30}
 

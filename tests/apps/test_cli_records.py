@@ -157,11 +157,11 @@ HASHES = {
 
 
 @pytest.mark.parametrize("key", HASHES, ids=repr)
-def test_the_hash_is_that_of_the_java_client(key: bytes) -> None:
+def test_key_hash_equals_the_java_clients(key: bytes) -> None:
     assert murmur2(key) == HASHES[key] % 2**32
 
 
-def test_keys_land_where_librdkafkas_murmur2_puts_them(bootstrap: str) -> None:
+def test_keys_go_to_the_same_partition_as_with_librdkafkas_murmur2(bootstrap: str) -> None:
     topic = make_topic(bootstrap, 7)
     keys = [b"key-%d" % number for number in range(50)]
     producer = confluent_kafka.Producer(
@@ -181,7 +181,7 @@ def test_keys_land_where_librdkafkas_murmur2_puts_them(bootstrap: str) -> None:
     assert places == {key: {partition_of_key(key, 7)} for key in keys}
 
 
-def test_records_without_a_key_stay_together_and_then_move(bootstrap: str) -> None:
+def test_records_without_a_key_use_sticky_partitions(bootstrap: str) -> None:
     topic = make_topic(bootstrap, 3)
     assert len(produce(bootstrap, topic, b"x\n" * 100)["partitions"]) == 1
     line = b"y" * 1000 + b"\n"
@@ -206,7 +206,7 @@ def test_records_without_a_key_stay_together_and_then_move(bootstrap: str) -> No
         ((), b"\xff\xfe\n", [(None, b"\xff\xfe")]),
     ],
 )
-def test_input(
+def test_input_formats(
     bootstrap: str, words: tuple[str, ...], text: bytes, wanted: list[tuple[Any, Any]]
 ) -> None:
     topic = make_topic(bootstrap)
@@ -215,7 +215,7 @@ def test_input(
     assert found == wanted
 
 
-def test_files_one_after_another(bootstrap: str, tmp_path: Path) -> None:
+def test_several_input_files(bootstrap: str, tmp_path: Path) -> None:
     topic = make_topic(bootstrap)
     (tmp_path / "a").write_bytes(b"1\n2")
     (tmp_path / "b").write_bytes(b"3\n")
@@ -224,7 +224,7 @@ def test_files_one_after_another(bootstrap: str, tmp_path: Path) -> None:
     assert done(bootstrap, "consume", topic, "-e") == b"1\n2\n3\n"
 
 
-def test_a_partition_and_what_a_line_says_of_it(bootstrap: str) -> None:
+def test_partition_timestamp_and_headers_from_the_input(bootstrap: str) -> None:
     topic = make_topic(bootstrap, 4)
     produce(bootstrap, topic, b"a\n", "-p", "3")
     produce(bootstrap, topic, b"2 1700000000007 x=1,y=2 b\n", "-f", r"%p %T %h %s\n")
@@ -233,7 +233,7 @@ def test_a_partition_and_what_a_line_says_of_it(bootstrap: str) -> None:
     assert done(bootstrap, "consume", topic, "-e", "-p", "2", "-f", "%T") == b"1700000000007"
 
 
-def test_a_topic_is_copied_whole(bootstrap: str) -> None:
+def test_topic_is_copied_with_all_record_fields(bootstrap: str) -> None:
     first, second = make_topic(bootstrap), make_topic(bootstrap)
     librdkafka_produce(
         bootstrap, first, key=b"\xfe", value=b"\xff", headers=[("a", b"\xff"), ("b", None)],
@@ -249,7 +249,7 @@ def test_a_topic_is_copied_whole(bootstrap: str) -> None:
         )  # fmt: skip
 
 
-def test_tee_prints_what_is_written(bootstrap: str) -> None:
+def test_tee_prints_written_records(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     found = run(bootstrap, "produce", topic, "-T", stdin=b"a\nb\n")
     assert (found.exit_code, found.stdout_bytes) == (0, b"a\nb\n")
@@ -265,7 +265,7 @@ def test_acks(bootstrap: str, acks: str) -> None:
     assert done(bootstrap, "consume", topic, "-n", "2") == b"a\nb\n"
 
 
-def test_batches_are_halved_until_the_topic_takes_them(bootstrap: str) -> None:
+def test_batches_are_halved_until_the_topic_accepts_them(bootstrap: str) -> None:
     topic = make_topic(bootstrap, configs={"max.message.bytes": "2000"})
     lines = b"".join(b"%d\n" % number for number in range(2000))
     assert produce(bootstrap, topic, lines)["records"] == 2000
@@ -276,7 +276,7 @@ def test_batches_are_halved_until_the_topic_takes_them(bootstrap: str) -> None:
     assert "0 records were written, 1 were not" in found.stderr
 
 
-def test_a_topic_is_made_only_if_asked_for(bootstrap: str) -> None:
+def test_topic_is_created_only_on_request(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     found = run(bootstrap, "produce", topic + "x", stdin=b"a\n")
     assert found.exit_code == 2
@@ -318,12 +318,14 @@ def numbered(bootstrap: str) -> str:
     ],
     ids=str,
 )
-def test_offsets(bootstrap: str, numbered: str, offsets: tuple[str, ...], wanted: range) -> None:
+def test_start_and_end_offsets(
+    bootstrap: str, numbered: str, offsets: tuple[str, ...], wanted: range
+) -> None:
     found = done(bootstrap, "consume", numbered, *offsets)
     assert found == b"".join(b"%d\n" % number for number in wanted)
 
 
-def test_offsets_that_are_not_there_are_told_and_followed(bootstrap: str) -> None:
+def test_offset_beyond_the_log_end_is_reported_and_adjusted(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, b"a\nb\nc\n")
     process = start(bootstrap, "consume", topic, "-o", "500", "-n", "1")
@@ -386,7 +388,7 @@ def test_several_topics_and_a_regex(bootstrap: str) -> None:
     assert "there is no topic that matches ^nothing-at-all$" in nothing.stderr
 
 
-def test_an_aborted_transaction_needs_no_broker_that_has_them(bootstrap: str) -> None:
+def test_read_committed_works_without_transactions(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, b"a\n")
     assert done(bootstrap, "consume", topic, "-e", "--isolation", "read_committed") == b"a\n"
@@ -422,14 +424,14 @@ def test_an_aborted_transaction_needs_no_broker_that_has_them(bootstrap: str) ->
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
-def test_what_can_not_be_meant_is_one_line(words: tuple[str, ...], message: str) -> None:
+def test_invalid_arguments_are_one_line(words: tuple[str, ...], message: str) -> None:
     found = CliRunner().invoke(cli, list(words))
     assert found.exit_code == 2
     assert message in found.stderr
     assert found.stderr.count("\n") == 1
 
 
-def test_a_topic_that_is_not_there_can_be_made_or_meant_otherwise(bootstrap: str) -> None:
+def test_missing_topic_can_be_created_or_gets_a_suggestion(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     nowhere = run(bootstrap, "produce", "zzz", stdin=b"a\n")
     assert nowhere.exit_code == 2
@@ -457,7 +459,7 @@ def test_input_that_does_not_fit_is_named(bootstrap: str) -> None:
         assert found.stderr.count("\n") == 1
 
 
-def test_partitions_that_are_not_there(bootstrap: str) -> None:
+def test_missing_partitions_are_named(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     for words in (("produce", topic, "-p", "9"), ("consume", topic, "-p", "9", "-e")):
         found = run(bootstrap, *words, stdin=b"a\n")
@@ -501,7 +503,7 @@ def test_following_ends_cleanly_when_interrupted(bootstrap: str, number: int) ->
     assert process.returncode == 0
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(bootstrap: str) -> None:
+def test_closed_output_ends_consume_without_error(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, b"x\n" * 100)
     process = start(bootstrap, "consume", topic)
@@ -513,7 +515,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(bootstrap: str) -> None:
     assert end(process)[1] == b""
 
 
-def test_what_is_typed_is_written_while_one_types(bootstrap: str) -> None:
+def test_typed_lines_are_written_at_once(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     process = start(bootstrap, "produce", topic)
     assert process.stdin is not None
@@ -542,7 +544,7 @@ def test_an_interrupted_producer_says_what_it_wrote(bootstrap: str) -> None:
     assert err.decode() == f"1 record written to {topic}: partition 0 at offset 0\n"
 
 
-def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_unreachable_cluster_is_one_line(tmp_path: Path) -> None:
     for words in (["produce", "t"], ["consume", "t"]):
         found = run("localhost:1", *words, "--timeout", "1", stdin=b"a\n")
         assert found.exit_code == 1

@@ -102,7 +102,7 @@ def await_that(what: Callable[[], bool], told: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(cast: Cast) -> None:
+def test_killed_leader_loses_and_duplicates_nothing(cast: Cast) -> None:
     admin.create_topic(cast.cluster, "orders", 3, 3)
     producer = cast.start("produce", "orders", "--format", "json")
     reader = cast.start("consume", "orders")
@@ -127,7 +127,7 @@ def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(cast: Cast) -
         assert any(f"can't reach broker {killed}" in line for line in command.err), command.err
 
 
-def test_a_coordinator_that_is_killed_keeps_what_was_committed(cast: Cast) -> None:
+def test_committed_offsets_survive_a_killed_coordinator(cast: Cast) -> None:
     admin.create_topic(cast.cluster, "orders", 2, 3)
     cast.write("orders", *map(str, range(100)))
     member = cast.start("consume", "orders", "--group", "billing")
@@ -145,7 +145,7 @@ def test_a_coordinator_that_is_killed_keeps_what_was_committed(cast: Cast) -> No
     assert again.out == []
 
 
-def test_records_that_are_truncated_after_they_were_read_are_told(cast: Cast) -> None:
+def test_truncation_of_records_that_were_read_is_reported(cast: Cast) -> None:
     configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     admin.create_topic(cast.cluster, "orders", 1, 2, configs)
     cast.write("orders", "a", "b")
@@ -165,7 +165,7 @@ def test_records_that_are_truncated_after_they_were_read_are_told(cast: Cast) ->
     assert f"tidelog: {truncated}; continuing at offset 2" in reader.err
 
 
-def test_topics_and_partitions_that_are_new_are_read_too(cast: Cast) -> None:
+def test_new_topics_and_partitions_are_read(cast: Cast) -> None:
     admin.create_topic(cast.cluster, "orders-1", 1, 3)
     reader = cast.start("consume", "-r", "^orders")
     cast.write("orders-1", "old")

@@ -107,7 +107,7 @@ def orders(data: dict[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_sound_folder_is_left_as_it_is(folders: tuple[Path, Path]) -> None:
+def test_sound_folder_is_not_changed(folders: tuple[Path, Path]) -> None:
     folder, copy = folders
     before = files(folder)
     for arguments in ((folder,), (folder, "--from", copy)):
@@ -120,7 +120,7 @@ def test_a_sound_folder_is_left_as_it_is(folders: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("way", PARTITION_WAYS)
-def test_what_is_damaged_is_mended_from_a_copy(folders: tuple[Path, Path], way: str) -> None:
+def test_damaged_files_are_repaired_from_a_copy(folders: tuple[Path, Path], way: str) -> None:
     folder, copy = folders
     whole = records(folder)
     damage(str(folder), ORDERS, way)
@@ -156,7 +156,7 @@ def test_the_damaged_range_is_named(folders: tuple[Path, Path]) -> None:
     assert "1 of 2 partitions are damaged; start the broker" in shown.stdout
 
 
-def test_a_folder_that_is_damaged_at_the_same_place_mends_nothing(
+def test_copy_with_the_same_damage_repairs_nothing(
     folders: tuple[Path, Path],
 ) -> None:
     folder, copy = folders
@@ -169,7 +169,7 @@ def test_a_folder_that_is_damaged_at_the_same_place_mends_nothing(
     assert files(folder) == before
 
 
-def test_another_topic_of_that_name_mends_nothing(folders: tuple[Path, Path]) -> None:
+def test_another_topic_of_the_same_name_repairs_nothing(folders: tuple[Path, Path]) -> None:
     folder, copy = folders
     damage(str(folder), ORDERS, "a flipped bit in the older segment")
     damage(str(copy), ORDERS, "the topic id of another topic")
@@ -192,7 +192,7 @@ def test_a_folder_in_use_is_refused(folders: tuple[Path, Path], used: int) -> No
 
 
 @pytest.mark.ci
-def test_the_only_replica_is_mended_from_a_backup(tmp_path: Path) -> None:
+def test_only_replica_is_repaired_from_a_backup(tmp_path: Path) -> None:
     """A running broker can't: no other replica has the records."""
     values = [Record(None, b"%04d" % number * 100, 1) for number in range(100)]
     with LocalCluster(1) as running:

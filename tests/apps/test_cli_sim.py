@@ -35,7 +35,7 @@ def text(shown: Run | Replay | Failure) -> str:
     return captured.get()
 
 
-def test_run_counts_what_was_injected() -> None:
+def test_run_counts_injected_faults() -> None:
     found = run("run", "--seeds", "1", "--start", "7", "--workers", "1", "--format", "json")
     data = json.loads(found.stdout)
     assert data["holds"] is (found.exit_code == 0)
@@ -47,7 +47,7 @@ def test_run_counts_what_was_injected() -> None:
     )
 
 
-def test_run_in_words() -> None:
+def test_run_prints_fault_counts_and_a_summary() -> None:
     found = run("run", "--seeds", "1", "--workers", "1")
     assert all(kind in found.stdout for kind in KINDS)
     assert "seeds/s" in found.stdout
@@ -75,7 +75,7 @@ def test_a_failure_names_invariant_seed_last_events_and_replay() -> None:
     assert "✗ seeds 0 to 0 under leader-epoch: 1 of 1 failed" in shown
 
 
-def test_of_many_failures_only_the_first_are_told_in_full() -> None:
+def test_only_the_first_failures_are_printed_in_full() -> None:
     summary = Summary("high-watermark", 0)
     for seed in range(5):
         summary.add(failed(seed, "high-watermark"))

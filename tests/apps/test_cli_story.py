@@ -56,7 +56,7 @@ def test_list_names_every_story_and_what_it_shows() -> None:
         assert f"  {story['name'].rpartition('/')[2]} " in found.stdout
 
 
-def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
+def test_play_shows_common_steps_once_and_where_rules_differ() -> None:
     found = run("play", "hw-loses-acked-record")
     assert found.exit_code == 0
     lines = found.stdout.splitlines()
@@ -88,9 +88,7 @@ def test_play_shows_what_is_shared_once_and_where_rules_part() -> None:
         ),
     ],
 )
-def test_a_story_in_which_something_must_break_says_so_at_the_end(
-    name: str, ended: list[str]
-) -> None:
+def test_story_with_an_expected_violation_says_so_at_the_end(name: str, ended: list[str]) -> None:
     """And does not blame the rule that brokers run."""
     found = run("play", name)
     assert found.exit_code == 0
@@ -98,7 +96,7 @@ def test_a_story_in_which_something_must_break_says_so_at_the_end(
     assert "leader-epoch breaks" not in found.stdout
 
 
-def test_what_stories_cover_is_explained() -> None:
+def test_covered_mechanisms_are_explained() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "mechanisms.md"
     explained = re.findall(r"^\| (M\d\d) \|", page.read_text(), re.MULTILINE)
     covered = {name for story in data("list")["stories"] for name in story["covers"]}
@@ -111,7 +109,7 @@ def test_the_readme_quotes_how_the_demo_ends() -> None:
     assert "\n".join(last) in readme
 
 
-def test_play_ends_with_every_replica_unless_the_story_did(written: Path) -> None:
+def test_play_ends_with_the_state_of_every_replica(written: Path) -> None:
     row = run("play", "true.txt").stdout.partition("at the end")[2].splitlines()[2]
     assert row.split() == ["leader-epoch", "A", "leader", "0", "1", "0", "m1@0"]
 
@@ -124,7 +122,7 @@ def test_play_stacks_the_rules_on_a_narrow_screen() -> None:
     assert lines[cut + 1 : cut + 3] == ["under leader-epoch:", "nothing more"]
 
 
-def test_play_sets_side_by_side_whatever_fits() -> None:
+def test_play_shows_rules_side_by_side_if_they_fit() -> None:
     lines = run("play", LOSS, columns="80").stdout.splitlines()
     assert "    │ B truncates to 1 (its own HW), dropping m2 │ nothing more" in lines
     assert "        B leads epoch 1 from offset 1, ISR={B}" in lines
@@ -144,7 +142,7 @@ def test_a_folder_is_checked_not_played(written: Path) -> None:
     assert "tidelog story check ." in found.output
 
 
-def test_what_is_wrong_under_every_rule_is_said_once_and_unbroken(written: Path) -> None:
+def test_problem_under_every_rule_is_printed_once_on_one_line(written: Path) -> None:
     story = "policies: kip-101, leader-epoch\n\n" + FALSE
     (written / "false.txt").write_text(story)
     found = run("check", "false.txt", columns="40").stdout
@@ -175,7 +173,7 @@ def test_play_as_json() -> None:
     assert data("play", LOSS, "--policy", "leader-epoch")["parts_at"] is None
 
 
-def test_play_as_one_diagram_that_forks_where_rules_part() -> None:
+def test_play_as_one_diagram_that_forks_where_rules_differ() -> None:
     found = run("play", LOSS, "--format", "mermaid")
     assert found.exit_code == 0
     lines = [line.strip() for line in found.stdout.splitlines()]
@@ -188,7 +186,7 @@ def test_play_as_one_diagram_that_forks_where_rules_part() -> None:
     assert "alt " not in alone.stdout
 
 
-def test_a_story_that_is_not_so_is_shown_with_what_is_wrong(written: Path) -> None:
+def test_failing_story_is_shown_with_its_problems(written: Path) -> None:
     found = run("play", "false.txt")
     assert found.exit_code == 1
     assert "✗ [leader-epoch] line 5: it printed:" in found.stdout
@@ -197,13 +195,13 @@ def test_a_story_that_is_not_so_is_shown_with_what_is_wrong(written: Path) -> No
     assert run("play", "false.txt", "--format", "mermaid").exit_code == 1
 
 
-def test_the_diagram_of_a_story_that_breaks_off_ends_there(written: Path) -> None:
+def test_diagram_of_an_aborted_story_ends_at_the_error(written: Path) -> None:
     found = run("play", "torn.txt", "--format", "mermaid")
     assert found.exit_code == 1
     assert found.stdout.splitlines()[-1].strip() == "Note over A,B: cluster A B"
 
 
-def test_check_judges_files_and_folders(written: Path) -> None:
+def test_check_accepts_files_and_folders(written: Path) -> None:
     found = run("check", "true.txt")
     assert found.exit_code == 0
     assert "✓ true.txt" in found.stdout
@@ -228,7 +226,7 @@ def test_check_as_json(written: Path) -> None:
     assert run("check", "false.txt", "--format", "json").exit_code == 1
 
 
-def test_without_paths_check_judges_what_ships() -> None:
+def test_check_without_paths_checks_all_shipped_stories() -> None:
     found = data("check")
     assert any(play["path"].endswith(f"{LOSS}.txt") for play in found["plays"])
 
@@ -241,7 +239,7 @@ def test_without_paths_check_judges_what_ships() -> None:
         ("state", "✓ leader-epoch: as expected"),
     ],
 )
-def test_a_play_ends_with_what_it_showed(written: Path, last: str, ended: str) -> None:
+def test_play_ends_with_its_result(written: Path, last: str, ended: str) -> None:
     (written / "true.txt").write_text(TRUE.replace("check logs-agree", last))
     assert run("play", "true.txt").stdout.splitlines()[-1] == ended
 
@@ -262,7 +260,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize(("text", "message"), STRANGE.values(), ids=STRANGE)
-def test_a_strangers_mistake_is_named_with_its_line(written: Path, text: str, message: str) -> None:
+def test_error_in_a_story_is_named_with_its_line(written: Path, text: str, message: str) -> None:
     (written / "strange.txt").write_text(text)
     for command in ("check", "play"):
         found = run(command, "strange.txt")
@@ -276,6 +274,6 @@ def test_a_strangers_mistake_is_named_with_its_line(written: Path, text: str, me
     ["\ufeff" + TRUE, "cluster A B\nproduce m1 m2 producer=7 sequence=2147483647\n"],
     ids=["an editor's mark before it", "sequences that begin anew"],
 )
-def test_odd_but_true(written: Path, text: str) -> None:
+def test_unusual_but_valid_stories_pass(written: Path, text: str) -> None:
     (written / "odd.txt").write_text(text, encoding="utf-8")
     assert run("check", "odd.txt").exit_code == 0

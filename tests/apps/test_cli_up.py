@@ -120,7 +120,7 @@ def test_a_command_gets_the_address_and_gives_its_exit_code(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [], "the temporary folder is gone"
 
 
-def test_a_command_that_dies_of_a_signal(data: Path) -> None:
+def test_command_that_is_killed_by_a_signal(data: Path) -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     ran = tidelog("up", "--port", "0", "--brokers", "1", "--", sys.executable, "-c", code)
     assert ran.returncode == 128 + signal.SIGKILL
@@ -128,7 +128,7 @@ def test_a_command_that_dies_of_a_signal(data: Path) -> None:
     assert not (data / "up.json").exists()
 
 
-def test_a_command_hears_sigterm(up: Callable[..., Up]) -> None:
+def test_command_receives_sigterm(up: Callable[..., Up]) -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
@@ -143,7 +143,7 @@ def test_a_command_hears_sigterm(up: Callable[..., Up]) -> None:
     assert all_gone(found)
 
 
-def test_a_program_that_is_not_there_is_told_before_anything_starts(data: Path) -> None:
+def test_missing_program_is_reported_before_brokers_start(data: Path) -> None:
     ran = tidelog("up", "--", "no-such-program")
     assert ran.returncode == 1
     assert ran.stderr.startswith("tidelog: can't run 'no-such-program': not found")
@@ -209,7 +209,7 @@ def test_a_broker_that_fails_ends_all_with_its_reason(up: Callable[..., Up]) -> 
     assert err == "tidelog: broker 2 did not start: the rack says so\n"
 
 
-def test_what_is_not_ready_in_time_is_given_up(up: Callable[..., Up]) -> None:
+def test_startup_fails_if_a_broker_is_not_ready_in_time(up: Callable[..., Up]) -> None:
     code, _, err = up("--racks", "a,silent", "--wait", "0.2").end()
     assert code == 1
     assert err.startswith("tidelog: not ready after 0.2 s: broker 2 does not listen yet; see ")
@@ -217,7 +217,7 @@ def test_what_is_not_ready_in_time_is_given_up(up: Callable[..., Up]) -> None:
     assert Path(log).is_file()
 
 
-def test_what_is_not_ready_names_no_log_that_is_gone(tmp_path: Path) -> None:
+def test_startup_failure_of_an_ephemeral_cluster_names_no_deleted_log(tmp_path: Path) -> None:
     ran = tidelog("up", "--ephemeral", "--port", "0", "--racks", "a,silent", "--wait", "0.2")
     assert ran.returncode == 1
     missing = "broker 2 does not listen yet; its log is empty"
@@ -225,7 +225,7 @@ def test_what_is_not_ready_names_no_log_that_is_gone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_replicas_than_brokers_are_told() -> None:
+def test_more_replicas_than_brokers_are_refused() -> None:
     words = ("--brokers", "2", "--set", "default.replication.factor=3")
     ran = tidelog("up", "--ephemeral", "--port", "0", *words, "--", "true")
     assert ran.returncode == 0
@@ -256,7 +256,7 @@ def test_signals_stop_the_cluster_cleanly(up: Callable[..., Up], number: int, da
     assert "stopped cleanly" in (data / "broker-3.log").read_text()
 
 
-def test_a_second_signal_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
+def test_second_signal_kills_brokers_that_do_not_stop(up: Callable[..., Up]) -> None:
     running = up("--brokers", "2", "--racks", "a,deaf")
     found = running.ready()
     running.process.send_signal(signal.SIGINT)
@@ -275,7 +275,7 @@ def test_a_terminals_ctrl_c_reaches_no_broker(up: Callable[..., Up]) -> None:
     assert os.getpgid(found.brokers[0].pid) != os.getpgid(found.pid)
 
 
-def test_a_broker_that_dies_is_reported_and_the_others_go_on(up: Callable[..., Up]) -> None:
+def test_dead_broker_is_reported_and_others_continue(up: Callable[..., Up]) -> None:
     running = up()
     found = running.ready()
     os.kill(pids(found)[1], signal.SIGKILL)
@@ -322,7 +322,7 @@ def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
     )
 
 
-def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
+def test_up_ends_when_no_broker_is_left(up: Callable[..., Up]) -> None:
     running = up("--brokers", "1")
     os.kill(pids(running.ready())[0], signal.SIGKILL)
     code, _, err = running.end()
@@ -330,7 +330,7 @@ def test_no_broker_left_is_the_end(up: Callable[..., Up]) -> None:
     assert err.endswith("no broker is running any more; to restart the cluster: tidelog up\n")
 
 
-def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> None:
+def test_supervised_broker_restarts_on_its_port(up: Callable[..., Up]) -> None:
     running = up("--supervise")
     found = running.ready()
     os.kill(pids(found)[1], signal.SIGKILL)
@@ -350,9 +350,7 @@ def test_supervised_a_broker_comes_back_on_its_port(up: Callable[..., Up]) -> No
 
 
 @pytest.mark.parametrize("options", [(), ("--supervise",)], ids=["plain", "supervised"])
-def test_a_broker_is_started_again_on_request(
-    up: Callable[..., Up], options: tuple[str, ...]
-) -> None:
+def test_broker_is_restarted_on_request(up: Callable[..., Up], options: tuple[str, ...]) -> None:
     running = up(*options)
     found = running.ready()
     refused = tidelog("broker", "start", "2")
@@ -386,9 +384,7 @@ def test_brokers_of_one_process_are_started_together(up: Callable[..., Up]) -> N
     assert len(set(pids(running.now()))) == 1
 
 
-def test_a_broker_that_does_not_start_again_is_told_with_its_log(
-    up: Callable[..., Up], data: Path
-) -> None:
+def test_failed_restart_is_reported_with_its_log(up: Callable[..., Up], data: Path) -> None:
     running = up("--racks", "a,b,c")
     found = running.ready()
     tidelog("broker", "kill", "3")
@@ -487,7 +483,7 @@ def test_a_terminal_without_a_width_gets_the_whole_line(data: Path) -> None:
     assert "0 partitions · 0 under-replicated\r" in shown.decode()
 
 
-def test_a_death_does_not_mix_with_the_line(data: Path) -> None:
+def test_death_report_does_not_mix_with_the_status_line(data: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 30, 0, 0))
     with subprocess.Popen(
@@ -515,7 +511,7 @@ def test_a_death_does_not_mix_with_the_line(data: Path) -> None:
     assert "topic" not in text, "the line is cut at the terminal's width"
 
 
-def test_fewer_brokers_than_have_data_are_told(up: Callable[..., Up], data: Path) -> None:
+def test_fewer_brokers_than_data_folders_are_reported(up: Callable[..., Up], data: Path) -> None:
     first = up()
     first.ready()
     first.process.send_signal(signal.SIGINT)
@@ -560,7 +556,7 @@ def test_an_announcement_that_cant_be_written_stops_the_cluster(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed_standard_files_are_no_obstacle(tmp_path: Path) -> None:
+def test_closed_standard_streams_are_not_an_error(tmp_path: Path) -> None:
     words = " ".join([*TIDELOG, "up", "--port", "0", "--ephemeral", "--", "true"])
     ran = subprocess.run(["sh", "-c", f"{words} <&- >&-"], check=False, timeout=PATIENCE_S)
     assert ran.returncode == 0
@@ -570,7 +566,7 @@ def test_closed_standard_files_are_no_obstacle(tmp_path: Path) -> None:
 # -- in the background -------------------------------------------------------------------------
 
 
-def test_detached_it_returns_when_ready_and_goes_on(data: Path) -> None:
+def test_detached_cluster_continues_after_the_command_returns(data: Path) -> None:
     began = tidelog("up", "--detach", "--port", "0", "--brokers", "2")
     assert began.returncode == 0, began.stderr
     assert "stop       tidelog down\n" in began.stdout
@@ -594,7 +590,7 @@ def test_detached_it_returns_when_ready_and_goes_on(data: Path) -> None:
     assert "nothing is up" in again.stdout
 
 
-def test_detached_and_ephemeral_leaves_nothing(tmp_path: Path) -> None:
+def test_detached_ephemeral_cluster_leaves_no_files(tmp_path: Path) -> None:
     began = tidelog(
         "up", "--detach", "--port", "0", "--ephemeral", "--brokers", "1", "--format", "json"
     )
@@ -604,7 +600,7 @@ def test_detached_and_ephemeral_leaves_nothing(tmp_path: Path) -> None:
     eventually(lambda: list(tmp_path.iterdir()) == [])
 
 
-def test_down_removes_what_a_killed_supervisor_could_not(tmp_path: Path) -> None:
+def test_down_removes_files_of_a_killed_supervisor(tmp_path: Path) -> None:
     words = ("--detach", "--port", "0", "--ephemeral", "--brokers", "1", "--format", "json")
     folder = json.loads(tidelog("up", *words).stdout)["data"]
     found = up_file.read(folder)
@@ -615,14 +611,14 @@ def test_down_removes_what_a_killed_supervisor_could_not(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_detached_a_failure_is_told_to_the_caller(tmp_path: Path) -> None:
+def test_failure_of_a_detached_start_is_reported(tmp_path: Path) -> None:
     began = tidelog("up", "--detach", "--port", "0", "--ephemeral", "--racks", "a,b,fails")
     assert began.returncode == 1
     assert began.stderr == "tidelog: broker 3 did not start: the rack says so\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_down_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
+def test_down_kills_brokers_that_do_not_stop(up: Callable[..., Up]) -> None:
     running = up("--brokers", "2", "--racks", "a,deaf")
     found = running.ready()
     ended = tidelog("down", "--wait", "0.5", "--format", "json")
@@ -632,7 +628,7 @@ def test_down_kills_what_does_not_stop(up: Callable[..., Up]) -> None:
     assert running.end()[0] == -signal.SIGKILL
 
 
-def test_where_nothing_is_up(tmp_path: Path) -> None:
+def test_status_and_down_without_a_running_cluster(tmp_path: Path) -> None:
     here = tidelog("status")
     assert here.returncode == 1
     assert re.search(r"tidelog-data; start one: tidelog up[;\n]", here.stdout)

@@ -44,24 +44,24 @@ def by_click(words: list[str]) -> UpOptions:
 
 
 @pytest.mark.parametrize("line", PLAIN)
-def test_what_the_quick_reader_takes_click_takes_alike(line: str) -> None:
+def test_quick_parser_and_click_agree(line: str) -> None:
     words = line.split()
     assert read_plain(words) == by_click(words)
 
 
 @pytest.mark.parametrize("line", [*WRONG, *ODD, *CONFLICTS])
-def test_the_rest_is_left_to_click(line: str) -> None:
+def test_other_options_are_left_to_click(line: str) -> None:
     assert read_plain(line.split()) is None
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_click_refuses_what_is_wrong(line: str) -> None:
+def test_click_rejects_invalid_options(line: str) -> None:
     with pytest.raises(click.UsageError):
         by_click(line.split())
 
 
 @pytest.mark.parametrize("line", CONFLICTS)
-def test_conflicts_are_found_behind_click_too(line: str) -> None:
+def test_conflicts_are_found_after_click_too(line: str) -> None:
     assert by_click(line.split()).conflict()
 
 

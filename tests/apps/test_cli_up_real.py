@@ -59,7 +59,7 @@ with Cluster(os.environ["KAFKA_BOOTSTRAP_SERVERS"]) as cluster:
 
 
 @pytest.mark.parametrize("extra", [[], ["--one-process"], ["--brokers", "1"]], ids=str)
-def test_a_command_finds_a_cluster_that_serves(extra: list[str], tmp_path: Path) -> None:
+def test_command_runs_against_a_ready_cluster(extra: list[str], tmp_path: Path) -> None:
     ran = tidelog(
         "up", "--ephemeral", "--port", "0", *extra, "--", sys.executable, "-c", ROUND_TRIP
     )
@@ -95,7 +95,7 @@ def test_detached_data_outlives_the_cluster(tmp_path: Path) -> None:
     assert not (tmp_path / "tidelog-data" / "up.json").exists()
 
 
-def test_the_python_that_is_printed_works() -> None:
+def test_printed_python_example_works() -> None:
     began = tidelog("up", "--detach", "--one-process", "--port", "0")
     assert began.returncode == 0, began.stderr
     try:
@@ -195,7 +195,7 @@ def test_a_strict_broker_refuses_settings_without_effect(tmp_path: Path) -> None
     assert "did you mean log.retention.ms?" in ran.stderr
 
 
-def test_a_broker_that_can_not_protect_itself_as_told_does_not_start(tmp_path: Path) -> None:
+def test_unsupported_security_setting_prevents_startup(tmp_path: Path) -> None:
     text = "node.id=1\nsasl.enabled.mechanisms=SCRAM-SHA-512\n"
     (tmp_path / "server.properties").write_text(text)
     ran = tidelog("broker", "--config", "server.properties")

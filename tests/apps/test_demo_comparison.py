@@ -8,35 +8,35 @@ PROMISES = [Promise(number, number + 10, 0.0, 1_000 * number) for number in rang
 RIGHT = [(promise.offset, promise.number) for promise in PROMISES]
 
 
-def test_all_where_it_was_promised_holds() -> None:
+def test_complete_log_holds() -> None:
     found = compare_records("log", PROMISES, RIGHT)
     assert found.holds
     assert (found.promised, found.found) == (20, 20)
 
 
-def test_a_tail_that_is_gone_is_lost() -> None:
+def test_missing_tail_is_lost() -> None:
     found = compare_records("log", PROMISES, RIGHT[:-2])
     assert (found.lost, found.holds) == ([18, 19], False)
 
 
-def test_an_order_at_another_offset_is_lost_there_and_foreign_here() -> None:
+def test_order_at_another_offset_is_lost_and_unexpected() -> None:
     found = compare_records("log", PROMISES, [*RIGHT[:-1], (99, 19)])
     assert (found.lost, found.unasked, found.repeated) == ([19], 1, 0)
 
 
-def test_an_order_twice_is_seen_whether_at_its_offset_or_at_another() -> None:
+def test_duplicated_order_is_found_at_any_offset() -> None:
     assert compare_records("lake", PROMISES, [*RIGHT, RIGHT[-1]]).repeated == 1
     again = compare_records("log", PROMISES, [*RIGHT, (30, 19)])
     assert (again.repeated, again.unasked, again.holds) == (1, 1, False)
 
 
-def test_orders_that_changed_places_are_out_of_order() -> None:
+def test_swapped_orders_are_out_of_order() -> None:
     swapped = [(10, 1), (11, 0), *RIGHT[2:]]
     found = compare_records("log", PROMISES, swapped)
     assert (found.out_of_order, sorted(found.lost)) == (1, [0, 1])
 
 
-def test_a_record_that_was_altered_is_no_order() -> None:
+def test_altered_record_is_not_an_order() -> None:
     assert number_of(value(7)) == 7
     assert number_of(value(7).replace(b"7", b"8", 1)) == -1
     assert number_of(b"{}") == number_of(b"") == number_of(None) == number_of(b"\xff") == -1
@@ -52,7 +52,7 @@ def test_windows_are_compared_one_by_one() -> None:
     assert (whole.windows, whole.orders) == (4, 20)
 
 
-def test_a_window_that_lacks_or_doubles_an_order_is_wrong() -> None:
+def test_window_with_a_missing_or_duplicated_order_is_wrong() -> None:
     wanted = sums(PROMISES)
     short = wanted[0]._replace(orders=wanted[0].orders - 1)
     found = compare_sums("table", wanted, [short, *wanted[1:]])

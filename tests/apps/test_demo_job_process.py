@@ -49,7 +49,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at /proc")
-def test_it_hears_and_is_heard_and_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_job_exchanges_messages_and_leaves_no_process(tmp_path: Path) -> None:
     with JobProcess("broker:1", str(tmp_path), "made_up_job:talk") as job:
         job.wait_for("first word", lambda: bool(job.events("batch")), 20, idle)
         [told] = job.events("batch")
@@ -65,7 +65,7 @@ def test_it_hears_and_is_heard_and_leaves_nobody_behind(tmp_path: Path) -> None:
     assert not is_alive(child)
 
 
-def test_what_it_says_of_its_failure_is_told(tmp_path: Path) -> None:
+def test_failure_message_of_the_job_is_reported(tmp_path: Path) -> None:
     with (
         JobProcess("b", str(tmp_path), "made_up_job:fail") as job,
         pytest.raises(JobFailed, match="the Spark job failed: the lake is full"),
@@ -73,7 +73,7 @@ def test_what_it_says_of_its_failure_is_told(tmp_path: Path) -> None:
         job.wait_for("anything", lambda: False, 20, idle)
 
 
-def test_a_crash_is_told_by_its_last_error(tmp_path: Path) -> None:
+def test_crash_is_reported_with_its_last_error(tmp_path: Path) -> None:
     with JobProcess("b", str(tmp_path), "made_up_job:crash") as job:
         with pytest.raises(JobFailed, match="ended: ValueError: no such broker") as failed:
             job.wait_for("anything", lambda: False, 20, idle)
@@ -82,7 +82,7 @@ def test_a_crash_is_told_by_its_last_error(tmp_path: Path) -> None:
             job.order("stop")
 
 
-def test_a_job_that_is_stuck_is_given_up(tmp_path: Path) -> None:
+def test_stuck_job_times_out(tmp_path: Path) -> None:
     with (
         JobProcess("b", str(tmp_path), "made_up_job:wait") as job,
         pytest.raises(JobFailed, match=r"Spark is stuck: no audit within 0\.2 s"),

@@ -49,13 +49,13 @@ WRONG: dict[str, Change] = {
 }
 
 
-def test_all_right_holds() -> None:
+def test_correct_outcome_holds() -> None:
     assert an_outcome().holds
     assert an_outcome(spark=False).holds
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_one_thing_wrong_and_it_does_not_hold(what: str) -> None:
+def test_single_error_makes_the_outcome_fail(what: str) -> None:
     assert not WRONG[what](an_outcome()).holds
 
 
@@ -84,7 +84,7 @@ def write_parquet(folder: Path, rows: list[dict[str, Any]]) -> None:
     parquet.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
 
 
-def test_a_row_whose_columns_are_not_its_value_is_no_order(tmp_path: Path) -> None:
+def test_row_that_differs_from_its_value_is_not_an_order(tmp_path: Path) -> None:
     wrong = {**lake_row(2), "cents": 1}
     write_parquet(tmp_path / "data" / "topic=orders", [lake_row(1), wrong, lake_row(0)])
     write_parquet(tmp_path / "rejected" / "topic=orders", [lake_row(9)])
@@ -99,13 +99,13 @@ def test_windows_are_read_by_their_start(tmp_path: Path) -> None:
     assert found == Sum(int(start.timestamp()) * 1000, "east", 2, 300)
 
 
-def test_a_batch_is_placed_by_the_time_it_was_through() -> None:
+def test_batch_belongs_to_the_phase_in_which_it_ended() -> None:
     marks = [Mark(5.0, "", "kill"), Mark(7.0, "", "start"), Mark(8.0, "", "whole")]
     told = [phase(at_s, marks) for at_s in (1.0, 5.0, 7.5, 8.0)]
     assert told == ["calm", "one broker down", "one broker down", "whole again"]
 
 
-def test_the_audit_shows_replicas_that_have_records_ours_last() -> None:
+def test_audit_lists_replicas_with_records_and_internal_topics_last() -> None:
     def partition(topic: str, records: int) -> dict[str, Any]:
         replica = {
             "replica": "broker-1",

@@ -112,7 +112,7 @@ def test_a_browser_shows_the_report(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_browser_would_tell(tmp_path: Path) -> None:
+def test_browser_reports_errors_in_a_broken_page(tmp_path: Path) -> None:
     text = page(an_outcome(), a_timeline(), "tidelog demo")
     broken = text.replace(
         "</main>", '<script>nowhere()</script><img src="x.png"><div style="width:2000px">wide', 1

@@ -47,7 +47,7 @@ def outline(text: str) -> Outline:
     return parser
 
 
-def test_it_is_whole_and_loads_nothing() -> None:
+def test_report_is_complete_and_loads_no_other_file() -> None:
     text = page(an_outcome(), a_timeline(), "tidelog demo")
     found = outline(text)
     assert len(found.all("h1")) == 1
@@ -62,7 +62,7 @@ def test_it_is_whole_and_loads_nothing() -> None:
     assert len(idents) == len(set(idents))
 
 
-def test_it_says_what_was_found() -> None:
+def test_report_shows_the_results() -> None:
     text = page(an_outcome(), a_timeline(), "tidelog demo")
     for told in (
         "✓ 4,000 acknowledged: 0 lost, 0 duplicated, 0 out of order; lake equal, sums equal",
@@ -77,7 +77,7 @@ def test_it_says_what_was_found() -> None:
     assert "✗" not in text
 
 
-def test_what_does_not_hold_is_said_in_words_too() -> None:
+def test_failed_checks_are_described_in_text() -> None:
     text = page(an_outcome(lost=[7, 9], damage=1), a_timeline(), "tidelog demo")
     assert "✗ 4,000 acknowledged: 2 lost" in text
     assert "audit FAILS" in text
@@ -86,14 +86,14 @@ def test_what_does_not_hold_is_said_in_words_too() -> None:
     assert "<b> is" not in text
 
 
-def test_without_spark_there_is_nothing_about_it() -> None:
+def test_report_without_spark_does_not_mention_it() -> None:
     text = page(an_outcome(spark=False), a_timeline(landed=False), "tidelog demo --no-spark")
     assert "lake" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
     assert "--no-spark" in text
 
 
 @pytest.mark.parametrize("width", [1120, 380])
-def test_the_picture_stays_in_its_frame_and_tells_itself(width: int) -> None:
+def test_plot_stays_in_its_frame_and_has_a_description(width: int) -> None:
     seen = a_timeline()
     [(title, near)] = picture.around_the_kill(seen)
     assert title == "Around the kill: 5.4 seconds"
@@ -118,7 +118,7 @@ def test_the_picture_stays_in_its_frame_and_tells_itself(width: int) -> None:
             assert css in classes, css
 
 
-def test_the_picture_stands_alone_with_its_colours() -> None:
+def test_plot_is_a_standalone_file_with_its_colours() -> None:
     seen = a_timeline()
     text = picture.alone(seen, Window(0, 5), Shape(800, 200, "p"), "Title")
     ElementTree.fromstring(text)
@@ -126,13 +126,13 @@ def test_the_picture_stands_alone_with_its_colours() -> None:
     assert "var(--r0)" in text
 
 
-def test_a_run_in_which_nobody_was_killed_has_one_picture() -> None:
+def test_run_without_a_kill_has_one_plot() -> None:
     calm = a_timeline()._replace(marks=[])
     assert picture.around_the_kill(calm) == []
     assert len(SVG.findall(page(an_outcome(), calm, "x"))) == 3, "in each of its sizes"
 
 
-def test_a_broker_that_was_away_for_long_has_a_picture_of_its_return() -> None:
+def test_long_outage_gets_a_plot_of_the_return() -> None:
     marks = [Mark(10.0, "k", "kill"), Mark(60.0, "s", "start"), Mark(62.0, "w", "whole")]
     seen = a_timeline()._replace(marks=marks, seconds=100.0)
     kill, back = picture.around_the_kill(seen)
@@ -161,7 +161,7 @@ def test_a_line_is_cut_at_the_edge_of_its_panel() -> None:
     assert 'points="0.0,50.0 50.0,0.0 100.0,0.0"' in drawn
 
 
-def test_lanes_have_the_scale_of_replicas_in_sync_and_name_what_is_above_it() -> None:
+def test_lag_lanes_use_the_scale_of_in_sync_replicas() -> None:
     """Of a replica that is back only the figure is told: it would flatten all others."""
     watched = a_timeline()
     drawn = picture.draw(watched, picture.whole(watched), Shape(1120, 300, "x"), "x")
@@ -170,7 +170,7 @@ def test_lanes_have_the_scale_of_replicas_in_sync_and_name_what_is_above_it() ->
     assert texts.count("1,000") == 2, "at the offsets' axis, and at broker 1's return"
 
 
-def test_the_picture_of_the_docs_is_a_file_of_its_own(tmp_path: Path) -> None:
+def test_plot_of_the_docs_is_a_separate_file(tmp_path: Path) -> None:
     path = tmp_path / "picture.svg"
     picture_file.write(a_timeline(), str(path))
     parts = {part.tag.rpartition("}")[2] for part in ElementTree.parse(path).iter()}

@@ -47,19 +47,19 @@ def seen() -> Timeline:
     return timeline(rounds(), BEGAN, marks, [])
 
 
-def test_a_line_has_a_gap_where_nobody_answered() -> None:
+def test_line_has_a_gap_where_no_broker_answered() -> None:
     ends = seen().log_ends
     assert ends[1] == [[(0.0, 20), (1.0, 20)], [(4.0, 20), (5.0, 50), (6.0, 50)]]
     assert [len(piece) for piece in ends[2]] == [7]
     assert seen().newest == 50
 
 
-def test_each_leader_reigns_from_when_it_was_seen() -> None:
+def test_leadership_begins_when_it_is_first_observed() -> None:
     assert seen().reigns == [Reign(0, 1, 0.0, 1.0), Reign(1, 2, 3.0, 6.0)]
     assert [len(piece) for piece in seen().committed] == [2, 4]
 
 
-def test_a_replica_is_in_sync_down_or_out_without_a_hole_between() -> None:
+def test_replica_states_cover_the_whole_time() -> None:
     assert seen().states[1] == [
         Span(IN_SYNC, 0.0, 2.0),
         Span(DOWN, 2.0, 4.0),
@@ -74,7 +74,7 @@ def test_marks_are_in_order_and_epochs_are_the_last_known() -> None:
     assert seen().epochs == {1: [(0, 0), (1, 20)], 2: [(0, 0), (1, 20)]}
 
 
-def test_who_claims_an_older_epoch_is_not_believed() -> None:
+def test_leader_of_an_older_epoch_is_ignored() -> None:
     old = sample(1, 0, 9, (1, 2), leads=True)
     new = sample(2, 1, 9, (2,), leads=True, change=1)
     both = Round(0.0, {1: old, 2: new})
@@ -95,12 +95,12 @@ def test_gap_is_what_a_replica_has_above_its_own_high_watermark() -> None:
     assert gaps == {1: [[(0.0, 5)], [(2.0, 9)]], 2: [[(0.0, 0), (1.0, 2)]]}
 
 
-def test_nothing_seen_is_an_empty_timeline() -> None:
+def test_no_samples_give_an_empty_timeline() -> None:
     empty = timeline([], BEGAN, [], [])
     assert (empty.seconds, empty.brokers, empty.newest) == (0.0, [], 0)
 
 
-def test_a_long_watch_keeps_the_newest_and_half_of_the_older() -> None:
+def test_long_observation_keeps_new_samples_and_half_of_the_old() -> None:
     watch = [Round(float(at), {}) for at in range(100)]
     kept = thinned(watch)
     assert len(kept) == 75

@@ -39,7 +39,7 @@ def small_files(tmp_path: Path, count: int = 10) -> Path:
     return folder
 
 
-def test_files_become_one_and_rows_keep_their_order(tmp_path: Path) -> None:
+def test_files_are_merged_and_rows_keep_their_order(tmp_path: Path) -> None:
     folder = small_files(tmp_path)
     name = str(folder.relative_to(tmp_path))
     [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
@@ -53,7 +53,7 @@ def test_files_become_one_and_rows_keep_their_order(tmp_path: Path) -> None:
     assert not crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
 
 
-def test_large_files_and_those_of_strangers_stay(tmp_path: Path) -> None:
+def test_large_and_foreign_files_are_not_merged(tmp_path: Path) -> None:
     folder = small_files(tmp_path, 4)
     large = folder / "part-00000000-large.parquet"
     large.write_bytes(os.urandom(800_000))
@@ -67,7 +67,7 @@ def test_large_files_and_those_of_strangers_stay(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 3
 
 
-def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
+def test_files_with_different_columns_are_not_merged(tmp_path: Path) -> None:
     folder = small_files(tmp_path, 3)
     for number in range(3, 6):
         write(folder, number, range(number * 10, number * 10 + 10), country="DE")
@@ -78,7 +78,7 @@ def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
     assert offsets(folder) == list(range(60))
 
 
-def test_readers_see_the_old_or_the_new(tmp_path: Path) -> None:
+def test_readers_see_the_old_or_the_new_files(tmp_path: Path) -> None:
     folder = small_files(tmp_path)
     name = str(folder.relative_to(tmp_path))
     wrong: list[object] = []
@@ -142,7 +142,9 @@ def test_a_crash_before_or_after_the_exchange(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_file_system_that_can_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_exchange_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(durable, "_RENAME_EXCHANGE", 1 << 20)  # a flag that nobody knows
@@ -153,7 +155,7 @@ def test_a_file_system_that_can_not(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         exchange(str(tmp_path / "a"), str(tmp_path / "none"))
 
 
-def test_what_is_worth_merging() -> None:
+def test_files_that_are_selected_for_merging() -> None:
     kb = 1024
     small = {f"a{n}": kb for n in range(10)}
     assert alike(small, 11, MB) == ()
@@ -165,7 +167,7 @@ def test_what_is_worth_merging() -> None:
     assert alike({"b": kb}, 1, MB) == (), "one alone is not merged"
 
 
-def test_names_do_not_grow_however_often_a_file_is_merged(tmp_path: Path) -> None:
+def test_names_do_not_grow_with_repeated_merges(tmp_path: Path) -> None:
     """A quiet topic: a small file comes, and is merged into the one that is there, all day."""
     folder = small_files(tmp_path, 2)
     name = str(folder.relative_to(tmp_path))

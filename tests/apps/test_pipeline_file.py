@@ -85,7 +85,7 @@ last = 2026-01-31
 """
 
 
-def test_land() -> None:
+def test_land_plan_is_parsed() -> None:
     plan = parse_plan(LAND, "/etc/pipes/x.toml")
     assert isinstance(plan, LandPlan)
     assert (plan.name, plan.trigger, plan.compact_files) == ("orders", "10 seconds", 8)
@@ -101,7 +101,7 @@ def test_land() -> None:
     assert (plan.decode.format, plan.decode.keep_value) == ("json", False)
 
 
-def test_aggregate() -> None:
+def test_aggregate_plan_is_parsed() -> None:
     plan = parse_plan(AGGREGATE, "/etc/pipes/per-country.toml", bootstrap="other:1")
     assert isinstance(plan, AggregatePlan)
     assert (plan.name, plan.bootstrap) == ("per-country", "other:1")
@@ -112,7 +112,7 @@ def test_aggregate() -> None:
     assert (plan.table, plan.topic) == ("/tables/per-country", "per-country")
 
 
-def test_backfill() -> None:
+def test_backfill_plan_is_parsed() -> None:
     plan = parse_plan(BACKFILL, "/etc/pipes/again.toml")
     assert isinstance(plan, BackfillPlan)
     assert (plan.first, plan.last) == (date(2026, 1, 1), date(2026, 1, 31))
@@ -164,7 +164,7 @@ def test_backfill() -> None:
         (BACKFILL, "[backfill]", "[decode]\n[backfill]", "decode: is no section of kind = 'backf"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text: str, old: str, new: str, told: str) -> None:
+def test_error_names_its_place(text: str, old: str, new: str, told: str) -> None:
     assert old in text
     with pytest.raises(BadFile) as caught:
         parse_plan(text.replace(old, new, 1), "x.toml")
@@ -188,7 +188,7 @@ def test_columns_are_known_without_spark(schema: str, names: list[str]) -> None:
     assert declared_columns(Decode("json", schema, prefix="v_")) == [f"v_{n}" for n in names]
 
 
-def test_a_lake_to_send_must_be_there(tmp_path: Path) -> None:
+def test_backfill_requires_an_existing_lake(tmp_path: Path) -> None:
     file = tmp_path / "again.toml"
     file.write_text(BACKFILL)
     refused = CliRunner().invoke(cli, ["pipeline", "check", str(file)])
@@ -209,7 +209,7 @@ def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.Mon
     assert refused.stderr.count("\n") == 1
 
 
-def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="can't be read: No such file"):
         read_plan(str(tmp_path / "none.toml"))
     (tmp_path / "latin.toml").write_bytes(b"# \xe9")
@@ -223,24 +223,24 @@ def test_files_that_can_not_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "ms"), [("1 second", 1000), ("90 Seconds", 90_000), ("2 days", 172_800_000)]
 )
-def test_lengths_of_time(text: str, ms: int) -> None:
+def test_valid_intervals(text: str, ms: int) -> None:
     assert interval_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "second", "1", "-1 second", "1.5 seconds", "1 month"])
-def test_no_lengths_of_time(text: str) -> None:
+def test_invalid_intervals(text: str) -> None:
     assert interval_ms(text) is None
 
 
 @pytest.mark.parametrize("kind", FIRST_FILES)
-def test_files_to_begin_with_are_sound(kind: str) -> None:
+def test_initial_files_are_valid(kind: str) -> None:
     plan = parse_plan(FIRST_FILES[kind], "x.toml", "localhost:9092")
     assert plan.kind == kind
     if not isinstance(plan, BackfillPlan):
         assert plan.trigger == AVAILABLE_NOW
 
 
-def test_examples_are_sound() -> None:
+def test_examples_are_valid() -> None:
     kinds = {read_plan(str(path), "x:1").kind for path in (ROOT / "examples").glob("*.toml")}
     assert kinds == {"land", "aggregate", "backfill"}
 
@@ -255,7 +255,7 @@ def test_the_reference_has_every_key() -> None:
         assert told == list(keys), section
 
 
-def test_check_shows_the_plan_and_refuses_in_one_line(tmp_path: Path) -> None:
+def test_check_shows_the_plan_or_one_line_of_error(tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
     file.write_text(LAND)
     shown = CliRunner().invoke(cli, ["pipeline", "check", str(file)])
@@ -273,7 +273,7 @@ def test_check_shows_the_plan_and_refuses_in_one_line(tmp_path: Path) -> None:
         )
 
 
-def test_a_line_for_a_batch_and_sums_at_the_end() -> None:
+def test_progress_has_a_line_per_batch_and_final_sums() -> None:
     plan = parse_plan(LAND, "x.toml")
     report = Report(plan.name, plan.kind)
     for batch in range(2):

@@ -134,7 +134,7 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             lake.is_committed("other", 0)
 
 
-def test_offsets_that_come_again_are_refused(tmp_path: Path) -> None:
+def test_repeated_offsets_are_refused(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
         lake.commit(QUERY, 0, staged(lake, records([0, 1, 2])))
         with pytest.raises(LakeRefuses, match=r"t-0: offset 2 comes again, the lake has all up to"):
@@ -145,7 +145,7 @@ def test_offsets_that_come_again_are_refused(tmp_path: Path) -> None:
     assert offsets_in(tmp_path) == [0, 1, 2, 2, 3]
 
 
-def test_rows_go_to_topics_and_days(tmp_path: Path) -> None:
+def test_rows_are_partitioned_by_topic_and_day(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
         mixed = pa.concat_batches(
             [records([0, 1]), records([2], day=-1), records([0], "a.b-c"), records([3])]
@@ -163,7 +163,7 @@ def test_rows_go_to_topics_and_days(tmp_path: Path) -> None:
     assert by_folder["t", "2024-10-04"].offsets == {"t-0": (0, 3)}
 
 
-def test_wild_clocks_do_not_open_a_file_each(tmp_path: Path) -> None:
+def test_many_days_do_not_keep_a_file_open_each(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
         days = [records([n], day=n * 17 % 300) for n in range(300)]
         files = staged(lake, *days)
@@ -172,7 +172,7 @@ def test_wild_clocks_do_not_open_a_file_each(tmp_path: Path) -> None:
     assert offsets_in(tmp_path) == list(range(300))
 
 
-def test_large_files_are_cut(tmp_path: Path) -> None:
+def test_large_files_are_split(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
         batches = [(layout.DATA, records(list(range(n, n + 1000)))) for n in range(0, 8000, 1000)]
         files = list(write_staged(batches, lake.staging, 50_000))
@@ -181,9 +181,7 @@ def test_large_files_are_cut(tmp_path: Path) -> None:
     assert offsets_in(tmp_path) == list(range(8000))
 
 
-def test_a_lake_may_be_named_from_where_one_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lake_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = LandPlan("p", "x:1", Origin(("t",)), "checkpoint", "lake")
     assert (plan.path, plan.checkpoint) == (str(tmp_path / "lake"), str(tmp_path / "checkpoint"))
@@ -192,7 +190,7 @@ def test_a_lake_may_be_named_from_where_one_stands(
     assert offsets_in(tmp_path / "deep" / "lake") == [0, 1]
 
 
-def test_batches_that_are_missing_are_told(tmp_path: Path) -> None:
+def test_missing_batches_are_reported(tmp_path: Path) -> None:
     """The lake is an older copy than the checkpoint, or another one."""
     with Lake(str(tmp_path)) as lake:
         with pytest.raises(LakeRefuses, match=r"has done 3 batches and .* has 0: rows would be"):
@@ -206,9 +204,7 @@ def test_batches_that_are_missing_are_told(tmp_path: Path) -> None:
         assert not lake.is_committed(QUERY, 7)
 
 
-def test_a_lake_that_could_not_be_opened_is_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_open_releases_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Lake(str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(broken, "_move_all", lambda: os.stat(tmp_path / "none"))

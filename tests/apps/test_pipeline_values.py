@@ -82,7 +82,7 @@ def test_avro_types_become_columns() -> None:
 
 
 @pytest.mark.parametrize("framing", ["plain", "confluent"])
-def test_avro_that_is_none(framing: str) -> None:
+def test_invalid_avro_is_rejected(framing: str) -> None:
     head = b"\x00\x00\x00\x00\x2a" if framing == "confluent" else b""
     good = head + written(ORDER)
     decoder = AvroDecoder(json.dumps(SCHEMA), framing)
@@ -110,7 +110,7 @@ NUMBERS = {
 }
 
 
-def test_avro_that_no_column_can_hold_takes_no_other_row_along() -> None:
+def test_avro_value_out_of_range_rejects_only_its_row() -> None:
     """Bytes of a stranger that happen to be Avro."""
     decoder = AvroDecoder(json.dumps(NUMBERS), "plain")
     good = b"\x02\x04\x04\xd2"  # 1, and 12.34 in two bytes
@@ -124,7 +124,7 @@ def test_avro_that_no_column_can_hold_takes_no_other_row_along() -> None:
 
 
 @pytest.mark.parametrize("names", [("Timestamp",), ("KEY",), ("a", "A")])
-def test_names_that_are_one_to_spark_are_refused(names: tuple[str, ...]) -> None:
+def test_column_names_that_collide_in_spark_are_refused(names: tuple[str, ...]) -> None:
     fields = [{"name": name, "type": "int"} for name in names]
     schema = json.dumps({"type": "record", "name": "R", "fields": fields})
     with pytest.raises(BadPlan, match=names[0]):
@@ -144,7 +144,7 @@ def test_names_that_are_one_to_spark_are_refused(names: tuple[str, ...]) -> None
         ({"fields": [{"name": "a", "type": ["null", "R"]}]}, "R holds itself"),
     ],
 )
-def test_schemas_that_give_no_columns(schema: Any, told: str) -> None:
+def test_schemas_without_columns_are_refused(schema: Any, told: str) -> None:
     text = (
         schema if isinstance(schema, str) else json.dumps({"type": "record", "name": "R", **schema})
     )
@@ -164,11 +164,13 @@ def test_schemas_that_give_no_columns(schema: Any, told: str) -> None:
         (b"[" * 100_000, None, "not JSON"),
     ],
 )
-def test_why_a_value_is_no_row(value: bytes, decoded: dict[str, Any] | None, told: str) -> None:
+def test_reason_for_a_rejected_value(
+    value: bytes, decoded: dict[str, Any] | None, told: str
+) -> None:
     assert reason(value, decoded, {"a": "int32"}).startswith(told)
 
 
-def test_an_agenda_is_cut_by_rows_and_keeps_order() -> None:
+def test_backfill_is_split_by_rows_and_keeps_order() -> None:
     days = frozenset({"2026-11-16"})
     counts = [Count("t", p, n * 10, n * 10 + 9, 10, days) for p in (0, 1) for n in range(10)]
     counts.append(Count("u", 0, 5, 5, 1, days))
@@ -179,7 +181,7 @@ def test_an_agenda_is_cut_by_rows_and_keeps_order() -> None:
     assert stretches[-1].topic == "u"
 
 
-def test_an_agenda_is_settled_once(tmp_path: Path) -> None:
+def test_backfill_split_is_fixed_at_its_start(tmp_path: Path) -> None:
     plan = BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t2")
     assert Agenda.of(plan) is None
     counts = [Count("t", 0, n, n, 1, frozenset({"d"})) for n in range(3)]
@@ -252,6 +254,6 @@ def test_a_failure_is_one_line(error: Exception, told: str) -> None:
     assert "\n" not in line
 
 
-def test_what_is_gone_for_good() -> None:
+def test_permanent_data_loss_is_recognised() -> None:
     assert is_gone(RuntimeError(TRACE))
     assert not is_gone(RuntimeError(TRACE.replace("DataLost", "RangeUnreachable")))

@@ -16,7 +16,7 @@ SHOWN = re.compile(r"^\$ tidelog (.+?)(?:  #.*)?$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", ["cli-topics.md", "cli-config.md"])
-def test_what_is_shown_runs(page: str, run: Run) -> None:
+def test_commands_shown_in_the_reference_run(page: str, run: Run) -> None:
     run("topic", "create", "orders", "--if-not-exists")
     if page == "cli-topics.md":
         run("topic", "delete", "orders")  # the page begins by creating it

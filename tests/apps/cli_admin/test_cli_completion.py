@@ -50,7 +50,7 @@ def test_topics_and_brokers_are_completed_from_the_cluster(run: Run, brokers: Lo
             assert time.monotonic() < deadline, (typed, found)
 
 
-def test_a_cluster_that_is_silent_or_away_offers_nothing_and_is_not_waited_for() -> None:
+def test_completion_does_not_wait_for_an_unreachable_cluster() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert offered("topic describe ", f"127.0.0.1:{silent.getsockname()[1]}") == []
     assert offered("topic describe ", "localhost:1") == []
@@ -58,7 +58,7 @@ def test_a_cluster_that_is_silent_or_away_offers_nothing_and_is_not_waited_for()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_the_shell_reads(shell: str, tmp_path: Path) -> None:
+def test_shell_can_read_the_completion_script(shell: str, tmp_path: Path) -> None:
     found = CliRunner().invoke(cli, ["completion", shell])
     assert found.exit_code == 0
     assert f"_TIDELOG_COMPLETE={shell}_complete" in found.stdout
@@ -70,7 +70,7 @@ def test_the_script_is_one_that_the_shell_reads(shell: str, tmp_path: Path) -> N
         assert checked.returncode == 0, checked.stderr
 
 
-def test_another_shell_is_refused() -> None:
+def test_unknown_shell_is_refused() -> None:
     found = CliRunner().invoke(cli, ["completion", "tcsh"])
     assert found.exit_code == 2
     assert "'bash', 'zsh', 'fish'" in found.stderr

@@ -26,7 +26,7 @@ def values(read: Read, *words: str) -> dict[str, str]:
     return {each["name"]: each["value"] for each in read("config", "describe", *words)["configs"]}
 
 
-def test_what_differs_from_the_default_is_shown_with_what_stands_behind_it(run: Run) -> None:
+def test_describe_shows_changed_values_and_what_they_override(run: Run) -> None:
     run("config", "alter", "topic", "orders", "--set", "segment.bytes=1048576")
     shown = run("config", "describe", "topic", "orders").stdout
     words = [line.split() for line in shown.splitlines() if line.strip()]
@@ -39,7 +39,7 @@ def test_what_differs_from_the_default_is_shown_with_what_stands_behind_it(run: 
     assert "segment.bytes" not in run("config", "describe", "topic", "orders").stdout
 
 
-def test_all_and_one_and_its_text(run: Run, read: Read) -> None:
+def test_describe_shows_all_settings_one_setting_or_its_documentation(run: Run, read: Read) -> None:
     everything = values(read, "topic", "orders", "--all")
     assert everything["segment.bytes"] == "1073741824"
     assert len(everything) > 20
@@ -50,7 +50,7 @@ def test_all_and_one_and_its_text(run: Run, read: Read) -> None:
     assert len(" ".join(text)) > 20
 
 
-def test_kafkas_own_layout(run: Run) -> None:
+def test_kafkas_output_format(run: Run) -> None:
     run("config", "alter", "topic", "orders", "--set", "segment.ms=5000")
     lines = run("config", "describe", "topic", "orders", "--format", "kafka").stdout.splitlines()
     assert lines[0] == "Dynamic configs for topic orders are:"
@@ -60,7 +60,7 @@ def test_kafkas_own_layout(run: Run) -> None:
     assert everything.startswith("All configs for topic orders are:\n  ")
 
 
-def test_brokers_have_settings_of_their_own_and_in_common(run: Run, read: Read) -> None:
+def test_brokers_have_their_own_and_shared_settings(run: Run, read: Read) -> None:
     assert values(read, "broker", "2")["node.id"] == "2"
     assert values(read, "brokers") == {}
     assert "all configs are at their defaults" in run("config", "describe", "brokers").stdout
@@ -72,7 +72,7 @@ def test_brokers_have_settings_of_their_own_and_in_common(run: Run, read: Read) 
     assert values(read, "brokers") == {}
 
 
-def test_lists_grow_and_shrink(run: Run, read: Read) -> None:
+def test_list_settings_can_be_appended_to_and_subtracted_from(run: Run, read: Read) -> None:
     run("config", "alter", "topic", "orders", "--append", "cleanup.policy=compact")
     assert values(read, "topic", "orders")["cleanup.policy"] == "delete,compact"
     run("config", "alter", "topic", "orders", "--subtract", "cleanup.policy=delete")
@@ -110,12 +110,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("words", "code", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_one_line(run: Run, words: list[str], code: int, message: str) -> None:
+def test_errors_are_one_line(run: Run, words: list[str], code: int, message: str) -> None:
     assert message in run("config", *words, code=code).stderr
 
 
 @pytest.mark.usefixtures("as_kafka_2_1")
-def test_a_kafka_before_2_3_keeps_what_else_was_set(run: Run, cluster: Cluster) -> None:
+def test_altering_a_kafka_before_2_3_keeps_other_settings(run: Run, cluster: Cluster) -> None:
     whose = Resource(admin.TOPIC_RESOURCE, "orders")
     run("config", "alter", "topic", "orders", "--set", "segment.ms=5000", "--set", "retention.ms=9")
     run(
@@ -133,7 +133,7 @@ def test_a_kafka_before_2_3_keeps_what_else_was_set(run: Run, cluster: Cluster) 
     )
 
 
-def test_a_long_value_is_never_cut_and_a_hidden_one_is_told_so() -> None:
+def test_long_values_are_shown_whole_and_hidden_ones_are_marked() -> None:
     def entry(name: str, value: str | None, *, sensitive: bool = False) -> ConfigEntry:
         return ConfigEntry(name, value, "STATIC_BROKER_CONFIG", True, sensitive, None, None, [])
 

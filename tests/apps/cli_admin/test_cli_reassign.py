@@ -50,7 +50,7 @@ def write(folder: Path, name: str, *replicas: list[int]) -> str:
     return str(folder / "plan.json")
 
 
-def test_a_plan_is_carried_out_and_taken_back(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+def test_plan_is_executed_and_cancelled(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     make(cluster, "moved", [1, 2], [2, 1], records=10)
     plan = write(tmp_path, "moved", [3, 2], [1, 3])
     shown = run("reassign", plan)
@@ -69,7 +69,7 @@ def test_a_plan_is_carried_out_and_taken_back(run: Run, cluster: Cluster, tmp_pa
     assert "no reassignment of these partitions" in run("reassign", plan, "--cancel").stdout
 
 
-def test_the_json_of_a_made_plan_is_a_plan(
+def test_json_of_a_generated_plan_is_a_valid_plan(
     read: Read, run: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
     make(cluster, "made", [1], [1], [1])
@@ -97,7 +97,7 @@ def test_a_topic_gets_more_replicas_at_once(
     assert places(cluster, "single") == [[1], [2]]
 
 
-def test_a_move_to_a_broker_that_hangs_is_seen_and_taken_back(
+def test_reassignment_to_a_hung_broker_is_shown_and_cancelled(
     run: Run, read: Read, brokers: LocalCluster, cluster: Cluster, tmp_path: Path
 ) -> None:
     controller = cluster.refresh([]).controller_id
@@ -126,7 +126,7 @@ def test_a_move_to_a_broker_that_hangs_is_seen_and_taken_back(
         brokers.wait_ready(30, brokers.ids)
 
 
-def test_bytes_that_are_copied_are_counted(cluster: Cluster) -> None:
+def test_copied_bytes_are_counted(cluster: Cluster) -> None:
     make(cluster, "weighed", [1, 2], records=200)
     key = TopicPartition("weighed", 0)
     copied, total = reassignment._copied(cluster, {key: Reassignment([1, 3], [3], [])})
@@ -138,7 +138,7 @@ def test_bytes_that_are_copied_are_counted(cluster: Cluster) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_terminal_sees_how_far_it_is(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_progress(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     make(cluster, "watched", [1], [1], records=50)
     told: list[tuple[int, str]] = []
 
@@ -193,7 +193,7 @@ def test_bad_usage_is_one_line(
     assert message in found.stderr
 
 
-def test_a_move_that_is_refused_says_why(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+def test_refused_reassignment_says_why(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     make(cluster, "kept", [1, 2])
     refused = run("reassign", write(tmp_path, "kept", [1, 77]), "--execute", code=1)
     assert "moving kept-0: INVALID_REPLICA_ASSIGNMENT" in refused.stderr
@@ -201,5 +201,5 @@ def test_a_move_that_is_refused_says_why(run: Run, cluster: Cluster, tmp_path: P
 
 
 @pytest.mark.usefixtures("as_kafka_2_1")
-def test_an_old_kafka_is_told_to_be_too_old(run: Run) -> None:
+def test_kafka_without_the_api_is_reported_as_too_old(run: Run) -> None:
     assert "Kafka has it from 2.4 on" in run("reassign", "--list", code=1).stderr

@@ -45,13 +45,13 @@ def test_several_topics_of_one_kind_are_created(run: Run, cluster: Cluster) -> N
     }
 
 
-def test_without_numbers_the_cluster_decides(read: Read, run: Run) -> None:
+def test_cluster_defaults_apply_without_partitions_and_replicas(read: Read, run: Run) -> None:
     run("topic", "create", "plain")
     (found,) = read("topic", "list", "plain")["topics"]
     assert (found["partitions"], found["replication_factor"]) == (1, 3)
 
 
-def test_replicas_are_where_they_were_assigned(run: Run, cluster: Cluster) -> None:
+def test_replicas_are_placed_as_assigned(run: Run, cluster: Cluster) -> None:
     run("topic", "create", "pinned", "--replica-assignment", "1:2,3:1")
     found = cluster.topic("pinned").partitions
     assert [each.replicas for each in found.values()] == [[1, 2], [3, 1]]
@@ -59,7 +59,7 @@ def test_replicas_are_where_they_were_assigned(run: Run, cluster: Cluster) -> No
     assert "can't be combined with --partitions" in both.stderr
 
 
-def test_a_topic_that_exists_is_refused_or_left_as_it_is(read: Read, run: Run) -> None:
+def test_existing_topic_is_refused_or_left_unchanged(read: Read, run: Run) -> None:
     run("topic", "create", "once")
     again = run("topic", "create", "once", code=1)
     assert "TOPIC_ALREADY_EXISTS" in again.stderr
@@ -104,7 +104,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "code", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cant_be_created_says_why(
+def test_failed_creation_says_why(
     run: Run, read: Read, words: list[str], code: int, message: str
 ) -> None:
     assert message in run("topic", "create", "never", *words, code=code).stderr
@@ -129,7 +129,7 @@ def test_topics_are_listed_by_name_and_by_expression(run: Run, read: Read) -> No
     assert "is not a valid regular expression" in run("topic", "list", "-r", "(", code=2).stderr
 
 
-def test_a_mistyped_topic_names_the_near_one(run: Run) -> None:
+def test_mistyped_topic_gets_a_suggestion(run: Run) -> None:
     run("topic", "create", "warehouse")
     for verb in ("list", "describe", "delete"):
         found = run("topic", verb, "warehous", code=2)
@@ -181,7 +181,7 @@ def test_the_table_fits_a_narrow_screen(brokers: LocalCluster, run: Run) -> None
     ]
 
 
-def test_json_tells_what_the_lines_tell(run: Run, read: Read) -> None:
+def test_json_has_the_same_content_as_text(run: Run, read: Read) -> None:
     run("topic", "create", "data", "--replica-assignment", "3:1")
     (found,) = read("topic", "describe", "data")["topics"]
     (partition,) = found.pop("partitions")
@@ -199,7 +199,7 @@ def test_json_tells_what_the_lines_tell(run: Run, read: Read) -> None:
     assert partition["error"] is None
 
 
-def test_filters_find_what_a_dead_broker_leaves(
+def test_filters_find_partitions_of_a_dead_broker(
     run: Run, read: Read, brokers: LocalCluster
 ) -> None:
     run("topic", "create", "safe", "--replica-assignment", "1:3")
@@ -252,14 +252,14 @@ def test_partitions_are_added_and_settings_changed(run: Run, cluster: Cluster) -
     assert (found["segment.ms"], found["retention.ms"]) == ("900", "604800000")
 
 
-def test_new_partitions_are_where_they_were_assigned(run: Run, cluster: Cluster) -> None:
+def test_new_partitions_are_placed_as_assigned(run: Run, cluster: Cluster) -> None:
     run("topic", "create", "wide", "--replica-assignment", "1:2")
     run("topic", "alter", "wide", "-p", "3", "--replica-assignment", "2:3,3:1")
     found = cluster.topic("wide").partitions
     assert [each.replicas for each in found.values()] == [[1, 2], [2, 3], [3, 1]]
 
 
-def test_a_setting_that_is_refused_leaves_partitions_alone(run: Run, cluster: Cluster) -> None:
+def test_refused_setting_adds_no_partitions(run: Run, cluster: Cluster) -> None:
     run("topic", "create", "whole")
     for words, message in (
         (["-c", "retention.m=1"], "did you mean retention.ms"),
@@ -281,7 +281,7 @@ ALTERED_WRONGLY = {
 @pytest.mark.parametrize(
     ("words", "code", "message"), ALTERED_WRONGLY.values(), ids=ALTERED_WRONGLY
 )
-def test_what_cant_be_changed_says_why(run: Run, words: list[str], code: int, message: str) -> None:
+def test_failed_change_says_why(run: Run, words: list[str], code: int, message: str) -> None:
     run("topic", "create", "fixed", "-p", "2", "--if-not-exists")
     assert message in run("topic", "alter", "fixed", *words, code=code).stderr
 
@@ -300,7 +300,7 @@ def test_topics_are_deleted_by_name_and_by_expression(run: Run, read: Read) -> N
     assert "no topic matches" in run("topic", "delete", "-r", "gone-.*", "-y", code=2).stderr
 
 
-def test_the_clusters_own_topics_are_not_deleted_by_the_way(
+def test_internal_topics_are_deleted_only_with_yes(
     run: Run, read: Read, brokers: LocalCluster
 ) -> None:
     with Cluster(brokers.bootstrap, timeout_s=15) as cluster:
@@ -311,7 +311,7 @@ def test_the_clusters_own_topics_are_not_deleted_by_the_way(
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_on_a_terminal_it_asks_first(
+def test_delete_asks_for_confirmation_on_a_terminal(
     run: Run, read: Read, monkeypatch: pytest.MonkeyPatch, answer: bool
 ) -> None:
     run("topic", "create", "asked-of", "--if-not-exists")
@@ -353,12 +353,12 @@ def test_brokers_as_old_as_kafka_2_1_are_enough(run: Run, read: Read) -> None:
     run("topic", "delete", "aged")
 
 
-def test_a_cluster_that_is_not_there_is_one_line(run: Run) -> None:
+def test_unreachable_cluster_is_one_line(run: Run) -> None:
     found = run("topic", "list", "--bootstrap-server", "localhost:1", "--timeout", "1", code=1)
     assert "can't connect to localhost:1" in found.stderr
 
 
-def test_of_another_kafka_what_it_tells_is_shown(run: Run, read: Read) -> None:
+def test_topics_of_another_kafka_are_described(run: Run, read: Read) -> None:
     """librdkafka's mock has no controller and no settings."""
     producer = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     members = producer.list_topics(timeout=10).brokers.values()

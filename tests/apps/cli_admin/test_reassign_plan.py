@@ -16,7 +16,7 @@ def plan_of(*replicas: list[int]) -> Plan:
     return {TopicPartition("t", number): each for number, each in enumerate(replicas)}
 
 
-def test_a_plan_is_read_as_it_was_written() -> None:
+def test_written_plan_is_read_back() -> None:
     plan = plan_of([1, 2], [2, 3])
     assert read_plan(json.dumps(as_document(plan))) == plan
     with_log_dirs = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]}
@@ -47,23 +47,23 @@ BAD = {
 
 
 @pytest.mark.parametrize(("document", "message"), BAD.values(), ids=BAD)
-def test_what_is_no_plan_says_why(document: Any, message: str) -> None:
+def test_invalid_plan_says_why(document: Any, message: str) -> None:
     text = document if isinstance(document, str) else json.dumps(document)
     with pytest.raises(BadPlan, match=message):
         read_plan(text)
 
 
-def test_what_is_even_already_stays() -> None:
+def test_balanced_plan_is_unchanged() -> None:
     now = plan_of([1, 2], [2, 3], [3, 1])
     assert make_plan(now, [1, 2, 3], {}) == now
 
 
-def test_a_broker_that_leaves_is_replaced_and_nothing_else_moves() -> None:
+def test_only_replicas_of_a_removed_broker_move() -> None:
     made = make_plan(plan_of([1, 2], [2, 3], [3, 1]), [1, 2, 4], {})
     assert [set(each) for each in made.values()] == [{1, 2}, {2, 4}, {4, 1}]
 
 
-def test_a_broker_that_comes_gets_its_share() -> None:
+def test_added_broker_gets_its_share() -> None:
     made = make_plan(plan_of(*[[1, 2, 3]] * 4), [1, 2, 3, 4], {})
     assert Counter(b for each in made.values() for b in each) == {1: 3, 2: 3, 3: 3, 4: 3}
     assert Counter(each[0] for each in made.values()) == {1: 1, 2: 1, 3: 1, 4: 1}
@@ -77,13 +77,13 @@ def test_replicas_are_on_different_racks_where_there_are_enough() -> None:
     assert sorted(crowded[TopicPartition("t", 0)]) == [1, 2]
 
 
-def test_too_few_brokers_are_told() -> None:
+def test_too_few_brokers_are_reported() -> None:
     with pytest.raises(BadPlan, match="t-0 needs 3 brokers, but --brokers lists 2"):
         make_plan(plan_of([1]), [1, 2], {}, factor=3)
 
 
 @given(st.data())
-def test_every_plan_is_sound_and_even(data: st.DataObject) -> None:
+def test_every_plan_is_valid_and_balanced(data: st.DataObject) -> None:
     known = list(range(1, 7))
     sets = st.lists(st.sampled_from(known), min_size=1, max_size=4, unique=True)
     now = plan_of(*data.draw(st.lists(sets, min_size=1, max_size=12)))

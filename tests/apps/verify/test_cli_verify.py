@@ -39,7 +39,7 @@ def run(*arguments: str) -> Invocation:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_wrong_is_said_in_one_line(arguments: list[str], reason: str) -> None:
+def test_errors_are_one_line(arguments: list[str], reason: str) -> None:
     found = run(*arguments)
     assert found.exit_code == 2
     assert found.stdout == ""
@@ -47,7 +47,7 @@ def test_what_is_wrong_is_said_in_one_line(arguments: list[str], reason: str) ->
     assert reason in found.stderr
 
 
-def test_evidence_goes_to_a_new_folder(tmp_path: Path) -> None:
+def test_journals_go_to_a_new_folder(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     found = run("--keep", str(tmp_path))
     assert found.exit_code == 2
@@ -103,13 +103,13 @@ def broken() -> Findings:
     return found
 
 
-def test_a_broken_promise_is_told_with_examples() -> None:
+def test_anomalies_are_reported_with_examples() -> None:
     shown = text(report(broken()))
     assert "partition 0: record 7" in shown
     assert "✗ seed 17: 150,000 acknowledged; 3 × lost" in shown.splitlines()[-1]
 
 
-def test_what_the_settings_allow_is_told_and_breaks_nothing() -> None:
+def test_allowed_anomalies_are_counted_and_do_not_fail() -> None:
     weak = report(broken(), acks="1", idempotence=False)
     assert weak.holds
     shown = text(weak)
@@ -118,7 +118,7 @@ def test_what_the_settings_allow_is_told_and_breaks_nothing() -> None:
     assert "✓ seed 17: 150,000 acknowledged; 3 × lost, which these settings allow" in shown
 
 
-def test_the_command_to_repeat_has_what_was_not_usual() -> None:
+def test_repeat_command_has_the_options_that_differ_from_the_default() -> None:
     shown = text(report(idempotence=False, producers=2, partitions=3, rate=10, client="own"))
     wanted = "--producers 2 --rate 10 --partitions 3 --client own --no-idempotence\n"
     assert wanted in shown

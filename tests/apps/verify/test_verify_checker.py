@@ -66,7 +66,7 @@ def test_a_clean_history_has_no_anomaly() -> None:
 # -- producers
 
 
-def test_an_acknowledged_record_that_is_nowhere_is_lost() -> None:
+def test_missing_acknowledged_record_is_lost() -> None:
     found = check_acknowledged(CLEAN, 1, acks((0, 0), (7, 3)))
     assert counts(found) == {"lost": 1}
     text = found.examples["lost"][0]
@@ -96,12 +96,12 @@ def test_acknowledged_at_another_offset() -> None:
     assert "acknowledged at offset 1, is at 3" in found.examples["wrong offset"][0]
 
 
-def test_an_unknown_outcome_may_be_there_or_not() -> None:
+def test_record_with_unknown_outcome_may_exist_or_not() -> None:
     rows = acks((2, Outcome.UNKNOWN), (9, Outcome.UNKNOWN))
     assert counts(check_acknowledged(CLEAN, 1, rows)) == {}
 
 
-def test_a_refused_record_is_not_there() -> None:
+def test_refused_record_must_not_exist() -> None:
     rows = acks((2, Outcome.REFUSED), (9, Outcome.REFUSED))
     assert counts(check_acknowledged(CLEAN, 1, rows)) == {"refused, yet written": 1}
 
@@ -120,7 +120,7 @@ def test_a_smaller_sequence_that_is_new_is_out_of_order() -> None:
     assert "offset 2: record 1 of producer 1, behind record 2" in found.examples["reordered"][0]
 
 
-def test_order_is_each_producers_own_and_holes_are_no_disorder() -> None:
+def test_order_is_per_producer_and_gaps_are_allowed() -> None:
     log = final_log((0, [(1, 5), (2, 0), (1, 7), (2, 3)]))
     assert counts(check_order(log, {1: 8, 2: 4})) == {}
 
@@ -138,7 +138,7 @@ def test_a_record_never_sent_is_a_phantom(
     assert counts(check_order(log, sent)) == {}, "and nothing else"
 
 
-def test_a_strangers_value_is_a_phantom_and_a_hole_is_not() -> None:
+def test_foreign_value_is_a_phantom_and_a_gap_is_not() -> None:
     log = final_log((0, [(1, 0)]))
     log.add_batch(ReadBatch(3, 3, 0, 1), [STRANGER])
     assert list(log.values[1:]) == [ABSENT, ABSENT, STRANGER]
@@ -146,7 +146,7 @@ def test_a_strangers_value_is_a_phantom_and_a_hole_is_not() -> None:
     assert counts(check_order(log, {1: 1})) == {}
 
 
-def test_epochs_that_fall_are_found() -> None:
+def test_decreasing_epochs_are_found() -> None:
     log = final_log((3, [(1, 0)]), (2, [(1, 1)]), (3, [(1, 2)]))
     found = check_epochs(log)
     assert counts(found) == {"epochs backwards": 1}
@@ -160,7 +160,7 @@ def all_reads(log: FinalLog) -> list[Read]:
     return [Read(o, log.value(o), -1) for o in range(log.start, log.end)]
 
 
-def test_a_read_that_the_final_log_has_otherwise() -> None:
+def test_read_that_differs_from_the_final_log() -> None:
     reads = all_reads(CLEAN)
     reads[3] = Read(3, value_id(2, 9), -1)
     assert counts(check_reads(CLEAN, "c", reads)) == {"changed after read": 1}
@@ -168,7 +168,7 @@ def test_a_read_that_the_final_log_has_otherwise() -> None:
     assert counts(check_reads(CLEAN, "c", reads)) == {"changed after read": 1}, "epoch"
 
 
-def test_a_read_beyond_the_final_end_is_gone() -> None:
+def test_read_beyond_the_final_end_is_read_then_gone() -> None:
     reads = [*all_reads(CLEAN), Read(6, value_id(1, 4), 5)]
     assert counts(check_reads(CLEAN, "c", reads)) == {"read, then gone": 1}
 
@@ -180,7 +180,7 @@ def test_the_same_offset_read_twice_is_fine_if_it_is_the_same() -> None:
     assert counts(check_reads(CLEAN, "c", changed)) == {"changed after read": 1}
 
 
-def test_records_that_a_consumer_never_got_are_counted() -> None:
+def test_skipped_records_are_counted() -> None:
     reads = all_reads(CLEAN)
     found = check_reads(CLEAN, "c", reads[:2] + reads[4:5])
     assert counts(found) == {"skipped": 3}
@@ -202,7 +202,7 @@ def test_a_batch_that_changed(batch: ReadBatch) -> None:
     assert counts(check_read_batches(CLEAN, "r", [batch])) == {"changed after read": 1}
 
 
-def test_a_batch_beyond_the_end_is_gone() -> None:
+def test_batch_beyond_the_end_is_read_then_gone() -> None:
     rows = [ReadBatch(5, 6, 5, 1005), ReadBatch(6, 6, 5, 1)]
     assert counts(check_read_batches(CLEAN, "r", rows)) == {"read, then gone": 2}
 
@@ -219,7 +219,7 @@ def test_a_batch_beyond_the_end_is_gone() -> None:
     ],
     ids=["below", "at the HW", "at the LSO", "no LSO given", "LSO above HW", "empty"],
 )
-def test_an_answer_beyond_its_own_high_watermark(mark: Mark, times: int) -> None:
+def test_response_beyond_its_own_high_watermark(mark: Mark, times: int) -> None:
     assert check_marks(CLEAN, "r", [mark]).counts["read above HW"] == times
 
 
@@ -254,7 +254,7 @@ def listed(end: int) -> Mark:
         "out of range",
     ],
 )
-def test_ends_that_go_back(marks: list[Mark], times: int) -> None:
+def test_log_ends_that_decrease(marks: list[Mark], times: int) -> None:
     found = check_marks(CLEAN, "r", marks)
     assert counts(found) == ({"offsets backwards": times} if times else {})
 
@@ -284,12 +284,12 @@ def test_a_replica_that_ends_too_early() -> None:
     assert "broker 2 has no batch here" in found.examples["replicas differ"][0]
 
 
-def test_what_lies_above_the_high_watermark_may_differ() -> None:
+def test_records_above_the_high_watermark_may_differ() -> None:
     more = StoredBatch(ReadBatch(6, 8, 6, 1), b"not committed")
     assert counts(compared({1: stored(CLEAN), 2: [*stored(CLEAN), more]})) == {}
 
 
-def test_disks_that_agree_with_each_other_but_not_with_what_was_served() -> None:
+def test_disks_that_agree_but_differ_from_served_batches() -> None:
     log = final_log((0, [(1, 0), (1, 1)]), (0, [(2, 0)]), (3, [(1, 2), (1, 3)]), (5, [(2, 1)]))
     assert counts(compared({1: stored(log), 2: stored(log)})) == {"replicas differ": 1}
     assert counts(compared({1: [], 2: []})) == {"replicas differ": 1}
@@ -300,7 +300,7 @@ def test_a_batch_with_a_wrong_checksum_on_disk() -> None:
     assert counts(compared({1: stored(CLEAN), 2: bad})) == {"corrupt": 1}
 
 
-def test_what_retention_took_is_not_compared() -> None:
+def test_records_deleted_by_retention_are_not_compared() -> None:
     log = final_log((4, [(1, 9)]), start=6)
     whole = [*stored(CLEAN), *stored(log)]
     assert counts(check_replicas(0, Served.of(log), {1: whole, 2: stored(log)})) == {}
@@ -309,7 +309,7 @@ def test_what_retention_took_is_not_compared() -> None:
 # -- findings
 
 
-def test_settings_decide_what_breaks_the_promise() -> None:
+def test_settings_decide_which_anomalies_fail() -> None:
     found = Findings()
     for kind in ("duplicated", "reordered", "lost", "changed after read"):
         found.add(kind, "example")
@@ -319,14 +319,14 @@ def test_settings_decide_what_breaks_the_promise() -> None:
     assert set(found.broken(Promise(acks_all=False, idempotence=False))) == {"changed after read"}
 
 
-def test_every_kind_can_be_broken() -> None:
+def test_every_kind_of_anomaly_fails_by_default() -> None:
     found = Findings()
     for kind in KINDS:
         found.add(kind, "example", 2)
     assert found.broken(Promise()) == dict.fromkeys(KINDS, 2)
 
 
-def test_examples_are_few_and_counts_are_whole() -> None:
+def test_examples_are_limited_and_counts_are_complete() -> None:
     found, more = Findings(), Findings()
     for number in range(4):
         found.add("lost", f"first {number}")

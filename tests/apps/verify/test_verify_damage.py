@@ -106,7 +106,7 @@ def test_the_segment_that_is_damaged(log_dir: Path, which: str, base: int) -> No
     assert at < SEGMENT_BYTES, "in a record"
 
 
-def test_a_cut_takes_records_and_not_only_reserved_space(log_dir: Path) -> None:
+def test_cut_removes_records_and_not_only_reserved_space(log_dir: Path) -> None:
     damage(str(log_dir), PLACE, "the tail of the active segment cut")
     assert len(files(log_dir)[f"t-1/{200:020}.log"]) < SEGMENT_BYTES
 
@@ -119,7 +119,7 @@ def test_a_log_of_one_empty_segment_can_be_damaged(tmp_path: Path) -> None:
         damage(str(folder.parent), PLACE, way)
 
 
-def test_each_kind_of_damage_comes_once_before_any_comes_twice() -> None:
+def test_each_kind_of_damage_is_used_once_before_any_is_used_twice() -> None:
     plan = make_plan(5, 1800, ("damage",))
     choices = [choose_damage(fault, (), [0, 1, 2]) for fault in plan]
     assert len(choices) > len(WAYS)
@@ -128,14 +128,14 @@ def test_each_kind_of_damage_comes_once_before_any_comes_twice() -> None:
     assert {choice.partition for choice in choices} == {0, 1, 2}
 
 
-def test_with_the_role_of_a_leader_a_partition_that_it_leads_is_damaged() -> None:
+def test_leader_role_damages_a_partition_that_the_broker_leads() -> None:
     for draw in range(0, 2000, 37):
         fault = Fault(1.0, "damage", "leader", draw, 1.0, 0.5)
         assert choose_damage(fault, (4,), [0, 4]).partition == 4
         assert choose_damage(fault, (), [3]).partition == 3
 
 
-def test_under_a_running_broker_a_partition_that_it_follows_is_damaged() -> None:
+def test_running_broker_gets_damage_in_a_partition_it_follows() -> None:
     for draw in range(0, 2000, 37):
         fault = Fault(1.0, "damage-live", "leader", draw, 1.0, 0.5)
         assert choose_damage(fault, (4,), [0, 4]).partition == 0

@@ -32,7 +32,7 @@ from tidelog.apps.verify.record_value import (
 TAG = b"run-0001"
 
 
-def test_a_value_is_known_again() -> None:
+def test_packed_value_is_recognised() -> None:
     value = pack(TAG, 7, 3, 2**40, 2**41)
     assert len(value) == VALUE_SIZE
     assert read_id(value, TAG, 3) == value_id(7, 2**40)
@@ -52,7 +52,7 @@ def test_a_value_is_known_again() -> None:
     ],
     ids=["null", "empty", "short", "filler", "another run", "another partition", "producer"],
 )
-def test_a_strangers_value_is_not(value: bytes | None, partition: int) -> None:
+def test_foreign_value_is_not_recognised(value: bytes | None, partition: int) -> None:
     assert read_id(value, TAG, partition) == STRANGER
     assert "never wrote" in name(STRANGER)
 
@@ -67,7 +67,9 @@ def test_a_strangers_value_is_not(value: bytes | None, partition: int) -> None:
     ],
     ids=lambda value: value.word if isinstance(value, Kind) else "",
 )
-def test_rows_come_back_as_written(tmp_path: Path, kind: Kind, rows: list[tuple[int, ...]]) -> None:
+def test_rows_are_read_back_as_written(
+    tmp_path: Path, kind: Kind, rows: list[tuple[int, ...]]
+) -> None:
     journal = Journal(str(tmp_path), kind, "c", 2)
     for row in rows:
         journal.add(1, *row)
@@ -76,7 +78,7 @@ def test_rows_come_back_as_written(tmp_path: Path, kind: Kind, rows: list[tuple[
     assert list(read_rows(str(tmp_path), kind, "c", 0)) == []
 
 
-def test_many_rows_are_spilled_while_they_come(tmp_path: Path) -> None:
+def test_many_rows_are_written_before_close(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path), Kind.ACKS, "1", 1)
     count = 20_000
     for number in range(count):

@@ -60,16 +60,16 @@ def test_the_values_of_a_batch(codec: Codec) -> None:
     ],
     ids=["stranger", "null", "another partition", "empty", "key", "header", "longer"],
 )
-def test_one_odd_record_among_ours(odd: Record, expected: int) -> None:
+def test_one_foreign_record_in_a_batch(odd: Record, expected: int) -> None:
     assert ids(batch([record(0), odd, record(2)])) == ([OURS[0], expected, OURS[2]], {})
 
 
-def test_offsets_that_compaction_took_are_absent() -> None:
+def test_compacted_offsets_are_absent() -> None:
     made = batch([record(0), record(1)], deltas=[0, 3])
     assert ids(made) == ([OURS[0], ABSENT, ABSENT, OURS[1]], {})
 
 
-def test_a_control_record_is_no_record() -> None:
+def test_control_record_is_not_a_record() -> None:
     data = encode_batch(
         [Record(b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00", 1)], attributes=CONTROL
     )
@@ -97,7 +97,7 @@ def stored(base: int, count: int, epoch: int = 0) -> bytes:
     return bytes(encode_batch(records, base_offset=base, leader_epoch=epoch))
 
 
-def test_batches_come_segment_by_segment(tmp_path: Path) -> None:
+def test_batches_are_read_segment_by_segment(tmp_path: Path) -> None:
     batches = [stored(0, 2), stored(2, 1), stored(3, 4, 5), stored(7, 1, 5)]
     write_log(tmp_path, (3, batches[2:]), (0, batches[:2]))
     (tmp_path / "orders-3" / f"{9:020d}.log.deleted").write_bytes(stored(9, 1))
@@ -109,11 +109,11 @@ def test_batches_come_segment_by_segment(tmp_path: Path) -> None:
     assert found[2].batch == ReadBatch(3, 6, 5, parse(batches[2]).crc)
 
 
-def test_no_folder_is_no_batch(tmp_path: Path) -> None:
+def test_missing_folder_has_no_batches(tmp_path: Path) -> None:
     assert list(stored_batches(str(tmp_path), PLACE)) == []
 
 
-def test_damage_is_told_and_ends_the_segment(tmp_path: Path) -> None:
+def test_damage_is_reported_and_ends_the_segment(tmp_path: Path) -> None:
     damaged = bytearray(chain.from_iterable([stored(0, 2), stored(2, 2), stored(4, 2)]))
     damaged[len(stored(0, 2)) + 80] ^= 1
     write_log(tmp_path, (0, [bytes(damaged)]))

@@ -63,7 +63,7 @@ def tampering_is_found(folder: Path, topic: str) -> dict[str, int]:
     return dict(found.counts)
 
 
-def test_a_cluster_that_is_there_is_verified_and_left_as_it_was() -> None:
+def test_existing_cluster_is_verified_and_left_unchanged() -> None:
     with LocalCluster() as cluster:
         data = run(
             "--bootstrap", cluster.bootstrap, "--seconds", "2", "--rate", "1000",
@@ -98,7 +98,7 @@ def test_all_brokers_are_killed_at_once_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.slow
-def test_acks_1_shows_that_the_checker_has_teeth() -> None:
+def test_checker_finds_losses_with_acks_1() -> None:
     """Records that one broker alone acknowledged die with it; the report says how many."""
     found = CliRunner().invoke(
         cli,

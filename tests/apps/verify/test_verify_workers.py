@@ -91,7 +91,7 @@ def test_every_role_writes_or_reads_and_the_history_is_clean(
     assert sum(map(sum, sent.values())) == tally["acked"]
 
 
-def test_a_worker_that_dies_is_told_in_one_line(tmp_path: Path, crew: Crew) -> None:
+def test_dead_worker_is_reported_in_one_line(tmp_path: Path, crew: Crew) -> None:
     worker = Worker(task(tmp_path, "no such role", "localhost:1", 1))
     crew.readers.append(worker)
     with pytest.raises(WorkerFailed, match="no such role ended with 1: KeyError"):
@@ -110,7 +110,7 @@ def test_a_worker_does_not_outlive_its_run(tmp_path: Path) -> None:
 # -- the parts of a worker
 
 
-def test_a_ledger_counts_before_and_after(tmp_path: Path) -> None:
+def test_ledger_counts_sent_and_settled_records(tmp_path: Path) -> None:
     ledger = Ledger(task(tmp_path, "", "", 1), 1)
     ledger.next_value(2)
     first = ledger.next_value(2)
@@ -127,7 +127,7 @@ def test_a_ledger_counts_before_and_after(tmp_path: Path) -> None:
     assert all(0 <= row.waited <= row.at for row in rows)
 
 
-def test_a_pace_is_even_and_makes_up_little() -> None:
+def test_pace_is_even_and_limits_catching_up() -> None:
     pace = Pace(1000, 5.0)
     assert pace.due(5.0) == 0
     assert pace.due(5.125) == 125
@@ -136,7 +136,7 @@ def test_a_pace_is_even_and_makes_up_little() -> None:
     assert pace.due(65.0) == 251, "a quarter of a second at most"
 
 
-def test_librdkafka_is_asked_for_what_the_run_promises() -> None:
+def test_librdkafka_gets_the_settings_of_the_run() -> None:
     asked = task(Path(), "", "localhost:1", 1)._replace(acks="1", idempotence=False)
     settings = librdkafka_clients.producer_settings(asked, "p")
     assert (settings["acks"], settings["enable.idempotence"]) == ("1", False)
