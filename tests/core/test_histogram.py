@@ -27,7 +27,7 @@ def test_every_time_is_counted_once() -> None:
     assert (times.counts[0], times.counts[-1]) == (2, 1)
 
 
-def test_what_began_then_ended_now() -> None:
+def test_since_notes_the_elapsed_time() -> None:
     clock = Ticking()
     times = Histogram(clock)
     clock.ns = 3_000_000
@@ -45,19 +45,19 @@ def test_a_quantile_is_as_far_off_as_a_bucket_is_wide(took: list[int], share: fl
     assert exact / 1.2 <= found <= exact * 1.2
 
 
-def test_of_nothing_there_is_no_quantile() -> None:
+def test_empty_histogram_has_no_quantile() -> None:
     assert all(math.isnan(q) for q in quantiles(Histogram(Ticking()).counts, (0.5, 0.99)))
 
 
 @pytest.mark.parametrize("bound", [0, 8, 40])
-def test_how_many_took_no_longer(bound: int) -> None:
+def test_upto_counts_times_below_a_bound(bound: int) -> None:
     times = Histogram(Ticking())
     times.note(BOUNDS_NS[bound] - 1)
     times.note(BOUNDS_NS[bound] + 1)
     assert times.upto(BOUNDS_NS[bound]) == 1
 
 
-def test_percentiles_forget_what_is_long_ago() -> None:
+def test_percentiles_cover_recent_times_only() -> None:
     times = Histogram(Ticking())
     times.note(1_000_000)
     assert sum(times.recent(0)) == 1

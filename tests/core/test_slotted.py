@@ -71,13 +71,13 @@ class Model:
     tags: list[str] = dataclasses.field(default_factory=list)
 
 
-def test_init_by_place_and_by_name() -> None:
+def test_init_by_position_and_by_name() -> None:
     assert (Point(1).x, Point(1).y, Point(1).tags) == (1, 2, [])
     assert Point(1, 5).total == 6
     assert Point(x=3, tags=["a"]).tags == ["a"]
 
 
-def test_every_instance_has_a_default_of_its_own() -> None:
+def test_every_instance_has_its_own_default() -> None:
     one, two = Point(1), Point(1)
     one.tags.append("a")
     assert two.tags == []
@@ -86,7 +86,7 @@ def test_every_instance_has_a_default_of_its_own() -> None:
 @pytest.mark.parametrize(
     "args", [((), {}), ((1, 2, [], 4), {}), ((1,), {"q": 2}), ((1,), {"x": 2})]
 )
-def test_what_a_dataclass_refuses_is_refused(args: Any) -> None:
+def test_errors_of_dataclasses_are_raised(args: Any) -> None:
     for cls in (Point, Model):
         with pytest.raises(TypeError, match="__init__"):
             cls(*args[0], **args[1])
@@ -133,7 +133,7 @@ def test_frozen_ones_can_not_be_changed() -> None:
     assert frozen == Frozen("a")
 
 
-def test_match() -> None:
+def test_pattern_matching() -> None:
     match Point(1, 7):
         case Point(x, y):
             assert (x, y) == (1, 7)
@@ -203,7 +203,7 @@ def test_a_plain_subclass_uses_the_init_it_inherits() -> None:
     assert Itself(5).x == 5
 
 
-def test_a_value_of_the_core() -> None:
+def test_value_class_of_core() -> None:
     partition = PartitionRegistration(b"t", 0, (1, 2), (1, 2), 1)
     assert dataclasses.replace(partition, leader=2).leader == 2
     assert {partition: 1}[PartitionRegistration(b"t", 0, (1, 2), (1, 2), 1)] == 1

@@ -24,7 +24,7 @@ def test_ages_and_stamps_follow_a_clock_that_was_never_set() -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [8 * DAY_MS, -8 * DAY_MS, JUMP_MS + 1, -JUMP_MS - 1])
-def test_a_jump_counts_for_no_age_and_is_forgotten_when_it_is_undone(jump_ms: int) -> None:
+def test_jump_changes_no_age_and_is_forgotten_when_undone(jump_ms: int) -> None:
     clock = started(wall_ms=0)
     assert clock.read(10, 10 + jump_ms) == jump_ms
     assert clock.at_ms(20) == 20 + jump_ms
@@ -105,7 +105,7 @@ SAVED = ClockReading(wall_ms=1000, boot_id="a", boot_ms=50)
         "nothing to compare with",
     ],
 )
-def test_what_a_start_trusts(
+def test_clock_that_is_trusted_at_startup(
     reading: ClockReading, saved: ClockReading | None, newest_record_ms: int, confirmed_ms: int
 ) -> None:
     assert confirmed_at_start(reading, saved, newest_record_ms) == confirmed_ms

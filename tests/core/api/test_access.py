@@ -24,7 +24,7 @@ def cluster() -> ApiCluster:
     return ApiCluster(brokers=(1,)).start_all()
 
 
-def test_each_acl_has_its_refusal(cluster: ApiCluster) -> None:
+def test_each_acl_is_refused_separately(cluster: ApiCluster) -> None:
     results = cluster.request(1, CREATE_ACLS, {"creations": [ACL, ACL]})["results"]
     deleted = cluster.request(1, DELETE_ACLS, {"filters": [ACL_FILTER] * 3})["filter_results"]
     assert (len(results), len(deleted)) == (2, 3)
@@ -62,7 +62,7 @@ def test_there_are_no_quotas(
 
 
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_quotas_are_declined_one_by_one(cluster: ApiCluster, validate_only: bool) -> None:
+def test_each_quota_is_refused_separately(cluster: ApiCluster, validate_only: bool) -> None:
     entities = [[{"entity_type": "user", "entity_name": name}] for name in ("u", None)]
     ops = [{"key": "producer_byte_rate", "value": 1.5, "remove": False}]
     entries = [{"entity": entity, "ops": ops} for entity in entities]
@@ -79,7 +79,7 @@ def results_of(cluster: ApiCluster, api_key: int, request: dict[str, Any]) -> An
     return [(result["user"], ErrorCode(result["error_code"])) for result in results]
 
 
-def test_nobody_has_a_password(cluster: ApiCluster) -> None:
+def test_no_user_has_scram_credentials(cluster: ApiCluster) -> None:
     assert results_of(cluster, DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}) == []
     assert results_of(cluster, DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": []}) == []
     asked = {"users": [{"name": name} for name in ("u", "v", "v")]}
@@ -89,7 +89,7 @@ def test_nobody_has_a_password(cluster: ApiCluster) -> None:
     ]
 
 
-def test_nobody_gets_a_password(cluster: ApiCluster) -> None:
+def test_scram_credentials_can_not_be_created(cluster: ApiCluster) -> None:
     def upsertion(name: str) -> dict[str, Any]:
         return {
             "name": name,

@@ -83,7 +83,7 @@ def cluster() -> ApiCluster:
 @pytest.mark.parametrize("api_key", sorted(HANDLERS), ids=lambda key: OFFERED[key].name)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_every_request_has_an_answer(cluster: ApiCluster, api_key: int, data: Any) -> None:
+def test_every_request_gets_a_response(cluster: ApiCluster, api_key: int, data: Any) -> None:
     api = OFFERED[api_key]
     version = data.draw(st.integers(api.first, api.last))
     request = usual(data, data.draw(structs(fields_of(api_key, version, REQUEST), version)))

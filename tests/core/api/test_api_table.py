@@ -105,7 +105,7 @@ def test_an_api_has_a_handler_if_a_listener_serves_it(api: Api) -> None:
 
 
 @each(ROWS)
-def test_rights_are_in_kafkas_words(api: Api) -> None:
+def test_acl_operations_have_kafkas_names(api: Api) -> None:
     rules = access_rules(api)
     assert bool(rules) != (api.name in WITHOUT_RIGHTS)
     for rule in rules:
@@ -114,7 +114,7 @@ def test_rights_are_in_kafkas_words(api: Api) -> None:
             assert resource in RESOURCES
 
 
-def test_rights_are_parsed() -> None:
+def test_acl_operations_are_parsed() -> None:
     [topic, create, *_] = access_rules(APIS[api_table.METADATA])
     assert topic == ((("DESCRIBE", "TOPIC"),), "")
     assert create == ((("CREATE", "TOPIC"), ("CREATE", "CLUSTER")), "it creates a topic")
@@ -158,7 +158,7 @@ def test_no_handler_is_imported_at_startup() -> None:
     assert found.stdout == "[]\n"
 
 
-def test_limits_of_bytes_are_those_that_dispatch_knows() -> None:
+def test_byte_limits_match_dispatch() -> None:
     """Dispatch compares with the common limit first, so no other limit may be smaller."""
     limits = {api.bytes_max for api in ROWS}
     assert limits == {api_table.REQUEST_BYTES_MAX, api_table.UNLIMITED}

@@ -33,7 +33,7 @@ def test_every_api_is_named_once_in_every_version(cluster: ApiCluster, version: 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_features_are_those_of_kafka_that_hold_here(cluster: ApiCluster, version: int) -> None:
+def test_features_are_kafkas_supported_ones(cluster: ApiCluster, version: int) -> None:
     asked = {"client_software_name": "apache-kafka-java", "client_software_version": "4.3.1"}
     answer = cluster.request(1, API_VERSIONS, asked, version)
     supported = {
@@ -80,7 +80,7 @@ def test_clients_name_themselves(
     assert bool(answer["api_keys"]) == (error is ErrorCode.NONE)
 
 
-def test_too_new_a_version_is_told_in_the_oldest_form() -> None:
+def test_too_new_api_versions_request_gets_a_version_0_response() -> None:
     frame = encode_response(API_VERSIONS, 0, 3, unsupported_version())
     assert decode_response(API_VERSIONS, 0, frame[4:]) == (
         3,

@@ -71,13 +71,13 @@ def test_the_first_group_gets_a_coordinator(cluster: ApiCluster) -> None:
         assert sorted(partition["isr_nodes"]) == [1, 2]
 
 
-def test_only_those_who_ask_see_the_broker_that_is_down(cluster: ApiCluster) -> None:
+def test_offline_broker_is_listed_only_on_request(cluster: ApiCluster) -> None:
     assert described(cluster) == [(1, False), (2, False)]
     everyone = described(cluster, include_fenced_brokers=True)
     assert everyone == [(1, False), (2, False), (3, True)]
 
 
-def test_a_broker_that_an_older_release_registered_is_seen_too(cluster: ApiCluster) -> None:
+def test_broker_registered_by_an_older_release_is_listed(cluster: ApiCluster) -> None:
     """Its address is not known until it is back."""
     old = b'{"epoch":1,"fenced":false,"shutting_down":false}'
     cluster.store.txn((), (Put(keys.broker_state(7), old),))
@@ -88,7 +88,7 @@ def test_a_broker_that_an_older_release_registered_is_seen_too(cluster: ApiClust
     assert unregister(cluster, 7)["error_code"] == ErrorCode.NONE
 
 
-def test_unregistering_the_broker_that_is_down(cluster: ApiCluster) -> None:
+def test_offline_broker_can_be_unregistered(cluster: ApiCluster) -> None:
     asked = next(broker for broker in cluster.nodes if broker != cluster.controller())
     done = {"throttle_time_ms": 0, "error_code": ErrorCode.NONE, "error_message": ""}
     assert unregister(cluster, 3, asked) == done

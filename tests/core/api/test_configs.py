@@ -81,7 +81,7 @@ def value_of(cluster: ApiCluster, key: str, kind: int = TOPIC, name: str = "orde
 # -- DescribeConfigs -----------------------------------------------------------------------
 
 
-def test_a_topic(cluster: ApiCluster) -> None:
+def test_describe_a_topic(cluster: ApiCluster) -> None:
     cluster.texts["log.retention.hours"] = "2"
     result = describe(cluster, TOPIC, "orders")
     assert result["error_code"] == ErrorCode.NONE
@@ -99,7 +99,7 @@ def test_a_topic(cluster: ApiCluster) -> None:
     assert result["configs"]["segment.bytes"]["config_source"] == DEFAULT
 
 
-def test_only_what_was_asked_for(cluster: ApiCluster) -> None:
+def test_describe_only_requested_names(cluster: ApiCluster) -> None:
     result = describe(
         cluster, TOPIC, "orders", "retention.ms", "nonsense", synonyms=False, documented=True
     )
@@ -108,14 +108,14 @@ def test_only_what_was_asked_for(cluster: ApiCluster) -> None:
     assert result["configs"]["retention.ms"]["documentation"]
 
 
-def test_no_names_are_all_names(cluster: ApiCluster) -> None:
+def test_empty_list_of_names_means_all_names(cluster: ApiCluster) -> None:
     resource = {"resource_type": TOPIC, "resource_name": "orders", "configuration_keys": []}
     asked = {"resources": [resource], "include_synonyms": False}
     [result] = cluster.request(1, DESCRIBE_CONFIGS, asked)["results"]
     assert len(result["configs"]) == len(describe(cluster, TOPIC, "orders")["configs"])
 
 
-def test_what_is_named_a_thousand_times_is_described_once(cluster: ApiCluster) -> None:
+def test_repeated_resource_is_described_once(cluster: ApiCluster) -> None:
     def asked(name: str, *keys: str) -> dict[str, Any]:
         return {"resource_type": BROKER, "resource_name": name, "configuration_keys": [*keys]}
 
@@ -135,7 +135,7 @@ def test_what_is_named_a_thousand_times_is_described_once(cluster: ApiCluster) -
     assert {each["error_code"] for each in refused["results"]} == {ErrorCode.INVALID_REQUEST}
 
 
-def test_a_broker(cluster: ApiCluster) -> None:
+def test_describe_a_broker(cluster: ApiCluster) -> None:
     cluster.texts["log.segment.bytes"] = "2000000"
     result = describe(cluster, BROKER, "2", broker=2)
     segment = result["configs"]["log.segment.bytes"]
@@ -146,7 +146,7 @@ def test_a_broker(cluster: ApiCluster) -> None:
     assert result["configs"]["node.id"]["read_only"] is True
 
 
-def test_all_brokers_have_only_what_was_changed(cluster: ApiCluster) -> None:
+def test_default_broker_resource_shows_only_changed_settings(cluster: ApiCluster) -> None:
     assert describe(cluster, BROKER, "")["configs"] == {}
     assert alter(cluster, BROKER, "", ("log.retention.ms", SET, "5000")) is ErrorCode.NONE
     assert set(describe(cluster, BROKER, "", broker=2)["configs"]) == {"log.retention.ms"}
@@ -168,7 +168,7 @@ def test_all_brokers_have_only_what_was_changed(cluster: ApiCluster) -> None:
         (99, "g", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_can_not_be_described(
+def test_invalid_resources_are_not_described(
     cluster: ApiCluster, kind: int, name: str, error: ErrorCode
 ) -> None:
     result = describe(cluster, kind, name)
@@ -190,7 +190,7 @@ def test_set_and_unset(cluster: ApiCluster) -> None:
     assert value_of(cluster, "segment.bytes") == ("3000000", TOPIC_CONFIG)
 
 
-def test_lists_grow_and_shrink(cluster: ApiCluster) -> None:
+def test_append_to_and_subtract_from_list_settings(cluster: ApiCluster) -> None:
     def policy(operation: int, text: str) -> Any:
         assert (
             alter(cluster, TOPIC, "orders", ("cleanup.policy", operation, text)) is ErrorCode.NONE
@@ -222,20 +222,20 @@ def test_validate_only_changes_nothing(cluster: ApiCluster) -> None:
     assert value_of(cluster, "retention.ms") == ("1000", TOPIC_CONFIG)
 
 
-def test_one_broker(cluster: ApiCluster) -> None:
+def test_alter_one_broker(cluster: ApiCluster) -> None:
     assert alter(cluster, BROKER, "2", ("log.retention.ms", SET, "9"), broker=2) is ErrorCode.NONE
     config = describe(cluster, BROKER, "2", "log.retention.ms", broker=2)["configs"]
     assert config["log.retention.ms"]["config_source"] == DYNAMIC_BROKER
     assert value_of(cluster, "log.retention.ms", BROKER, "1") != ("9", DYNAMIC_BROKER)
 
 
-def test_kafkas_tools_clear_throttles_that_are_not_there(cluster: ApiCluster) -> None:
+def test_deleting_unset_throttles_succeeds(cluster: ApiCluster) -> None:
     throttles = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
     changes = [(name, DELETE, None) for name in throttles]
     assert alter(cluster, BROKER, "1", *changes) is ErrorCode.NONE
 
 
-def test_unsetting_what_does_not_exist_is_nothing(cluster: ApiCluster) -> None:
+def test_deleting_an_unset_setting_changes_nothing(cluster: ApiCluster) -> None:
     revision = cluster.store.revision
     for key in ("some.plugin.setting", "node.id"):
         assert alter(cluster, BROKER, "", (key, DELETE, None)) is ErrorCode.NONE
@@ -262,7 +262,7 @@ def test_unsetting_what_does_not_exist_is_nothing(cluster: ApiCluster) -> None:
         (GROUP, "g", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_changes_that_can_not_be(
+def test_invalid_changes_are_refused(
     cluster: ApiCluster,
     kind: int,
     name: str,
@@ -274,7 +274,7 @@ def test_changes_that_can_not_be(
     assert cluster.nodes[1].image.configs == before
 
 
-def test_twice_is_refused(cluster: ApiCluster) -> None:
+def test_duplicate_change_is_refused(cluster: ApiCluster) -> None:
     change = ("retention.ms", SET, "5")
     assert alter(cluster, TOPIC, "orders", change, change) is ErrorCode.INVALID_REQUEST
     configs = [{"name": "retention.ms", "config_operation": SET, "value": "5"}]
@@ -285,7 +285,7 @@ def test_twice_is_refused(cluster: ApiCluster) -> None:
     assert value_of(cluster, "retention.ms") == ("1000", TOPIC_CONFIG)
 
 
-def test_each_resource_by_itself(cluster: ApiCluster) -> None:
+def test_each_resource_succeeds_or_fails_separately(cluster: ApiCluster) -> None:
     configs = [{"name": "retention.ms", "config_operation": SET, "value": "5"}]
     resources = [
         {"resource_type": TOPIC, "resource_name": name, "configs": configs}
@@ -299,7 +299,7 @@ def test_each_resource_by_itself(cluster: ApiCluster) -> None:
     ]
 
 
-def test_two_who_lengthen_a_list_at_once_both_count(cluster: ApiCluster) -> None:
+def test_concurrent_appends_to_a_list_are_all_applied(cluster: ApiCluster) -> None:
     key = "follower.replication.throttled.replicas"
 
     def appended(broker: int, text: str) -> int:
@@ -314,7 +314,7 @@ def test_two_who_lengthen_a_list_at_once_both_count(cluster: ApiCluster) -> None
     assert sorted(value.split(",")) == ["0:1", "0:2"]
 
 
-def test_changing_nothing_of_nothing(cluster: ApiCluster) -> None:
+def test_change_without_effect_writes_nothing(cluster: ApiCluster) -> None:
     assert alter(cluster, TOPIC, "orders") is ErrorCode.NONE
     assert alter(cluster, TOPIC, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     revision = cluster.store.revision
@@ -343,7 +343,7 @@ def replace(
     return ErrorCode(result["error_code"])
 
 
-def test_the_whole_of_a_topics_settings(cluster: ApiCluster) -> None:
+def test_alter_configs_replaces_all_settings_of_a_topic(cluster: ApiCluster) -> None:
     alter(cluster, TOPIC, "orders", ("segment.ms", SET, "70"), ("retention.ms", SET, "80"))
     wanted: dict[str, str | None] = {"retention.ms": "90", "segment.bytes": "3000000"}
     assert replace(cluster, TOPIC, "orders", wanted, validate_only=True) is ErrorCode.NONE
@@ -356,7 +356,7 @@ def test_the_whole_of_a_topics_settings(cluster: ApiCluster) -> None:
     assert value_of(cluster, "retention.ms") == ("604800000", DEFAULT)
 
 
-def test_the_whole_of_the_brokers_settings(cluster: ApiCluster) -> None:
+def test_alter_configs_replaces_all_settings_of_brokers(cluster: ApiCluster) -> None:
     alter(cluster, BROKER, "", ("log.retention.ms", SET, "70"))
     assert replace(cluster, BROKER, "", {"log.segment.bytes": "3000000"}) is ErrorCode.NONE
     found = describe(cluster, BROKER, "")["configs"]
@@ -378,7 +378,7 @@ def test_the_whole_of_the_brokers_settings(cluster: ApiCluster) -> None:
         (LOGGER, "1", {"root": "DEBUG"}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_sets_that_can_not_be(
+def test_invalid_replacements_are_refused(
     cluster: ApiCluster, kind: int, name: str, configs: dict[str, str | None], error: ErrorCode
 ) -> None:
     assert replace(cluster, kind, name, configs) is error
@@ -395,7 +395,7 @@ def resources(cluster: ApiCluster, *kinds: int, version: int = 1) -> Any:
     return ErrorCode(answer["error_code"]), sorted(found)
 
 
-def test_what_has_settings(cluster: ApiCluster) -> None:
+def test_resources_with_settings_are_listed(cluster: ApiCluster) -> None:
     everything = [(TOPIC, "orders"), (BROKER, "1"), (BROKER, "2")]
     assert resources(cluster) == (ErrorCode.NONE, everything)
     assert resources(cluster, TOPIC, GROUP) == (ErrorCode.NONE, [(TOPIC, "orders")])

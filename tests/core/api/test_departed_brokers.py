@@ -14,7 +14,7 @@ def named(cluster: ApiCluster) -> list[int]:
     return [broker["node_id"] for broker in answer["brokers"]]
 
 
-def test_a_dead_broker_is_named_for_a_moment() -> None:
+def test_dead_broker_is_listed_for_a_moment() -> None:
     cluster = ApiCluster().start_all()
     cluster.departed.note(cluster.nodes[1].image, cluster.now_ms)
     cluster.lose_session(3)
@@ -28,7 +28,7 @@ def test_a_dead_broker_is_named_for_a_moment() -> None:
     assert named(cluster) == [1, 2]
 
 
-def test_one_that_comes_back_is_named_once() -> None:
+def test_returned_broker_is_listed_once() -> None:
     cluster = ApiCluster().start_all()
     image = cluster.nodes[1].image
     cluster.departed.note(image, cluster.now_ms)
@@ -44,7 +44,7 @@ def test_one_that_comes_back_is_named_once() -> None:
     assert named(cluster) == [1, 2, 3]
 
 
-def test_a_dead_leader_is_seen_until_another_leads() -> None:
+def test_dead_leader_is_detected_until_another_leads() -> None:
     cluster = ApiCluster().start_all()
     cluster.create_topic("orders", (3, 1, 2))
     cluster.create_topic("other", (1, 2), topic_id=b"o" * 16)

@@ -82,7 +82,7 @@ def test_produce_and_fetch(cluster: DispatchCluster, version: int) -> None:
         assert bytes(partition["records"])
 
 
-def test_no_fetch_waits_for_ever(cluster: DispatchCluster) -> None:
+def test_wait_time_of_a_fetch_is_limited(cluster: DispatchCluster) -> None:
     """Its client may be gone: until it is answered it takes memory."""
     dispatch, line = cluster.dispatch(1), Line()
     patient = {**fetch(cluster), "max_wait_ms": 2**31 - 1}
@@ -107,7 +107,7 @@ def test_no_fetch_waits_for_ever(cluster: DispatchCluster) -> None:
     ],
     ids=["bytes", "entries", "entries in entries", "entries that cost more"],
 )
-def test_what_would_keep_all_waiting_is_refused(
+def test_request_with_too_many_entries_closes_the_connection(
     cluster: DispatchCluster, key: int, version: int, request_: dict[str, Any]
 ) -> None:
     dispatch, line = cluster.dispatch(1), Line()
@@ -130,7 +130,7 @@ def test_a_produce_of_very_many_partitions_is_refused(
     assert "at most" in line.closed
 
 
-def test_a_follower_tells_who_leads(cluster: DispatchCluster) -> None:
+def test_follower_names_the_leader(cluster: DispatchCluster) -> None:
     answer = cluster.exchange(cluster.dispatch(2), PRODUCE, 13, produce(cluster))
     [partition] = answer["responses"][0]["partition_responses"]
     assert partition["error_code"] == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -139,7 +139,7 @@ def test_a_follower_tells_who_leads(cluster: DispatchCluster) -> None:
     assert (endpoint["node_id"], endpoint["host"], endpoint["port"]) == (1, "localhost", 9091)
 
 
-def test_nobody_is_told_to_lead_where_nobody_does(cluster: DispatchCluster) -> None:
+def test_offline_partition_gets_no_leader_hint(cluster: DispatchCluster) -> None:
     cluster.create("lonely", -1, -1, assignments={0: [1]})
     lonely = cluster.nodes[2].image.topics["lonely"].topic_id
     cluster.crash(1, proof=True)
@@ -158,7 +158,7 @@ def cluster_of(cluster: DispatchCluster, broker: int) -> DispatchCluster:
     return cluster
 
 
-def test_handlers_that_ask_nothing(cluster: DispatchCluster) -> None:
+def test_handlers_that_do_not_call_the_node(cluster: DispatchCluster) -> None:
     """One that answers at once, and one that finds nothing to ask."""
     dispatch = cluster.dispatch(1)
     named = {"client_software_name": "test", "client_software_version": "1"}
@@ -197,7 +197,7 @@ def test_a_fault_in_a_handler_costs_one_connection(
     assert cluster.exchange(cluster.dispatch(1), API_VERSIONS, 0, {})["error_code"] == 0
 
 
-def test_answers_have_their_places_in_the_order_of_requests(cluster: DispatchCluster) -> None:
+def test_responses_are_sent_in_the_order_of_requests(cluster: DispatchCluster) -> None:
     dispatch, line = cluster.dispatch(2), Line()
     created = {"topics": [creatable("new")], "timeout_ms": 1000, "validate_only": False}
     cluster.send(dispatch, line, encode_request(CREATE_TOPICS, 7, 1, "test", created)[4:])
@@ -211,7 +211,7 @@ def test_answers_have_their_places_in_the_order_of_requests(cluster: DispatchClu
     assert answer["topics"][0]["error_code"] == ErrorCode.NONE
 
 
-def test_a_leader_that_is_gone_is_seen_until_another_leads(cluster: DispatchCluster) -> None:
+def test_metadata_waits_for_the_election_after_a_dead_leader(cluster: DispatchCluster) -> None:
     """Whoever asks just then is held back for a moment, then told what there is."""
     image = cluster.nodes[2].image
     asked: list[Any] = [
@@ -236,7 +236,7 @@ def test_a_leader_that_is_gone_is_seen_until_another_leads(cluster: DispatchClus
     assert cluster.leader() == 2
 
 
-def test_too_new_api_versions_is_answered_in_version_0(cluster: DispatchCluster) -> None:
+def test_too_new_api_versions_request_is_answered_in_version_0(cluster: DispatchCluster) -> None:
     line = Line()
     # Key 18, version 9, number 66, no client id, and what no broker of today can read.
     frame = bytes.fromhex("0012 0009 00000042 ffff 00 0102030405")
@@ -299,7 +299,7 @@ def test_nonsense_closes_the_connection(cluster: DispatchCluster, frame: bytes) 
 
 
 @pytest.mark.parametrize("version", [12, 18])
-def test_clients_are_no_replicas(cluster: DispatchCluster, version: int) -> None:
+def test_client_listener_rejects_replica_fetches(cluster: DispatchCluster, version: int) -> None:
     line = Line()
     frame = encode_request(FETCH, version, 1, "test", fetch(cluster, replica_id=2))[4:]
     cluster.send(cluster.dispatch(1), line, frame)
@@ -307,7 +307,7 @@ def test_clients_are_no_replicas(cluster: DispatchCluster, version: int) -> None
     assert "replica" in line.closed
 
 
-def test_a_producer_that_wants_no_answer_gets_none(cluster: DispatchCluster) -> None:
+def test_produce_with_acks_0_gets_no_response(cluster: DispatchCluster) -> None:
     dispatch, line = cluster.dispatch(1), Line()
     frame = encode_request(PRODUCE, 13, 1, "test", produce(cluster, acks=0))[4:]
     cluster.send(dispatch, line, frame)
@@ -316,7 +316,7 @@ def test_a_producer_that_wants_no_answer_gets_none(cluster: DispatchCluster) -> 
     assert cluster.replica(1).log.log_end_offset == 1
 
 
-def test_its_errors_close_the_connection(cluster: DispatchCluster) -> None:
+def test_errors_of_produce_with_acks_0_close_the_connection(cluster: DispatchCluster) -> None:
     line = Line()
     frame = encode_request(PRODUCE, 13, 1, "test", produce(cluster, acks=0))[4:]
     cluster.send(cluster.dispatch(2), line, frame)

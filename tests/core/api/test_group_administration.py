@@ -65,14 +65,14 @@ def test_describing(version: int) -> None:
         assert second["authorized_operations"] == NOT_ASKED_FOR
 
 
-def test_a_group_that_is_asked_for_twice_is_described_once() -> None:
+def test_group_requested_twice_is_described_once() -> None:
     asked = {"groups": ["readers"] * 1_000, "include_authorized_operations": False}
     response, coordinator = ask(describe_groups, DESCRIBE, 5, asked, STABLE)
     assert coordinator.only == DescribeGroup("readers", 5)
     assert len(response["groups"]) == 1
 
 
-def test_operations_that_nobody_asked_for() -> None:
+def test_authorized_operations_are_omitted_unless_requested() -> None:
     response, _ = ask(describe_groups, DESCRIBE, 6, {"groups": ["readers"]}, STABLE)
     assert response["groups"][0]["authorized_operations"] == NOT_ASKED_FOR
 
@@ -94,7 +94,7 @@ def test_listing(version: int) -> None:
     assert group.get("group_type") == ("classic" if version >= 5 else None)
 
 
-def test_a_list_that_is_not_known_yet() -> None:
+def test_list_groups_while_a_coordinator_is_loading() -> None:
     loading = ListGroupsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     response, _ = ask(list_groups, LIST, 5, {}, loading)
     assert code(response) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -169,7 +169,7 @@ def test_the_coordinators_of_many(version: int) -> None:
         (3, "apache-kafka-java 4.3.1", ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_nobody_coordinates_a_transaction(version: int, software: str, error: ErrorCode) -> None:
+def test_transactions_have_no_coordinator(version: int, software: str, error: ErrorCode) -> None:
     """librdkafka would retry for ever on any other error."""
     asked = {"key": "t", "key_type": TRANSACTION}
     response, coordinator = ask(find_coordinator, FIND, version, asked, software=software)
@@ -180,7 +180,7 @@ def test_nobody_coordinates_a_transaction(version: int, software: str, error: Er
 
 
 @pytest.mark.parametrize("key_type", [SHARE, 3, -1])
-def test_types_of_coordinators_that_there_are_not(key_type: int) -> None:
+def test_unknown_coordinator_types_are_refused(key_type: int) -> None:
     asked = {"key_type": key_type, "coordinator_keys": ["a", "b"]}
     response, coordinator = ask(find_coordinator, FIND, 6, asked)
     assert coordinator.asked == []

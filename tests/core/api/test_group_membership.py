@@ -156,7 +156,7 @@ def test_syncing(version: int) -> None:
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
-def test_from_version_5_on_a_member_says_what_it_believes(missing: str) -> None:
+def test_sync_from_version_5_on_requires_the_protocol(missing: str) -> None:
     response, coordinator = ask(sync_group, SYNC, 5, {**SYNCING, missing: None})
     assert code(response) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert coordinator.asked == []
@@ -206,7 +206,7 @@ def test_leaving(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(LEAVE))
-def test_leaving_a_group_that_is_looked_after_elsewhere(version: int) -> None:
+def test_leaving_a_group_of_another_coordinator(version: int) -> None:
     elsewhere = LeaveGroupResponse(ErrorCode.NOT_COORDINATOR)
     response, _ = ask(leave_group, LEAVE, version, LEAVING, elsewhere)
     assert code(response) is ErrorCode.NOT_COORDINATOR

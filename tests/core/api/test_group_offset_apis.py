@@ -92,7 +92,7 @@ def test_committing(version: int) -> None:
     ]
 
 
-def test_what_a_commit_may_leave_out() -> None:
+def test_optional_fields_of_a_commit() -> None:
     asked = committing(("orders", ORDERS_ID, [0]), retention_time_ms=-1)
     [partition] = asked["topics"][0]["partitions"]
     partition.update(committed_metadata=None, committed_leader_epoch=-1)
@@ -103,7 +103,7 @@ def test_what_a_commit_may_leave_out() -> None:
         assert coordinator.only.offsets == [OffsetToCommit("orders", 0, 10, None, "", ORDERS_ID)]
 
 
-def test_topics_and_partitions_that_are_not_there_are_sorted_out() -> None:
+def test_commit_to_missing_topics_and_partitions_fails_separately() -> None:
     asked = committing(("ghosts", b"", [0, 1]), ("orders", b"", [2, 1, -1]))
     answer = OffsetCommitResponse((PartitionError("orders", 1, ErrorCode.ILLEGAL_GENERATION),))
     response, coordinator = ask(offset_commit, COMMIT, 9, asked, answer)
@@ -191,7 +191,7 @@ def test_fetching_everything(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(FETCH))
-def test_a_fetch_that_is_refused(version: int) -> None:
+def test_refused_offset_fetch(version: int) -> None:
     topics = [{"name": "orders", "topic_id": ORDERS_ID, "partition_indexes": [1]}]
     refused = OffsetFetchResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     response, _ = ask(offset_fetch, FETCH, version, fetching(version, topics), refused)
@@ -206,7 +206,7 @@ def test_a_fetch_that_is_refused(version: int) -> None:
     assert (partition["committed_offset"], partition["metadata"]) == (-1, "")
 
 
-def test_offsets_of_topics_that_are_gone_can_be_fetched_by_name() -> None:
+def test_offsets_of_deleted_topics_can_be_fetched_by_name() -> None:
     topics = [{"name": "ghosts", "partition_indexes": [0]}]
     fetched = OffsetFetchResponse(
         ErrorCode.NONE, (FetchedOffset("ghosts", 0, 3, None, "", ErrorCode.NONE),)
@@ -230,7 +230,7 @@ def test_unknown_ids_in_a_fetch() -> None:
     assert code(partition) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_each_group_has_its_own_answer() -> None:
+def test_each_group_has_its_own_response() -> None:
     topics = [{"name": "orders", "partition_indexes": [1, 0]}]
     asked = {
         "groups": [
@@ -246,7 +246,7 @@ def test_each_group_has_its_own_answer() -> None:
     assert (second["group_id"], code(second)) == ("others", ErrorCode.NOT_COORDINATOR)
 
 
-def test_everything_of_a_group_is_told_once() -> None:
+def test_all_offsets_of_a_group_are_returned_once() -> None:
     some = {"group_id": "a", "topics": [{"name": "orders", "partition_indexes": [0]}]}
     everything = {"group_id": "a", "topics": None}
     nothing = OffsetFetchResponse(ErrorCode.NONE, ())
@@ -256,7 +256,7 @@ def test_everything_of_a_group_is_told_once() -> None:
     assert len(response["groups"]) == 3
 
 
-def test_no_group_is_no_question() -> None:
+def test_offset_fetch_without_groups_sends_no_request() -> None:
     response, coordinator = ask(offset_fetch, FETCH, 9, {"groups": []})
     assert coordinator.asked == []
     assert response["groups"] == []
@@ -296,7 +296,7 @@ def test_deleting_offsets() -> None:
     ]
 
 
-def test_whether_there_is_such_a_group_comes_first() -> None:
+def test_unknown_group_is_reported_before_unknown_topics() -> None:
     missing = OffsetDeleteResponse(ErrorCode.GROUP_ID_NOT_FOUND)
     response, coordinator = ask(offset_delete, DELETE, 0, deleting("x", ghosts=[0]), missing)
     assert coordinator.only.partitions == []

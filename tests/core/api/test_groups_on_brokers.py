@@ -118,7 +118,7 @@ def listed(cluster: ApiCluster) -> dict[int, list[str]]:
     }
 
 
-def test_the_life_of_a_group(cluster: ApiCluster) -> None:
+def test_group_joins_commits_and_leaves(cluster: ApiCluster) -> None:
     member = Member(cluster)
     member.join()
     assert member.id.startswith("test-")
@@ -149,7 +149,7 @@ def test_the_life_of_a_group(cluster: ApiCluster) -> None:
     assert set(map(tuple, listed(cluster).values())) == {()}
 
 
-def test_the_topic_of_groups_is_made_as_it_is_set(cluster: ApiCluster) -> None:
+def test_offsets_topic_is_created_with_the_brokers_settings(cluster: ApiCluster) -> None:
     cluster.coordinator(GROUP)
     cluster.settle()
     for node in cluster.nodes.values():
@@ -163,7 +163,7 @@ def test_the_topic_of_groups_is_made_as_it_is_set(cluster: ApiCluster) -> None:
         assert sorted(partition.replicas) == [1, 2, 3]
 
 
-def test_who_needs_a_coordinator_hears_what_is_missing_and_gets_it_then() -> None:
+def test_find_coordinator_succeeds_once_enough_brokers_exist() -> None:
     cluster = ApiCluster(texts=dict(TEXTS), settings={"groups": AT_ONCE})
     cluster.start(1, 2)
     cluster.run_until(lambda: all(cluster.nodes[broker].acting for broker in (1, 2)))
@@ -179,7 +179,7 @@ def test_who_needs_a_coordinator_hears_what_is_missing_and_gets_it_then() -> Non
     )
 
 
-def test_the_topic_of_groups_does_not_grow(cluster: ApiCluster) -> None:
+def test_partitions_of_the_offsets_topic_can_not_be_added(cluster: ApiCluster) -> None:
     """Names would fall on other partitions, and no group would find its offsets."""
     member = Member(cluster)
     member.join()
@@ -214,7 +214,7 @@ def test_every_broker_names_the_same_coordinator(cluster: ApiCluster) -> None:
     assert len({one["node_id"] for one in told[0]["coordinators"]}) > 1
 
 
-def test_others_do_not_coordinate(cluster: ApiCluster) -> None:
+def test_other_brokers_answer_not_coordinator(cluster: ApiCluster) -> None:
     member = Member(cluster)
     coordinator = member.coordinator
     cluster.settle()
@@ -225,7 +225,7 @@ def test_others_do_not_coordinate(cluster: ApiCluster) -> None:
         assert member.described()["error_code"] == ErrorCode.NOT_COORDINATOR
 
 
-def test_the_next_coordinator_knows_the_group(cluster: ApiCluster) -> None:
+def test_next_coordinator_loads_the_group(cluster: ApiCluster) -> None:
     """Members and offsets are in the log; a member finds its new coordinator and goes on."""
     member = Member(cluster)
     member.join()
@@ -244,7 +244,7 @@ def test_the_next_coordinator_knows_the_group(cluster: ApiCluster) -> None:
     assert member.committed() == {0: 9, 1: 8}
 
 
-def test_nobody_is_sent_to_a_coordinator_that_is_dead() -> None:
+def test_find_coordinator_does_not_name_a_dead_broker() -> None:
     cluster = DispatchCluster(texts=dict(TEXTS), settings={"groups": AT_ONCE})
     cluster.start_all()
     coordinator = cluster.coordinator(GROUP)

@@ -102,7 +102,7 @@ def test_a_second_handshake_closes_the_connection(cluster: DispatchCluster) -> N
     assert (line.session.broker, line.answers) == (2, [])
 
 
-def test_half_a_handshake_allows_nothing(cluster: DispatchCluster) -> None:
+def test_incomplete_handshake_allows_no_request(cluster: DispatchCluster) -> None:
     line = Line()
     handshake = ConnectingHandshake(member(2), 1, address(1), b"n" * NONCE_BYTES)
     say(cluster, line, HELLO, handshake.hello())
@@ -120,7 +120,7 @@ def test_the_hello_that_carried_the_secret_is_refused(cluster: DispatchCluster) 
     assert line.closed == "failed handshake: version 0, not 1"
 
 
-def test_before_the_handshake_nothing_is_answered(cluster: DispatchCluster) -> None:
+def test_no_response_before_the_handshake(cluster: DispatchCluster) -> None:
     for say_it in (
         lambda line: follow(cluster, line, 2),
         lambda line: say(cluster, line, CONTROLLER_CALL, encode_call(ListReassignmentsReceived(0))),
@@ -131,7 +131,7 @@ def test_before_the_handshake_nothing_is_answered(cluster: DispatchCluster) -> N
         assert line.answers == []
 
 
-def test_nobody_fetches_for_another(cluster: DispatchCluster) -> None:
+def test_fetch_for_another_replica_closes_the_connection(cluster: DispatchCluster) -> None:
     line = shake_hands(cluster)
     follow(cluster, line, 3)
     assert line.closed is not None
@@ -149,7 +149,9 @@ def test_nobody_fetches_for_another(cluster: DispatchCluster) -> None:
         (32000, b"{}"),
     ],
 )
-def test_nonsense_of_brokers(cluster: DispatchCluster, api_key: int, document: bytes) -> None:
+def test_malformed_internal_requests_close_the_connection(
+    cluster: DispatchCluster, api_key: int, document: bytes
+) -> None:
     line = shake_hands(cluster)
     say(cluster, line, api_key, document)
     assert line.closed
@@ -171,7 +173,7 @@ def test_fault_switches_where_they_are_allowed(cluster: DispatchCluster) -> None
     [b"{}", b"[" * 200_000, b"[" * 4000, b"[]", b"{"],
     ids=["empty", "too large", "nested JSON", "JSON of another kind", "broken JSON"],
 )
-def test_a_hello_that_makes_no_sense(cluster: DispatchCluster, document: bytes) -> None:
+def test_malformed_hello_closes_the_connection(cluster: DispatchCluster, document: bytes) -> None:
     line = Line()
     say(cluster, line, HELLO, document)
     assert line.closed is not None

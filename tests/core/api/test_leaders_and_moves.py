@@ -80,7 +80,7 @@ def lose_leadership(cluster: ApiCluster) -> None:
 ORDERS = TopicPartition("orders", 0)
 
 
-def test_back_to_the_preferred_replica(cluster: ApiCluster) -> None:
+def test_preferred_replica_is_elected_again(cluster: ApiCluster) -> None:
     lose_leadership(cluster)
     other = TopicPartition("other", 0)
     results = elect(cluster, ORDERS, other, broker=3)
@@ -89,7 +89,7 @@ def test_back_to_the_preferred_replica(cluster: ApiCluster) -> None:
     assert leader(cluster, partition=1) == 2
 
 
-def test_everywhere_tells_only_of_those_that_needed_it(cluster: ApiCluster) -> None:
+def test_election_of_all_partitions_lists_only_changed_ones(cluster: ApiCluster) -> None:
     assert elect(cluster, everywhere=True) == {}
     lose_leadership(cluster)
     assert elect(cluster, everywhere=True) == {
@@ -99,7 +99,7 @@ def test_everywhere_tells_only_of_those_that_needed_it(cluster: ApiCluster) -> N
     assert leader(cluster) == leader(cluster, partition=1) == 1
 
 
-def test_elections_that_can_not_be(cluster: ApiCluster) -> None:
+def test_impossible_elections_are_refused(cluster: ApiCluster) -> None:
     nowhere, beyond = TopicPartition("nowhere", 0), TopicPartition("orders", 7)
     assert elect(cluster, nowhere, beyond) == {
         nowhere: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -188,7 +188,7 @@ def hold(cluster: ApiCluster) -> None:
     cluster.tamper = drop
 
 
-def test_a_move_and_its_end(cluster: ApiCluster) -> None:
+def test_reassignment_completes(cluster: ApiCluster) -> None:
     assert move(cluster, ("other", 0, [1, 2])) == {OTHER: ErrorCode.NONE}
     cluster.run_until(lambda: moving(cluster) == {})
     registration = cluster.nodes[2].image.partition("other", 0)
@@ -196,7 +196,7 @@ def test_a_move_and_its_end(cluster: ApiCluster) -> None:
     assert registration.replicas == (1, 2)
 
 
-def test_a_move_is_listed_and_taken_back(cluster: ApiCluster) -> None:
+def test_reassignment_is_listed_and_cancelled(cluster: ApiCluster) -> None:
     hold(cluster)
     assert move(cluster, ("other", 0, [1, 2])) == {OTHER: ErrorCode.NONE}
     cluster.settle()
@@ -221,7 +221,7 @@ def test_a_move_is_listed_and_taken_back(cluster: ApiCluster) -> None:
         (("other", 0, [2, 2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_moves_that_can_not_be(
+def test_invalid_reassignments_are_refused(
     cluster: ApiCluster, wanted: tuple[str, int, list[int] | None], error: ErrorCode
 ) -> None:
     good = TopicPartition("orders", 0)
@@ -229,7 +229,7 @@ def test_moves_that_can_not_be(
     assert results == {TopicPartition(wanted[0], wanted[1]): error, good: ErrorCode.NONE}
 
 
-def test_the_replication_factor_may_be_held(cluster: ApiCluster) -> None:
+def test_reassignment_may_require_the_same_replication_factor(cluster: ApiCluster) -> None:
     moves = (("other", 0, [1]), ("orders", 0, [3, 2, 1]))
     assert move(cluster, *moves, allow_replication_factor_change=False) == {
         OTHER: ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -237,7 +237,7 @@ def test_the_replication_factor_may_be_held(cluster: ApiCluster) -> None:
     }
 
 
-def test_no_move_without_a_controller(cluster: ApiCluster) -> None:
+def test_no_reassignment_without_a_controller(cluster: ApiCluster) -> None:
     asked = cut_off(cluster)
     assert move(cluster, ("other", 0, [1]), broker=asked) is ErrorCode.NOT_CONTROLLER
 
@@ -258,7 +258,7 @@ def sizes(
     return found
 
 
-def test_log_dirs_tell_the_replicas_of_one_broker(cluster: ApiCluster) -> None:
+def test_log_dirs_list_the_replicas_of_one_broker(cluster: ApiCluster) -> None:
     batch = encode_value(b"x")
     produced = Produce(-1, 1000, [ProducePartition(OTHER, batch)])
     assert cluster.call(2, produced).partitions[0].error is ErrorCode.NONE
@@ -271,14 +271,14 @@ def test_log_dirs_tell_the_replicas_of_one_broker(cluster: ApiCluster) -> None:
     assert sizes(cluster, 2, []) == {}
 
 
-def test_log_dirs_tell_the_disks_bytes_where_they_are_known(cluster: ApiCluster) -> None:
+def test_log_dirs_include_disk_sizes_if_known(cluster: ApiCluster) -> None:
     cluster.disk_space = lambda: (1000, 400)
     [log_dir] = cluster.request(1, DESCRIBE_LOG_DIRS, {"topics": []})["results"]
     assert (log_dir["total_bytes"], log_dir["usable_bytes"]) == (1000, 400)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_replicas_stay_in_their_folder(cluster: ApiCluster, version: int) -> None:
+def test_replicas_can_not_move_to_another_log_dir(cluster: ApiCluster, version: int) -> None:
     here = {
         "path": "tidelog-data/broker-1/",
         "topics": [

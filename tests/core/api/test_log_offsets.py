@@ -94,7 +94,7 @@ def test_times_and_ends(cluster: ApiCluster, timestamp: int, found: Any) -> None
 
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, 0])
 @pytest.mark.parametrize("version", [1, 3])
-def test_old_versions_know_no_epochs(cluster: ApiCluster, timestamp: int, version: int) -> None:
+def test_old_versions_return_no_epochs(cluster: ApiCluster, timestamp: int, version: int) -> None:
     assert offset(cluster, timestamp, version=version)[2] is None
 
 
@@ -133,7 +133,7 @@ def test_a_new_leader_does_not_know_its_end_yet(cluster: ApiCluster) -> None:
     assert offset(cluster, LATEST, broker=2, version=4) is ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_consumers_see_what_is_committed_replicas_all(cluster: ApiCluster) -> None:
+def test_consumers_see_committed_offsets_and_replicas_the_log_end(cluster: ApiCluster) -> None:
     cluster.cut |= {(2, 1), (1, 2)}
     records = encode_batch([Record(None, b"x", 5000)])
     cluster.call(1, Produce(1, 1000, [ProducePartition(ORDERS, records)]))
@@ -218,7 +218,7 @@ def test_delete_records(cluster: ApiCluster) -> None:
         (1, {"topic": "__consumer_offsets"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-def test_records_that_stay(
+def test_refused_delete_records(
     cluster: ApiCluster, before: int, asked: dict[str, Any], error: ErrorCode
 ) -> None:
     assert delete(cluster, before, **asked) == (error, -1)
@@ -230,6 +230,6 @@ def test_compacted_topics_keep_their_records(cluster: ApiCluster) -> None:
     assert delete(cluster, 0, topic="keyed") == (ErrorCode.POLICY_VIOLATION, -1)
 
 
-def test_a_replica_that_is_away_makes_it_time_out(cluster: ApiCluster) -> None:
+def test_delete_records_times_out_without_a_replica(cluster: ApiCluster) -> None:
     cluster.cut |= {(2, 1)}
     assert delete(cluster, 2) == (ErrorCode.REQUEST_TIMED_OUT, -1)

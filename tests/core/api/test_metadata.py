@@ -75,7 +75,7 @@ def test_all_topics_no_topics_and_version_0(cluster: ApiCluster) -> None:
     assert errors(ask(cluster, "orders", "orders")["topics"]) == {"orders": ErrorCode.NONE}
 
 
-def test_by_id(cluster: ApiCluster) -> None:
+def test_topics_by_id(cluster: ApiCluster) -> None:
     known, unknown = cluster.nodes[1].image.topics["orders"].topic_id, b"u" * 16
     answer = ask(cluster, ids=(known, unknown, known))
     assert [topic["name"] for topic in answer["topics"]] == ["orders", None]
@@ -96,20 +96,20 @@ def test_ids_are_not_served_before_version_12(cluster: ApiCluster, version: int)
     }
 
 
-def test_neither_name_nor_id(cluster: ApiCluster) -> None:
+def test_topic_without_name_and_id_is_refused(cluster: ApiCluster) -> None:
     answer = ask(cluster, None)
     assert errors(answer["topics"]) == {None: ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250])
-def test_illegal_names(cluster: ApiCluster, name: str) -> None:
+def test_illegal_names_are_refused(cluster: ApiCluster, name: str) -> None:
     for auto in (False, True):
         answer = ask(cluster, name, allow_auto_topic_creation=auto)
         assert errors(answer["topics"]) == {name: ErrorCode.INVALID_TOPIC_EXCEPTION}
     assert set(cluster.nodes[1].image.topics) == {"orders"}
 
 
-def test_authorised_operations_only_for_those_who_ask(cluster: ApiCluster) -> None:
+def test_authorised_operations_only_on_request(cluster: ApiCluster) -> None:
     answer = ask(
         cluster,
         "orders",
@@ -126,7 +126,7 @@ def test_authorised_operations_only_for_those_who_ask(cluster: ApiCluster) -> No
 # -- topics that are not there -------------------------------------------------------------
 
 
-def test_a_missing_topic_is_created_by_asking(cluster: ApiCluster) -> None:
+def test_missing_topic_is_created_on_request(cluster: ApiCluster) -> None:
     answer = ask(cluster, "new", "orders", allow_auto_topic_creation=True)
     assert errors(answer["topics"])["orders"] is ErrorCode.NONE
     assert errors(answer["topics"])["new"] in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -143,7 +143,7 @@ def test_old_clients_always_create(cluster: ApiCluster, version: int) -> None:
     assert "new" in cluster.nodes[1].image.topics
 
 
-def test_nothing_is_created_unasked(cluster: ApiCluster) -> None:
+def test_no_topic_is_created_without_the_flag(cluster: ApiCluster) -> None:
     unknown = {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert errors(ask(cluster, "new")["topics"]) == unknown
     ask(cluster, topics=None, allow_auto_topic_creation=True)
@@ -153,19 +153,19 @@ def test_nothing_is_created_unasked(cluster: ApiCluster) -> None:
     assert set(cluster.nodes[1].image.topics) == {"orders"}
 
 
-def test_the_brokers_own_topics_are_not_made_by_readers(cluster: ApiCluster) -> None:
+def test_internal_topics_are_not_created_by_metadata(cluster: ApiCluster) -> None:
     [topic] = ask(cluster, "__consumer_offsets", allow_auto_topic_creation=True)["topics"]
     assert topic["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic["is_internal"] is True
 
 
-def test_creation_that_can_not_be(cluster: ApiCluster) -> None:
+def test_failed_creation_is_reported(cluster: ApiCluster) -> None:
     cluster.texts["default.replication.factor"] = "4"
     answer = ask(cluster, "new", allow_auto_topic_creation=True)
     assert errors(answer["topics"]) == {"new": ErrorCode.INVALID_REPLICATION_FACTOR}
 
 
-def test_creation_without_a_controller_is_to_be_tried_again(cluster: ApiCluster) -> None:
+def test_creation_without_a_controller_is_retriable(cluster: ApiCluster) -> None:
     controller = cluster.controller()
     asked = next(broker for broker in cluster.brokers if broker != controller)
     cluster.cut |= {(asked, controller)}
@@ -173,7 +173,7 @@ def test_creation_without_a_controller_is_to_be_tried_again(cluster: ApiCluster)
     assert errors(answer["topics"]) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_somebody_else_created_it_meanwhile(cluster: ApiCluster) -> None:
+def test_topic_created_meanwhile_by_another_client(cluster: ApiCluster) -> None:
     """The answer of this broker's image is older than the controller's refusal."""
     controller = cluster.controller()
     asked = next(broker for broker in cluster.brokers if broker != controller)
@@ -229,7 +229,7 @@ def test_a_partition_without_a_leader(cluster: ApiCluster) -> None:
     assert partition["leader_epoch"] >= 0
 
 
-def test_a_listener_that_brokers_do_not_have(cluster: ApiCluster) -> None:
+def test_unknown_listener(cluster: ApiCluster) -> None:
     asked = {"topics": [{"name": "orders", "topic_id": NO_TOPIC_ID}]}
     answer = cluster.request(1, METADATA, asked, listener="ELSEWHERE")
     assert answer["brokers"] == []
@@ -274,7 +274,7 @@ def test_describe_cluster(cluster: ApiCluster) -> None:
     assert asked_for["cluster_authorized_operations"] == 8096
 
 
-def test_fenced_brokers_are_shown_to_those_who_ask(cluster: ApiCluster) -> None:
+def test_fenced_brokers_are_listed_on_request(cluster: ApiCluster) -> None:
     """A broker that is back and cut off from the controller is registered, and fenced."""
     left = stop(cluster, 3)
     cluster.cut |= {(3, other) for other in (1, 2)}
@@ -296,7 +296,9 @@ def test_fenced_brokers_are_shown_to_those_who_ask(cluster: ApiCluster) -> None:
     ("endpoint_type", "error"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_there_are_only_brokers(cluster: ApiCluster, endpoint_type: int, error: ErrorCode) -> None:
+def test_describe_cluster_refuses_other_endpoint_types(
+    cluster: ApiCluster, endpoint_type: int, error: ErrorCode
+) -> None:
     answer = describe(cluster, endpoint_type=endpoint_type)
     assert answer["error_code"] == error
     assert answer["error_message"]

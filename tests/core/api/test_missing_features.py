@@ -55,7 +55,7 @@ def test_there_is_no_transaction_to_list_or_describe(cluster: ApiCluster) -> Non
     assert state["transactional_id"] == "t"
 
 
-def test_owner_of_a_refused_token_is_the_one_asked_for(cluster: ApiCluster) -> None:
+def test_refused_token_names_the_requested_owner(cluster: ApiCluster) -> None:
     asked = {
         "owner_principal_type": "User",
         "owner_principal_name": "alice",
@@ -70,7 +70,7 @@ def test_owner_of_a_refused_token_is_the_one_asked_for(cluster: ApiCluster) -> N
     )
 
 
-def test_kafkajs_learns_it_from_the_producer_id_it_asks_for(cluster: ApiCluster) -> None:
+def test_kafkajs_gets_the_error_from_init_producer_id(cluster: ApiCluster) -> None:
     """It turns every error of FindCoordinator into "Failed to find group coordinator"."""
     found = cluster.request(1, FIND_COORDINATOR, {"key": "t", "key_type": 1}, 2)
     assert found["error_code"] == ErrorCode.NONE

@@ -25,7 +25,7 @@ def test_no_two_producers_have_the_same_id(cluster: ApiCluster) -> None:
     assert len({answer["producer_id"] for answer in answers}) == 15
 
 
-def test_a_producer_that_had_an_id_gets_a_new_one(cluster: ApiCluster) -> None:
+def test_producer_with_an_id_gets_a_new_one(cluster: ApiCluster) -> None:
     first = init(cluster)["producer_id"]
     again = init(cluster, producer_id=first, producer_epoch=3)
     assert again["error_code"] == ErrorCode.NONE
@@ -41,13 +41,15 @@ def test_a_producer_that_had_an_id_gets_a_new_one(cluster: ApiCluster) -> None:
         ({"transactional_id": "t"}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_no_id(cluster: ApiCluster, request_: dict[str, Any], error: ErrorCode) -> None:
+def test_refused_requests_get_no_producer_id(
+    cluster: ApiCluster, request_: dict[str, Any], error: ErrorCode
+) -> None:
     answer = init(cluster, **request_)
     assert answer["error_code"] == error
     assert (answer["producer_id"], answer["producer_epoch"]) == (-1, -1)
 
 
-def test_without_a_controller_producers_are_to_come_again(cluster: ApiCluster) -> None:
+def test_init_producer_id_without_a_controller_is_retriable(cluster: ApiCluster) -> None:
     """Clients retry on COORDINATOR_LOAD_IN_PROGRESS; NOT_CONTROLLER would be the end."""
     controller = cluster.controller()
     asked = next(broker for broker in cluster.brokers if broker != controller)

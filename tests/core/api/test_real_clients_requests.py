@@ -57,7 +57,7 @@ def test_every_api_that_is_handled_was_recorded() -> None:
 
 
 @pytest.mark.parametrize("api_key", sorted(HANDLERS), ids=lambda key: OFFERED[key].name)
-def test_the_answer_has_kafkas_form(cluster: ApiCluster, api_key: int) -> None:
+def test_response_has_kafkas_form(cluster: ApiCluster, api_key: int) -> None:
     asked = {"topics": [{"name": name, "topic_id": bytes(16)} for name in TOPICS]}
     cluster.request(1, METADATA, asked)
     cluster.settle()

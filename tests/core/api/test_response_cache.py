@@ -40,7 +40,7 @@ def spelled(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return Counted(METADATA, monkeypatch)
 
 
-def test_equal_questions_share_an_answer(cluster: DispatchCluster, spelled: Counted) -> None:
+def test_equal_requests_share_a_response(cluster: DispatchCluster, spelled: Counted) -> None:
     dispatch, line = cluster.dispatch(1), Line()
     for correlation_id in range(100, 110):
         frame = encode_request(METADATA, 13, correlation_id, f"client-{correlation_id}", ALL)
@@ -58,7 +58,9 @@ def test_equal_questions_share_an_answer(cluster: DispatchCluster, spelled: Coun
     assert len(found[0]["topics"][0]["partitions"]) == PARTITIONS
 
 
-def test_other_questions_have_their_own(cluster: DispatchCluster, spelled: Counted) -> None:
+def test_different_requests_have_their_own_response(
+    cluster: DispatchCluster, spelled: Counted
+) -> None:
     dispatch = cluster.dispatch(1)
     one = {"topics": [{"name": "large", "topic_id": bytes(16)}]}
     asked = [
@@ -76,7 +78,7 @@ def test_other_questions_have_their_own(cluster: DispatchCluster, spelled: Count
     assert again == first
 
 
-def test_what_changed_is_told_at_once(cluster: DispatchCluster, spelled: Counted) -> None:
+def test_changes_are_visible_at_once(cluster: DispatchCluster, spelled: Counted) -> None:
     dispatch = cluster.dispatch(1)
 
     def topics() -> set[str]:
@@ -90,7 +92,7 @@ def test_what_changed_is_told_at_once(cluster: DispatchCluster, spelled: Counted
     assert spelled.calls == 2
 
 
-def test_who_left_is_named_for_a_moment_only(cluster: DispatchCluster, spelled: Counted) -> None:
+def test_departed_broker_is_listed_for_a_moment(cluster: DispatchCluster, spelled: Counted) -> None:
     dispatch = cluster.dispatch(1)
     image = cluster.nodes[1].image
 
@@ -109,9 +111,7 @@ def test_who_left_is_named_for_a_moment_only(cluster: DispatchCluster, spelled: 
     assert brokers() == sorted({1, 2, 3} - {other})
 
 
-def test_topics_that_are_not_there_are_looked_for_each_time(
-    cluster: DispatchCluster, spelled: Counted
-) -> None:
+def test_missing_topics_are_not_cached(cluster: DispatchCluster, spelled: Counted) -> None:
     cluster.texts["auto.create.topics.enable"] = "false"
     dispatch = cluster.dispatch(1)
     asked = {"topics": [{"name": name, "topic_id": bytes(16)} for name in ("large", "nowhere")]}
@@ -124,7 +124,7 @@ def test_topics_that_are_not_there_are_looked_for_each_time(
     assert spelled.calls == 3
 
 
-def test_pages_of_partitions_are_kept_too(
+def test_pages_of_partitions_are_cached(
     cluster: DispatchCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = Counted(DESCRIBE_TOPIC_PARTITIONS, monkeypatch)
@@ -134,7 +134,7 @@ def test_pages_of_partitions_are_kept_too(
     assert described.calls == 1
 
 
-def test_no_more_is_kept_than_is_meant_to_be(
+def test_cache_size_is_limited(
     cluster: DispatchCluster, spelled: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response_cache, "CACHE_BYTES_MAX", 10_000)
@@ -148,7 +148,7 @@ def test_no_more_is_kept_than_is_meant_to_be(
     assert spelled.calls > 5
 
 
-def test_long_questions_are_not_kept(cluster: DispatchCluster) -> None:
+def test_long_requests_are_not_cached(cluster: DispatchCluster) -> None:
     dispatch = cluster.dispatch(1)
     asked = {"topics": [{"name": "large", "topic_id": bytes(16)}] * 100}
     cluster.exchange(dispatch, METADATA, 13, asked)

@@ -55,7 +55,7 @@ def elected(answer: Any) -> int:
     ],
     ids=["reassign", "elect"],
 )
-def test_a_topic_that_is_on_its_way_is_waited_for(
+def test_request_waits_for_a_topic_that_the_image_lacks(
     key: int, version: int, request_: Any, error: Callable[[Any], int], wanted: ErrorCode
 ) -> None:
     cluster = Behind()

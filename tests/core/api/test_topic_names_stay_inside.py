@@ -39,7 +39,9 @@ def folders(cluster: DispatchCluster) -> set[str]:
 
 @pytest.mark.parametrize("name", ESCAPES, ids=shown)
 @pytest.mark.parametrize("version", [2, 7])
-def test_create_topics(cluster: DispatchCluster, name: str, version: int) -> None:
+def test_create_topics_refuses_names_outside_the_folder(
+    cluster: DispatchCluster, name: str, version: int
+) -> None:
     before = folders(cluster)
     asked = {"topics": [creatable(name, 1, 1)], "timeout_ms": 1000, "validate_only": False}
     answer = cluster.exchange(cluster.dispatch(1), CREATE_TOPICS, version, asked)
@@ -50,7 +52,7 @@ def test_create_topics(cluster: DispatchCluster, name: str, version: int) -> Non
 
 @pytest.mark.parametrize("name", ESCAPES, ids=shown)
 @pytest.mark.parametrize("version", [1, 8, 13])
-def test_topics_that_are_made_because_somebody_asks(
+def test_metadata_creates_no_topic_outside_the_folder(
     cluster: DispatchCluster, name: str, version: int
 ) -> None:
     before = folders(cluster)
@@ -63,7 +65,7 @@ def test_topics_that_are_made_because_somebody_asks(
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "/etc", "a\0b", "n" * 250], ids=shown)
-def test_a_name_that_was_written_into_the_store_by_hand(name: str) -> None:
+def test_invalid_name_in_the_store_creates_no_folder(name: str) -> None:
     """The broker fails loudly, before it has made anything of it."""
     cluster = DispatchCluster(brokers=(1,))
     cluster.start_all()
@@ -90,7 +92,7 @@ def test_folders_of_partitions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b_c-D0", "n" * 249, "...", "-", "a..b"])
-def test_names_that_look_odd_and_are_allowed_stay_inside(name: str, tmp_path: Path) -> None:
+def test_unusual_valid_names_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path / "data"))
     folder = layout.partition_dir(TopicPartition(name, 0))
     disk.make_dir(folder)

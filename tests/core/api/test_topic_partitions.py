@@ -44,7 +44,7 @@ def test_one_page(cluster: ApiCluster) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 0, -7])
-def test_pages_are_the_whole(cluster: ApiCluster, limit: int) -> None:
+def test_pages_cover_all_partitions(cluster: ApiCluster, limit: int) -> None:
     seen, cursor, pages = [], None, 0
     while pages == 0 or cursor is not None:
         found, cursor = describe(cluster, limit=limit, cursor=cursor)
@@ -56,16 +56,16 @@ def test_pages_are_the_whole(cluster: ApiCluster, limit: int) -> None:
     assert pages == -(-6 // max(1, limit))
 
 
-def test_the_brokers_limit_holds_too(cluster: ApiCluster) -> None:
+def test_broker_limits_the_page_size(cluster: ApiCluster) -> None:
     cluster.texts["max.request.partition.size.limit"] = "4"
     assert describe(cluster) == ([("a", [0, 1]), ("b", [0, 1])], ("b", 2))
 
 
-def test_a_cursor_in_a_topic_that_is_gone_goes_on_behind_it(cluster: ApiCluster) -> None:
+def test_cursor_in_a_deleted_topic_continues_after_it(cluster: ApiCluster) -> None:
     assert describe(cluster, cursor=("aa", 7)) == ([("b", [0, 1, 2]), ("c", [0])], None)
 
 
-def test_what_is_not_there(cluster: ApiCluster) -> None:
+def test_missing_topics(cluster: ApiCluster) -> None:
     asked = {"topics": [{"name": "nowhere"}, {"name": "no where"}, {"name": "a"}]}
     topics = cluster.request(1, DESCRIBE_TOPIC_PARTITIONS, asked)["topics"]
     assert [(topic["name"], ErrorCode(topic["error_code"])) for topic in topics] == [
@@ -77,7 +77,7 @@ def test_what_is_not_there(cluster: ApiCluster) -> None:
 
 
 @pytest.mark.parametrize("cursor", [("b", 0), ("a", -1)])
-def test_cursors_that_make_no_sense(cluster: ApiCluster, cursor: tuple[str, int]) -> None:
+def test_invalid_cursors_are_refused(cluster: ApiCluster, cursor: tuple[str, int]) -> None:
     asked = {
         "topics": [{"name": "a"}, {"name": "c"}],
         "cursor": {"topic_name": cursor[0], "partition_index": cursor[1]},
@@ -86,7 +86,7 @@ def test_cursors_that_make_no_sense(cluster: ApiCluster, cursor: tuple[str, int]
     assert {topic["error_code"] for topic in topics} == {ErrorCode.INVALID_REQUEST}
 
 
-def test_who_leads_and_who_could(cluster: ApiCluster) -> None:
+def test_leader_and_eligible_replicas_are_described(cluster: ApiCluster) -> None:
     image = cluster.nodes[1].image
     topics = cluster.request(1, DESCRIBE_TOPIC_PARTITIONS, {"topics": [{"name": "a"}]})["topics"]
     [topic] = topics
@@ -103,7 +103,7 @@ def test_who_leads_and_who_could(cluster: ApiCluster) -> None:
         assert partition["offline_replicas"] == []
 
 
-def test_eligible_leaders_when_nobody_is_in_sync(cluster: ApiCluster) -> None:
+def test_eligible_leaders_without_an_isr(cluster: ApiCluster) -> None:
     cluster.create("kept", 1, 3, configs={"min.insync.replicas": "3"})
     other = next(b for b in (2, 3) if b != cluster.controller())
     cluster.crash(other, proof=True)

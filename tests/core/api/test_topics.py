@@ -57,7 +57,7 @@ def test_many_topics_through_any_broker(cluster: ApiCluster) -> None:
         assert cluster.nodes[1].image.topics[topic["name"]].topic_id == topic["topic_id"]
 
 
-def test_the_answer_has_the_settings_of_the_new_topic(cluster: ApiCluster) -> None:
+def test_response_has_the_settings_of_the_new_topic(cluster: ApiCluster) -> None:
     cluster.texts["log.retention.hours"] = "1"
     given = {"cleanup.policy": " compact, delete", "segment.bytes": "2000000"}
     topic = cluster.create("orders", configs=given)
@@ -73,7 +73,7 @@ def test_the_answer_has_the_settings_of_the_new_topic(cluster: ApiCluster) -> No
     assert stored == {"cleanup.policy": "compact,delete", "segment.bytes": "2000000"}
 
 
-def test_by_hand(cluster: ApiCluster) -> None:
+def test_topic_with_a_manual_assignment(cluster: ApiCluster) -> None:
     topic = cluster.create("orders", -1, -1, assignments={1: [2, 1], 0: [3, 2]})
     assert (topic["num_partitions"], topic["replication_factor"]) == (2, 2)
     image = cluster.nodes[1].image
@@ -112,7 +112,7 @@ def test_by_hand(cluster: ApiCluster) -> None:
         ),
     ],
 )
-def test_one_bad_topic_does_not_hold_up_the_others(
+def test_invalid_topic_does_not_affect_others(
     cluster: ApiCluster, topic: dict[str, Any], error: ErrorCode
 ) -> None:
     cluster.create("my.orders")
@@ -144,7 +144,7 @@ def test_the_same_partition_assigned_twice(cluster: ApiCluster) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_no_time_at_all(cluster: ApiCluster, timeout_ms: int) -> None:
+def test_timeout_of_zero_changes_nothing(cluster: ApiCluster, timeout_ms: int) -> None:
     """Kafka does nothing then, either."""
     cluster.create("old")
     made = cluster.create_topics([creatable("new")], timeout_ms=timeout_ms)["topics"]
@@ -173,7 +173,7 @@ def test_the_largest_request(cluster: ApiCluster) -> None:
     assert errors(results) == {"a": ErrorCode.NONE, "b": policy, "c": policy}
 
 
-def test_validate_only_makes_nothing(cluster: ApiCluster) -> None:
+def test_validate_only_creates_nothing(cluster: ApiCluster) -> None:
     asked = [creatable("a", 3, 3), creatable("b", 1, 4)]
     results = cluster.create_topics(asked, validate_only=True)["topics"]
     assert errors(results) == {
@@ -272,7 +272,7 @@ def test_delete_by_name_as_older_clients_do(cluster: ApiCluster, version: int) -
     assert topics_known(cluster) == set()
 
 
-def test_what_is_asked_for_twice_stays(cluster: ApiCluster) -> None:
+def test_topic_named_twice_is_not_deleted(cluster: ApiCluster) -> None:
     ids = {name: cluster.create(name)["topic_id"] for name in "abc"}
     invalid = ErrorCode.INVALID_REQUEST
     assert errors(delete(cluster, "a", "a", "b", ids=(ids["c"], ids["c"]))) == {
@@ -284,7 +284,7 @@ def test_what_is_asked_for_twice_stays(cluster: ApiCluster) -> None:
     assert topics_known(cluster) == {"a", "c"}
 
 
-def test_name_or_id(cluster: ApiCluster) -> None:
+def test_deletion_requires_either_name_or_id(cluster: ApiCluster) -> None:
     topic_id = cluster.create("a")["topic_id"]
     both = {"name": "a", "topic_id": topic_id}
     neither = {"name": None, "topic_id": NO_TOPIC_ID}
@@ -340,7 +340,7 @@ def test_more_partitions(cluster: ApiCluster) -> None:
         (PARTITIONS_MAX + 3, None, ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_partitions_that_can_not_be(
+def test_invalid_partition_counts_are_refused(
     cluster: ApiCluster, count: int, assigned: list[list[int]] | None, error: ErrorCode
 ) -> None:
     cluster.create("orders", 2, 2)

@@ -227,7 +227,7 @@ actions = st.tuples(names, st.integers(0, 3), st.integers(1, 63))
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(actions, max_size=60))
-def test_the_store_stays_sound_and_everyone_is_answered(steps: list[Action]) -> None:
+def test_store_stays_consistent_and_every_request_is_answered(steps: list[Action]) -> None:
     chaos = Chaos()
     for name, one, other in steps:
         chaos.act(name, one, other)

@@ -50,7 +50,7 @@ def test_the_first_broker_becomes_controller_and_the_others_wait() -> None:
     assert not any(isinstance(e, StoreTransaction) for e in cluster.hosts[2].seen)
 
 
-def test_the_role_passes_on_when_its_session_ends() -> None:
+def test_another_broker_becomes_controller_when_the_session_ends() -> None:
     cluster = Cluster(1, 2)
     cluster.crash(1)
     assert cluster.leader.broker == 2

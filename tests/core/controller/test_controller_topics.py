@@ -144,7 +144,7 @@ def test_replicas_on_inactive_brokers_are_not_in_sync() -> None:
         ),
     ],
 )
-def test_refused(event: on.Request, error: ErrorCode) -> None:
+def test_invalid_requests_are_refused(event: on.Request, error: ErrorCode) -> None:
     cluster = Cluster(1, 2)
     cluster.start(3)
     ask(cluster, on.CreateTopicReceived(1000, "taken", OTHER, 1, 1))

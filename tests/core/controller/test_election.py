@@ -136,7 +136,7 @@ OFFLINE_LAST_1 = partition((), None, (), (1,))
         ),
     ],
 )
-def test_leader(
+def test_elected_leader(
     before: PartitionRegistration, target: Target, given: ElectionRules, leader: int | None
 ) -> None:
     assert next_registration(before, target, given).leader == leader
@@ -250,7 +250,7 @@ def test_eligible_leader_replicas(
         pytest.param(Target(replicas=(3, 2, 1)), rules(1, 2, 3), 5, 10, id="other order only"),
     ],
 )
-def test_epochs(
+def test_epochs_after_an_election(
     target: Target, given: ElectionRules, leader_epoch: int, partition_epoch: int
 ) -> None:
     after = next_registration(partition(), target, given)

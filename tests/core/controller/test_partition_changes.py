@@ -127,7 +127,7 @@ R = LeaderRecovery.RECOVERING
         ),
     ],
 )
-def test_refused(alteration: Alteration, error: ErrorCode) -> None:
+def test_refused_isr_changes(alteration: Alteration, error: ErrorCode) -> None:
     assert alteration == Alteration(error, None)
 
 
@@ -140,7 +140,9 @@ def test_refused(alteration: Alteration, error: ErrorCode) -> None:
         pytest.param(alter(propose(3, 1)), (1, 3), (), id="kept in assignment order"),
     ],
 )
-def test_accepted(alteration: Alteration, isr: tuple[int, ...], elr: tuple[int, ...]) -> None:
+def test_accepted_isr_changes(
+    alteration: Alteration, isr: tuple[int, ...], elr: tuple[int, ...]
+) -> None:
     assert alteration.error is ErrorCode.NONE
     assert alteration.changed is not None
     assert (alteration.changed.isr, alteration.changed.elr) == (isr, elr)
@@ -188,7 +190,7 @@ def test_completing_a_move_that_keeps_the_sender_raises_its_epoch() -> None:
         (4, 40, ErrorCode.STALE_BROKER_EPOCH),
     ],
 )
-def test_sender(broker: int, epoch: int, error: ErrorCode) -> None:
+def test_sender_of_an_isr_change_is_checked(broker: int, epoch: int, error: ErrorCode) -> None:
     assert check_sender(broker, epoch, BROKERS) is error
 
 

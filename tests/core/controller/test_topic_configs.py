@@ -44,7 +44,7 @@ def test_valid_topic_settings(name: str, value: str) -> None:
         ("preallocate", "yes", "must be true or false"),
     ],
 )
-def test_refused(name: str, value: str, reason: str) -> None:
+def test_invalid_topic_settings_are_refused(name: str, value: str, reason: str) -> None:
     assert config_problem({"segment.ms": "1", name: value}) == f"{name}={value!r} {reason}"
 
 

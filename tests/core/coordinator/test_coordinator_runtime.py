@@ -338,7 +338,7 @@ def test_timers_write_records() -> None:
     assert shards(cluster, loaded_leader(cluster))[0].shard.values == {}
 
 
-def test_timers_begin_anew_when_a_shard_is_loaded() -> None:
+def test_timers_restart_when_a_shard_is_loaded() -> None:
     cluster = cluster_with_counters()
     leader = loaded_leader(cluster)
     cluster.call(leader, Add("a", 1))
@@ -440,7 +440,7 @@ def test_each_key_has_a_partition_and_each_broker_its_shards() -> None:
     )
 
 
-def test_coordinators_share_a_broker_and_keep_apart() -> None:
+def test_coordinators_on_one_broker_are_independent() -> None:
     cluster = cluster_with_counters()
     cluster.create_topic(OFFSETS_TOPIC, topic_id=b"o" * 16, cleanup_policy="compact")
     leader = loaded_leader(cluster)
@@ -483,7 +483,7 @@ def test_a_deleted_internal_topic_ends_its_shards() -> None:
     assert cluster.answers[waiting].error_code is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_runtime_carries_out_effects_of_its_own_and_no_others() -> None:
+def test_runtime_carries_out_only_its_own_effects() -> None:
     cluster = cluster_with_counters()
     leader = loaded_leader(cluster)
     assert cluster.call(leader, Announce("a")) == Value(ErrorCode.NONE)

@@ -48,7 +48,7 @@ def test_a_restarted_leader_does_not_assign_before_version_9() -> None:
     assert done.leader == talk.joined(static_again).member_id == response.member_id
 
 
-def test_a_restarted_leader_is_told_to_skip_assigning() -> None:
+def test_restarted_leader_gets_skip_assignment() -> None:
     talk, generation, _, follower = pair()
     response = static("a", talk)(version=9)
     assert response.leader == response.member_id

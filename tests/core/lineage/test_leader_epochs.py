@@ -106,7 +106,7 @@ def test_drop_before(cached: Pairs, start: int, kept: Pairs) -> None:
     assert epochs == assigned(kept)
 
 
-def test_an_empty_cache_takes_every_call() -> None:
+def test_empty_cache_supports_every_call() -> None:
     epochs = LeaderEpochs()
     assert not epochs.truncate_to(3)
     assert not epochs.drop_before(3)
@@ -121,7 +121,7 @@ def test_epoch_for_offset(offset: int, epoch: int | None) -> None:
     assert assigned([(0, 10), (1, 20), (5, 30)]).epoch_for_offset(offset) == epoch
 
 
-def test_lookups_copy_and_picture() -> None:
+def test_lookups_copies_and_frozen_state() -> None:
     epochs = assigned(THREE)
     assert epochs.start_of(3) == 8
     assert epochs.start_of(1) is None

@@ -128,7 +128,7 @@ VERDICTS: dict[str, tuple[list[RecordBatch], RecordBatch, ErrorCode | Duplicate]
 
 
 @pytest.mark.parametrize(("log", "batch", "verdict"), VERDICTS.values(), ids=VERDICTS)
-def test_verdict(
+def test_verdict_on_a_batch(
     log: list[RecordBatch], batch: RecordBatch, verdict: ErrorCode | Duplicate
 ) -> None:
     state = after(*log)
@@ -136,7 +136,7 @@ def test_verdict(
     assert state == after(*log)
 
 
-def test_followers_take_what_the_log_holds() -> None:
+def test_followers_accept_every_batch_of_the_log() -> None:
     """An older epoch in the log is a fact, not a request."""
     state = after(data(0, epoch=3), data(7, epoch=1))
     assert state.producers[A].epoch == 1
@@ -165,7 +165,7 @@ def test_a_marker_of_a_new_epoch_begins_the_sequences_again() -> None:
     assert state.validate(data(0, epoch=1)) == OK
 
 
-def test_control_batches_that_are_no_markers_change_no_producer() -> None:
+def test_control_batches_without_a_marker_change_no_producer() -> None:
     log, other, _ = VERDICTS["control batch that is no marker"]
     assert after(*log, other).producers == after(*log).producers
 
@@ -194,7 +194,7 @@ ABORTS: dict[str, tuple[list[RecordBatch], RecordBatch, AbortedTransaction | Non
 
 
 @pytest.mark.parametrize(("log", "batch", "entry"), ABORTS.values(), ids=ABORTS)
-def test_aborts_go_to_the_index(
+def test_aborted_transactions_get_an_index_entry(
     log: list[RecordBatch], batch: RecordBatch, entry: AbortedTransaction | None
 ) -> None:
     assert append(after(*log), batch) == entry
@@ -268,7 +268,7 @@ def test_truncation_empties_what_must_be_rebuilt() -> None:
     assert state == ProducerState()
 
 
-def test_a_copy_lives_its_own_life() -> None:
+def test_copy_is_independent() -> None:
     state = after(begin(), commit(), begin(1))
     copied = state.copy()
     assert copied == state
@@ -353,7 +353,7 @@ def lives(steps: Iterable[tuple[str, int]]) -> list[RecordBatch]:
 
 
 @given(steps)
-def test_honest_producers_are_never_refused_and_retries_never_written(
+def test_correct_producers_are_never_refused_and_retries_never_written(
     steps: list[tuple[str, int]],
 ) -> None:
     state = ProducerState()
@@ -382,7 +382,7 @@ def test_snapshot_and_replay_give_the_state_of_the_whole_log(
 
 
 @given(steps, st.integers(0, 60))
-def test_the_unstable_offset_is_what_the_log_says(
+def test_unstable_offset_agrees_with_the_log(
     steps: list[tuple[str, int]], high_watermark: int
 ) -> None:
     first: dict[int, int] = {}

@@ -60,7 +60,7 @@ def cluster() -> Cluster:
 ORDERS_0 = {"topic": "orders", "partition": "0"}
 
 
-def test_every_family_of_the_table_is_told_once(cluster: Cluster) -> None:
+def test_every_family_is_exposed_once(cluster: Cluster) -> None:
     lines = Scraped(cluster, 2).text.splitlines()
     told = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert told == [family.name for family in FAMILIES]
@@ -93,7 +93,7 @@ def test_a_healthy_cluster(cluster: Cluster) -> None:
     assert leader("process_open_fds") == 12
 
 
-def test_traffic_is_counted_where_it_is(cluster: Cluster) -> None:
+def test_traffic_is_counted_by_leader_and_follower(cluster: Cluster) -> None:
     answers = cluster.produce(2, b"one", b"two")
     assert [answer.error for answer in answers] == [ErrorCode.NONE] * 2
     cluster.run(50)
@@ -117,7 +117,7 @@ def test_traffic_is_counted_where_it_is(cluster: Cluster) -> None:
     assert not follower.has("tidelog_replica_lag")
 
 
-def test_what_is_fetched_is_counted(cluster: Cluster) -> None:
+def test_fetched_records_are_counted(cluster: Cluster) -> None:
     cluster.produce(2, b"one")
     cluster.run(20)
     assert cluster.consume(2) == [b"one"]
@@ -128,7 +128,7 @@ def test_what_is_fetched_is_counted(cluster: Cluster) -> None:
     assert leader(f"{topics}totalfetchrequests_total", topic="orders") >= 1
 
 
-def test_a_broker_that_is_gone_is_missed(cluster: Cluster) -> None:
+def test_dead_broker_changes_replica_metrics(cluster: Cluster) -> None:
     cluster.crash(3, proof=True)
     cluster.run(200)
     leader = Scraped(cluster, 2)
@@ -155,7 +155,7 @@ def test_an_election_is_counted_by_the_controller(cluster: Cluster) -> None:
     assert (told["leader"], told["old_leader"], told["topic"]) == (3, 2, "orders")
 
 
-def test_what_an_unclean_election_gave_up_is_counted_by_who_had_it() -> None:
+def test_truncated_records_of_an_unclean_election_are_counted() -> None:
     cluster = Cluster(settings={"min_insync_replicas": 1})
     cluster.start()
     cluster.create_topic(replicas=(2, 3))
@@ -187,7 +187,7 @@ def test_what_an_unclean_election_gave_up_is_counted_by_who_had_it() -> None:
     assert (told["start"], told["end"], told["lost"]) == (1, 2, 1)
 
 
-def test_a_deleted_topic_stays_in_the_sum_only(cluster: Cluster) -> None:
+def test_deleted_topic_is_counted_only_in_the_sum(cluster: Cluster) -> None:
     cluster.produce(2, b"one")
     name = "kafka_server_brokertopicmetrics_messagesin_total"
     assert Scraped(cluster, 2)(name, topic="orders") == 1
@@ -198,7 +198,7 @@ def test_a_deleted_topic_stays_in_the_sum_only(cluster: Cluster) -> None:
     assert 'topic="orders"' not in after.text
 
 
-def test_many_partitions_come_in_small_slices(cluster: Cluster) -> None:
+def test_many_partitions_are_rendered_in_small_slices(cluster: Cluster) -> None:
     request = CreateTopicReceived(0, "many", b"m" * 16, 1200, 1)
     assert cluster.call(cluster.controller(), request).error is ErrorCode.NONE
     cluster.run_until(lambda: sum(len(n.replicas) for n in cluster.nodes.values()) == 1203)
@@ -207,7 +207,7 @@ def test_many_partitions_come_in_small_slices(cluster: Cluster) -> None:
     assert len(scraped.slices) > 5
 
 
-def test_a_self_fenced_broker_says_so(cluster: Cluster) -> None:
+def test_self_fenced_broker_has_a_metric(cluster: Cluster) -> None:
     cluster.unrenewed.add(3)
     cluster.run(TTL_MS + 100)
     told = Scraped(cluster, 3)

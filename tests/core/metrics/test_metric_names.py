@@ -63,7 +63,7 @@ def complaints(family: Family) -> Iterator[str]:
         yield "not a base unit, or abbreviated"
 
 
-def test_every_other_name_follows_the_rules() -> None:
+def test_names_follow_prometheus_rules() -> None:
     found = {(family.name, what) for family in FAMILIES for what in complaints(family)}
     assert found == set(DASHBOARDS)
 
@@ -81,5 +81,5 @@ def test_every_other_name_follows_the_rules() -> None:
         ("tidelog_things", GAUGE, ("quantile",)),
     ],
 )
-def test_the_rules_refuse(name: str, kind: str, labels: tuple[str, ...]) -> None:
+def test_invalid_names_are_found(name: str, kind: str, labels: tuple[str, ...]) -> None:
     assert list(complaints(Family(name, kind, labels, "Things.", lambda _scrape: ())))

@@ -15,7 +15,7 @@ def started(**settings: object) -> Cluster:
     return cluster
 
 
-def test_the_brokers_minimum_binds_leader_and_controller_alike() -> None:
+def test_brokers_min_isr_applies_to_leader_and_controller() -> None:
     cluster = started(min_insync_replicas=2)
     cluster.create_topic(replicas=(1, 2))
     assert cluster.nodes[1].image.min_insync_replicas(b"t" * 16) == 2
@@ -32,7 +32,7 @@ def test_the_brokers_minimum_binds_leader_and_controller_alike() -> None:
     assert known.elr == (other,)
 
 
-def test_rules_for_batches() -> None:
+def test_settings_for_batches_reach_validation() -> None:
     cluster = started(
         message_max_bytes=500,
         log_append_time=True,
@@ -78,7 +78,7 @@ def test_defaults_are_kafkas() -> None:
     assert config.message_max_bytes == 1_048_588
 
 
-def test_what_is_set_for_one_broker_holds_there_at_once() -> None:
+def test_setting_of_one_broker_applies_at_once() -> None:
     cluster = started()
     cluster.create_topic()
     changes: dict[str, str | None] = {"log.retention.ms": "5", "message.max.bytes": "600"}
@@ -92,7 +92,7 @@ def test_what_is_set_for_one_broker_holds_there_at_once() -> None:
     assert cluster.replica(2).log.config.retention_ms == 604_800_000
 
 
-def test_a_topic_made_later_gets_what_was_set_for_the_broker() -> None:
+def test_later_topic_gets_the_brokers_setting() -> None:
     cluster = started()
     cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
     cluster.call(1, AlterConfigReceived(0, None, {"log.segment.bytes": "5000"}, broker=2))
@@ -101,7 +101,7 @@ def test_a_topic_made_later_gets_what_was_set_for_the_broker() -> None:
     assert cluster.replica(3).log.config.segment_bytes == 1 << 30
 
 
-def test_an_index_has_entries_whatever_a_topic_asks_for() -> None:
+def test_index_interval_of_a_topic_is_limited() -> None:
     """Else each look-up in a segment of a gigabyte would read all of it."""
     cluster = Cluster(brokers=(1,))
     cluster.start()

@@ -101,7 +101,7 @@ def test_a_cleaner_that_is_turned_off_does_nothing() -> None:
     assert offsets(cluster.replica(1).log) == list(range(20))
 
 
-def test_how_often_and_how_fast_may_change_while_brokers_run() -> None:
+def test_cleaner_settings_can_change_while_running() -> None:
     """One broker's own value goes before that of all."""
     cluster = started(1, 2, log_cleaner_backoff_ms=20_000)
     make(cluster)
@@ -158,7 +158,7 @@ def test_the_dirtiest_log_comes_first_and_the_next_at_once() -> None:
     assert effect.plan.partition == ORDERS
 
 
-def test_as_many_at_a_time_as_the_setting_says_share_the_memory() -> None:
+def test_cleanings_in_parallel_share_the_memory() -> None:
     cluster = started(log_cleaner_threads=2, log_cleaner_dedupe_buffer_size=2_000_000)
     make(cluster)
     make(cluster, "bills")
@@ -217,7 +217,7 @@ def test_a_log_start_that_passes_a_segment_ends_its_cleaning() -> None:
     assert log.segments.first is first
 
 
-def test_a_cleaning_whose_files_went_meanwhile_did_not_fail() -> None:
+def test_cleaning_whose_files_were_deleted_did_not_fail() -> None:
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -242,7 +242,7 @@ def test_a_recreated_topic_is_not_changed_by_the_old_ones_cleaning() -> None:
     assert not cluster.disks[broker].exists("orders-0")
 
 
-def test_files_that_are_not_as_told_are_not_put_in_place() -> None:
+def test_files_that_differ_from_the_report_are_not_installed() -> None:
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -257,7 +257,7 @@ def test_files_that_are_not_as_told_are_not_put_in_place() -> None:
     assert offsets(cluster.replica(broker).log) == list(range(20))
 
 
-def test_a_cleaning_that_fails_is_tried_again_less_and_less_often() -> None:
+def test_failed_cleaning_is_retried_with_growing_delay() -> None:
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -280,7 +280,7 @@ def test_a_cleaning_that_fails_is_tried_again_less_and_less_often() -> None:
     assert clean_end(cluster) > 0
 
 
-def test_no_poll_waits_with_a_stretch_of_a_file_that_is_cleaned() -> None:
+def test_no_long_poll_holds_a_region_of_a_cleaned_file() -> None:
     """Both wait for more bytes than there are, but only the active segment may get more."""
     cluster = started()
     make(cluster)
@@ -300,7 +300,7 @@ def test_no_poll_waits_with_a_stretch_of_a_file_that_is_cleaned() -> None:
     assert bytes(told[1][0].view()) in bytes(cluster.disks[1].files[active.path])
 
 
-def test_nothing_is_exchanged_while_an_answer_is_not_out() -> None:
+def test_no_segment_is_replaced_before_a_response_is_sent() -> None:
     """The host took a fetch and has not settled it: the stretch it was promised must hold."""
     cluster = started()
     make(cluster)
@@ -321,7 +321,7 @@ def test_nothing_is_exchanged_while_an_answer_is_not_out() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_restart_knows_how_far_it_came(moment: str) -> None:
+def test_cleaned_offset_survives_a_restart(moment: str) -> None:
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -363,7 +363,7 @@ def send(cluster: Cluster, key: bytes, value: bytes | None) -> None:
     cluster.call(leader, Produce(-1, 30_000, [ProducePartition(ORDERS, data)]))
 
 
-def test_a_deleted_key_does_not_come_back_with_a_replica_that_was_away() -> None:
+def test_deleted_key_does_not_return_with_a_returned_replica() -> None:
     """Longer than `delete.retention.ms`: had the tombstone gone, the replica would keep the
     value for ever, and show it when it leads."""
     cluster = started(1, 2, 3)

@@ -57,7 +57,7 @@ CLIENT_REQUESTS = [
 ]
 
 
-def test_a_broker_tells_where_clients_and_brokers_find_it() -> None:
+def test_registration_has_client_and_internal_addresses() -> None:
     cluster = Cluster((1,))
     cluster.start(host="example.org", port=9, internal_host="127.0.0.1", internal_port=19)
     cluster.run_until(lambda: cluster.nodes[1].acting)
@@ -67,7 +67,7 @@ def test_a_broker_tells_where_clients_and_brokers_find_it() -> None:
     )
 
 
-def test_without_a_listener_of_their_own_brokers_use_the_clients_one() -> None:
+def test_brokers_without_an_internal_listener_use_the_clients() -> None:
     cluster = Cluster((1,))
     cluster.start()
     cluster.run_until(lambda: cluster.nodes[1].acting)
@@ -75,7 +75,7 @@ def test_without_a_listener_of_their_own_brokers_use_the_clients_one() -> None:
 
 
 @pytest.mark.parametrize("request_", CLIENT_REQUESTS, ids=lambda r: type(r).__name__)
-def test_any_broker_brings_it_to_the_controller(cluster: Cluster, request_: Any) -> None:
+def test_any_broker_forwards_a_request_to_the_controller(cluster: Cluster, request_: Any) -> None:
     other = others(cluster)[0]
     answer = cluster.call(other, request_)
     assert answer.error is ErrorCode.NONE
@@ -83,13 +83,13 @@ def test_any_broker_brings_it_to_the_controller(cluster: Cluster, request_: Any)
     assert sent == [Forwarded(request_)]
 
 
-def test_what_was_forwarded_is_done(cluster: Cluster) -> None:
+def test_forwarded_request_is_carried_out(cluster: Cluster) -> None:
     assert cluster.call(others(cluster)[1], new_topic()).topic_id == b"more" + b"." * 12
     cluster.run(100)
     assert all("more" in node.image.topics for node in cluster.nodes.values())
 
 
-def test_what_was_answered_is_known_to_the_next_question(cluster: Cluster) -> None:
+def test_next_request_sees_the_result_of_the_last(cluster: Cluster) -> None:
     """A topic is made, grown, deleted and made again as fast as answers come."""
     for turn in range(3):
         made = replace(new_topic(), topic_id=bytes([turn + 1]) * 16)
@@ -125,7 +125,7 @@ def test_a_dead_controller_refuses(cluster: Cluster, request_: Any, refused: Any
     assert cluster.call(other, request_, within_ms=10) == refused
 
 
-def test_a_silent_controller_refuses_in_time(cluster: Cluster) -> None:
+def test_request_to_a_silent_controller_times_out(cluster: Cluster) -> None:
     other = others(cluster)[0]
     cluster.nodes[other]._controller._forward_timeout_ms = 1500
     cluster.cut.add((cluster.controller(), other))
@@ -134,7 +134,7 @@ def test_a_silent_controller_refuses_in_time(cluster: Cluster) -> None:
     assert cluster.now_ms == asked + 1500
 
 
-def test_a_controller_that_hangs_is_not_waited_for_once_it_is_replaced(cluster: Cluster) -> None:
+def test_request_to_a_hung_controller_ends_when_it_is_replaced(cluster: Cluster) -> None:
     hanging, other = cluster.controller(), others(cluster)[0]
     cluster.cut |= {(hanging, other), (other, hanging)}
     cluster.storeless.add(hanging)
@@ -154,7 +154,7 @@ def test_without_a_controller_no_request_is_sent() -> None:
     assert not cluster.sent
 
 
-def test_forwarded_once_is_enough(cluster: Cluster) -> None:
+def test_forwarded_request_is_not_forwarded_again(cluster: Cluster) -> None:
     """Two brokers that take each other for the controller would never stop."""
     one, two = others(cluster)
     answer = cluster.call(one, Forwarded(new_topic()))
@@ -163,7 +163,7 @@ def test_forwarded_once_is_enough(cluster: Cluster) -> None:
     assert two in cluster.nodes
 
 
-def test_one_that_was_elected_but_has_not_seen_it_keeps_the_request(cluster: Cluster) -> None:
+def test_new_controller_keeps_a_request_until_it_has_seen_its_election(cluster: Cluster) -> None:
     """The image still names the controller before; asking that one would fail."""
     old = cluster.controller()
     node = cluster.nodes[others(cluster)[0]]

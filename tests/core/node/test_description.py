@@ -41,7 +41,7 @@ def cut_off(cluster: Cluster, broker: int) -> None:
     cluster.cut |= {(2, broker), (broker, 2)}
 
 
-def test_the_broker(cluster: Cluster) -> None:
+def test_describe_the_broker(cluster: Cluster) -> None:
     state = described(cluster, 3)
     assert state["broker_id"] == 3
     assert state["broker_epoch"] == cluster.nodes[3].broker_epoch
@@ -53,7 +53,7 @@ def test_the_broker(cluster: Cluster) -> None:
     assert described(cluster, cluster.controller())["is_controller"] is True
 
 
-def test_before_there_is_a_cluster() -> None:
+def test_describe_before_the_broker_is_registered() -> None:
     cluster = Cluster((1,))
     cluster.start()
     state = described(cluster, 1)
@@ -98,7 +98,7 @@ def test_a_leader_and_its_followers(cluster: Cluster) -> None:
     assert two["lag_ms"] < 1000
 
 
-def test_a_follower_tells_nothing_of_others(cluster: Cluster) -> None:
+def test_follower_describes_only_itself(cluster: Cluster) -> None:
     cluster.run(1000)
     two = partition(cluster, 3)
     assert (two["role"], two["leader"], two["maximal_isr"]) == ("follower", 2, None)
@@ -114,7 +114,7 @@ def test_a_resting_follower_stays_in_the_isr(cluster: Cluster) -> None:
     assert cluster.now_ms - two["last_fetch_ms"] < 1000
 
 
-def test_only_what_was_asked_for(cluster: Cluster) -> None:
+def test_describe_only_requested_partitions(cluster: Cluster) -> None:
     cluster.create_topic("more", topic_id=b"m" * 16)
     assert [p["topic"] for p in described(cluster)["partitions"]] == ["more", "orders"]
     assert [p["topic"] for p in described(cluster, topic="more")["partitions"]] == ["more"]
@@ -150,7 +150,7 @@ def test_a_follower_that_is_too_slow(cluster: Cluster) -> None:
     assert (three["last_caught_up_ms"], three["lag_ms"]) == (None, None)
 
 
-def test_a_follower_on_its_way_in(cluster: Cluster) -> None:
+def test_follower_that_is_joining_the_isr(cluster: Cluster) -> None:
     cluster.produce(2, b"one")
     held = cluster.replica(2).partition
     held.isr = PendingExpand(frozenset({1, 2}), 3, held.partition_epoch)
@@ -165,7 +165,7 @@ def test_a_broker_that_died(cluster: Cluster) -> None:
     assert follower(cluster, 3)["why"] == "offline"
 
 
-def test_a_broker_the_controller_does_not_hear(cluster: Cluster) -> None:
+def test_broker_without_heartbeats(cluster: Cluster) -> None:
     cluster.cut |= {(3, 1), (1, 3)}
     cluster.run_until(lambda: cluster.replica(2).partition.isr.members == {1, 2}, 3 * TTL_MS)
     assert follower(cluster, 3)["why"] == "fenced"
@@ -219,7 +219,7 @@ def test_losses_are_described(cluster: Cluster) -> None:
     assert described(cluster, topic="other")["losses"] == {"count": 1, "recent": []}
 
 
-def test_an_unclean_election_is_shown_by_who_made_it_and_with_the_partition() -> None:
+def test_unclean_election_is_shown_by_the_controller_and_the_partition() -> None:
     cluster = Cluster()
     cluster.start()
     cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))

@@ -58,14 +58,14 @@ def test_producers_are_answered_before_waiting_fetches_are_checked() -> None:
     assert peers(node.settle()) == [("consumer", 1)]
 
 
-def test_a_step_is_in_the_same_order() -> None:
+def test_step_has_the_same_order() -> None:
     cluster = started()
     node = cluster.nodes[1]
     node.step(poll(cluster))
     assert peers(node.step(produce(cluster, 7))) == [("producer", 7), ("consumer", 1)]
 
 
-def test_nothing_leaves_before_what_is_to_be_written() -> None:
+def test_no_response_before_a_pending_write() -> None:
     cluster = started()
     node = cluster.nodes[1]
     node.take(produce(cluster, 7))

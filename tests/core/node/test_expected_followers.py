@@ -47,7 +47,7 @@ def test_the_first_record_of_a_topic_does_not_wait_for_other_topics(cluster: Clu
     assert acknowledged_after_ms(cluster, 1, LATE) <= SOON_MS
 
 
-def test_nor_does_the_first_record_after_a_failover(cluster: Cluster) -> None:
+def test_first_record_after_a_failover_does_not_wait(cluster: Cluster) -> None:
     cluster.crash(1, proof=True)
     cluster.run_until(lambda: cluster.leader(ORDERS) == 2)
     assert acknowledged_after_ms(cluster, 2, ORDERS) <= SOON_MS
@@ -62,7 +62,7 @@ def test_a_follower_may_learn_of_the_topic_later(cluster: Cluster) -> None:
     assert acknowledged_after_ms(cluster, 1, LATE) <= SOON_MS
 
 
-def test_a_follower_that_asked_waits_as_usual(cluster: Cluster) -> None:
+def test_follower_that_fetched_the_partition_waits_as_usual(cluster: Cluster) -> None:
     make_late(cluster)
     cluster.run(SOON_MS)
     before = fetches(cluster, 3, 1)

@@ -66,7 +66,7 @@ def test_an_incremental_request_changes_adds_and_forgets() -> None:
 STRANGER = TopicPartition("?" + "00" * 16, 0)
 
 
-def test_a_topic_known_by_nothing_but_its_id_gets_no_session() -> None:
+def test_topic_with_an_unknown_id_gets_no_session() -> None:
     sessions = FetchSessions(10, seed=1)
     session = sessions.open(request(asked(A), asked(STRANGER)), 0)
     assert isinstance(session, Sessionless)
@@ -136,7 +136,7 @@ def test_requests_out_of_step_are_refused(
     assert found is error
 
 
-def test_a_request_that_came_twice_is_refused() -> None:
+def test_repeated_request_is_refused() -> None:
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A)))
     opened(sessions, request(session=session.id, epoch=1))
@@ -189,7 +189,7 @@ def test_only_changes_are_sent(said: FetchPartitionResponse, news: bool) -> None
     assert bool(session.changes([said])) is news
 
 
-def test_the_answer_after_an_error_is_sent() -> None:
+def test_response_after_an_error_is_sent() -> None:
     session = opened(FetchSessions(10, seed=1), request(asked(A)))
     session.changes([answer(A, high_watermark=5, error=ErrorCode.UNKNOWN_LEADER_EPOCH)])
     assert session.changes([answer(A, high_watermark=5)])
@@ -204,7 +204,7 @@ def test_a_partition_that_got_records_is_read_last() -> None:
 class TestFull:
     """No slot is free."""
 
-    def test_young_sessions_stay(self) -> None:
+    def test_young_sessions_are_kept(self) -> None:
         sessions = FetchSessions(1, seed=1)
         first = opened(sessions, request(asked(A)))
         second = sessions.open(request(asked(A), asked(B)), EVICTION_MS)
@@ -212,7 +212,7 @@ class TestFull:
         assert second.id == 0
         opened(sessions, request(session=first.id, epoch=1))
 
-    def test_idle_sessions_go(self) -> None:
+    def test_idle_sessions_are_evicted(self) -> None:
         sessions = FetchSessions(1, seed=1)
         opened(sessions, request(asked(A)))
         opened(sessions, request(asked(A)), EVICTION_MS + 1)
@@ -235,7 +235,7 @@ class TestFull:
         assert isinstance(FetchSessions(0, seed=1).open(request(asked(A)), 0), Sessionless)
 
 
-def test_sessions_of_clients_hold_so_many_partitions_in_all(
+def test_partitions_in_sessions_of_clients_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 3)

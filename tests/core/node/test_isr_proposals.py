@@ -150,7 +150,7 @@ def test_a_proposal_waits_until_there_is_a_controller() -> None:
     assert cluster.replica(leader).partition.isr == Committed(frozenset({leader}))
 
 
-def test_a_proposal_that_no_longer_stands_is_not_sent(cluster: Cluster) -> None:
+def test_outdated_proposal_is_not_sent(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
     slow = drop_a_follower(cluster)
@@ -184,7 +184,7 @@ def test_settings_change_while_running(cluster: Cluster) -> None:
     assert ORDERS in cluster.nodes[leader].replicas
 
 
-def test_requests_of_strangers_are_not_mixed_up(cluster: Cluster) -> None:
+def test_requests_of_other_peers_are_not_mixed_up(cluster: Cluster) -> None:
     """A late answer to an earlier round is none to the current one."""
     leader = cluster.leader()
     assert leader is not None

@@ -24,7 +24,7 @@ def test_notes_are_returned_once() -> None:
     assert journal.take() == ([], {})
 
 
-def test_what_is_too_much_is_counted() -> None:
+def test_events_above_the_limit_are_counted() -> None:
     journal = Journal()
     for partition in range(1000):
         journal.note("isr_shrunk", "orders", partition, 1, (1, 2), (3,))

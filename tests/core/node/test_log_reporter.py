@@ -79,7 +79,7 @@ def settled(cluster: Cluster) -> bool:
     )
 
 
-def test_an_emptied_leader_does_not_come_back_over_a_replica_with_records() -> None:
+def test_emptied_leader_is_not_elected_over_a_replica_with_records() -> None:
     cluster = running()
     crash_and_remove(cluster, 1, 2)
     cluster.start()
@@ -96,7 +96,7 @@ def test_an_emptied_leader_does_not_come_back_over_a_replica_with_records() -> N
     assert known(cluster).lost == ()
 
 
-def test_where_unclean_elections_are_allowed_records_win() -> None:
+def test_unclean_election_prefers_a_replica_with_records() -> None:
     cluster = running(unclean_leader_election_enable="true")
     crash_and_remove(cluster, 1, 2)
     cluster.start(3)
@@ -142,7 +142,7 @@ def test_a_loss_is_reported_again_after_a_crash() -> None:
     assert set(known(cluster).lost) == {1, 2}
 
 
-def test_the_loss_is_not_forgotten_when_everybody_restarts() -> None:
+def test_loss_is_remembered_when_all_brokers_restart() -> None:
     cluster = running()
     crash_and_remove(cluster, 1, 2)
     cluster.start()
@@ -269,7 +269,7 @@ def test_a_loss_is_reported_to_the_next_controller() -> None:
     cluster.run_until(lambda: cluster.nodes[1].acting)
 
 
-def test_a_deleted_topic_is_not_missed_any_more() -> None:
+def test_deleted_topic_is_not_reported_as_lost() -> None:
     cluster = running()
     crash_and_remove(cluster, 1, 2)
     cluster.start(2, 3)

@@ -59,7 +59,7 @@ def names() -> list[TopicPartition]:
     return [TopicPartition("orders", n) for n in range(COUNT)]
 
 
-def test_a_topic_is_made_with_a_few_syncs(cluster: Cluster) -> None:
+def test_topic_is_created_with_a_few_syncs(cluster: Cluster) -> None:
     make_topic(cluster)
     for disk in cluster.disks.values():
         assert len(disk.syncs) == 4, "ids and their names, epochs and their names"
@@ -111,7 +111,7 @@ def test_an_epoch_is_on_disk_before_its_first_record(cluster: Cluster) -> None:
     assert seen == [b"0\n1\n0 0\n"]
 
 
-def test_a_disk_that_fails_there_ends_the_broker(cluster: Cluster) -> None:
+def test_disk_error_while_creating_logs_halts_the_broker(cluster: Cluster) -> None:
     make_topic(cluster)
     broker = max(set(cluster.nodes) - {cluster.controller()})
     cluster.disks[broker].broken = True
@@ -121,7 +121,7 @@ def test_a_disk_that_fails_there_ends_the_broker(cluster: Cluster) -> None:
     assert not cluster.halted[broker].clean
 
 
-def test_a_topic_made_and_deleted_in_one_look_leaves_no_epochs(cluster: Cluster) -> None:
+def test_topic_created_and_deleted_in_one_snapshot_leaves_no_epochs(cluster: Cluster) -> None:
     """A snapshot may bring both at once; what was to be written has no place any more."""
     make_topic(cluster)
     node = cluster.nodes[1]
@@ -133,7 +133,7 @@ def test_a_topic_made_and_deleted_in_one_look_leaves_no_epochs(cluster: Cluster)
     assert 1 not in cluster.halted
 
 
-def test_a_record_costs_the_partitions_beside_it_nothing(
+def test_record_causes_no_work_for_other_partitions(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forty partitions are in each follower's fetch session; steps are taken by the one that got

@@ -51,7 +51,7 @@ def test_acks_one_waits_for_the_leaders_disk_alone(cluster: Cluster) -> None:
     assert cluster.answers[lost].partitions[0].error is not ErrorCode.NONE
 
 
-def test_one_flush_serves_all_that_came_meanwhile(cluster: Cluster) -> None:
+def test_one_flush_covers_all_records_that_arrived_meanwhile(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
     cluster.flush_held = True
@@ -123,7 +123,7 @@ def test_a_rolled_segment_is_flushed() -> None:
     assert cluster.replica(1).log.recovery_point == 2
 
 
-def test_a_flush_of_a_deleted_replica_means_nothing(cluster: Cluster) -> None:
+def test_flush_of_a_deleted_replica_is_ignored(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None
     node = cluster.nodes[leader]

@@ -147,7 +147,7 @@ def follower() -> Follower:
     return Follower()
 
 
-def test_a_fetch_asks_from_the_log_end_under_the_leader_epoch(follower: Follower) -> None:
+def test_fetch_starts_at_the_log_end_with_the_leader_epoch(follower: Follower) -> None:
     send = follower.request()
     assert send.broker == 2
     fetch = send.request
@@ -161,7 +161,7 @@ def test_a_fetch_asks_from_the_log_end_under_the_leader_epoch(follower: Follower
     assert [(p.offset, p.last_fetched_epoch) for p in following.partitions] == [(1, 0)]
 
 
-def test_an_answer_of_an_older_leader_epoch_is_void(follower: Follower) -> None:
+def test_response_of_an_older_leader_epoch_is_ignored(follower: Follower) -> None:
     """KAFKA-7786, KAFKA-18991: the reply of epoch 0 arrives under epoch 1."""
     first = follower.request()
     follower.give(first, part(batch(0)))
@@ -174,7 +174,7 @@ def test_an_answer_of_an_older_leader_epoch_is_void(follower: Follower) -> None:
     assert [p.leader_epoch for p in fetch.partitions] == [1], "the session heard of the epoch"
 
 
-def test_an_answer_for_a_partition_that_left_is_void(follower: Follower) -> None:
+def test_response_for_a_removed_partition_is_ignored(follower: Follower) -> None:
     """KAFKA-8012, KAFKA-13207."""
     send = follower.request()
     follower.elect(None)
@@ -185,7 +185,7 @@ def test_an_answer_for_a_partition_that_left_is_void(follower: Follower) -> None
     ]
 
 
-def test_an_answer_of_a_former_leader_is_void(follower: Follower) -> None:
+def test_response_of_a_former_leader_is_ignored(follower: Follower) -> None:
     old = follower.request()
     follower.elect(3)
     new = follower.request()
@@ -197,7 +197,7 @@ def test_an_answer_of_a_former_leader_is_void(follower: Follower) -> None:
     assert follower.log_end == 1
 
 
-def test_an_answer_counts_once(follower: Follower) -> None:
+def test_response_counts_once(follower: Follower) -> None:
     send = follower.request()
     follower.give(send, part(batch(0)))
     follower.request()
@@ -206,7 +206,7 @@ def test_an_answer_counts_once(follower: Follower) -> None:
     assert follower.sent == []
 
 
-def test_an_answer_after_the_time_out_is_dropped(follower: Follower) -> None:
+def test_response_after_the_timeout_is_dropped(follower: Follower) -> None:
     send = follower.request()
     follower.run(30_000)
     assert follower.sent == [], "it backs off"
@@ -247,7 +247,7 @@ def test_a_restarted_leader_gets_a_new_fetch_at_once(follower: Follower) -> None
     [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH],
     ids=["forgotten", "out of step"],
 )
-def test_a_void_session_starts_over(follower: Follower, error: ErrorCode) -> None:
+def test_invalid_session_starts_over(follower: Follower, error: ErrorCode) -> None:
     follower.give(follower.request(), part())
     follower.answer(follower.request(), FetchResponse(error, 0, []))
     fetch = follower.request().request
@@ -286,7 +286,7 @@ def test_a_damaged_batch_is_fetched_again(follower: Follower) -> None:
     assert any(s.request.partitions for s in follower.sent if isinstance(s.request, Fetch))
 
 
-def test_out_of_range_the_leader_is_asked_for_its_ends(follower: Follower) -> None:
+def test_out_of_range_follower_requests_the_leaders_offsets(follower: Follower) -> None:
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     (latest,) = [s for s in follower.sent if isinstance(s.request, ListOffsets)]
     assert isinstance(latest.request, ListOffsets)
@@ -314,7 +314,7 @@ def test_a_restart_at_the_leaders_start_is_recorded(follower: Follower) -> None:
 
 
 @pytest.mark.parametrize("step", ["latest", "earliest"])
-def test_a_rejected_question_is_asked_again_after_the_next_fetch(
+def test_rejected_list_offsets_is_sent_again_after_the_next_fetch(
     follower: Follower, step: str
 ) -> None:
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
@@ -335,7 +335,7 @@ def test_a_rejected_question_is_asked_again_after_the_next_fetch(
 
 
 @pytest.mark.parametrize("how", ["lost", "leader restarted", "no longer followed"])
-def test_an_unanswered_question(follower: Follower, how: str) -> None:
+def test_list_offsets_without_response_is_sent_again(follower: Follower, how: str) -> None:
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     question = next(s for s in follower.sent if isinstance(s.request, ListOffsets))
     fetches = [s for s in follower.sent if isinstance(s.request, Fetch)]
@@ -356,7 +356,7 @@ def test_an_unanswered_question(follower: Follower, how: str) -> None:
         assert all(s.broker == 3 for s in follower.sent if isinstance(s.request, ListOffsets))
 
 
-def test_an_unreachable_leader_is_not_asked_in_a_loop(follower: Follower) -> None:
+def test_unreachable_leader_gets_no_requests_in_a_loop(follower: Follower) -> None:
     """A host tells at once that a broker is gone: asking at once would never end."""
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     began, asked = follower.now_ms, 0
@@ -383,7 +383,9 @@ def test_a_truncation_after_divergence_is_recorded(follower: Follower) -> None:
     assert (loss.start, loss.end, loss.committed) == (0, 2, 1)
 
 
-def test_a_log_cut_below_its_start_keeps_what_it_copies_after_a_crash(follower: Follower) -> None:
+def test_log_truncated_below_its_start_keeps_copied_records_after_a_crash(
+    follower: Follower,
+) -> None:
     for offset in range(3):
         follower.give(follower.request(), part(batch(offset), high_watermark=offset))
     follower.give(follower.request(), part(high_watermark=3, log_start=2))
@@ -397,7 +399,7 @@ def test_a_log_cut_below_its_start_keeps_what_it_copies_after_a_crash(follower: 
     assert (log.log_start_offset, log.log_end_offset) == (0, 1)
 
 
-def test_historical_policies_ask_for_the_epochs_end_first() -> None:
+def test_historical_policies_request_the_epochs_end_first() -> None:
     follower = Follower(Kip101Truncation())
     follower.give(follower.request(), part(batch(0)))
     follower.give(follower.request(), part(batch(1)))
@@ -412,7 +414,7 @@ def test_historical_policies_ask_for_the_epochs_end_first() -> None:
     assert isinstance(follower.request().request, Fetch)
 
 
-def test_a_late_epoch_end_is_void() -> None:
+def test_late_epoch_end_is_ignored() -> None:
     follower = Follower(Kip101Truncation())
     follower.give(follower.request(), part(batch(0)))
     follower.sent.clear()
@@ -431,7 +433,7 @@ def test_an_unregistered_broker_does_not_fetch(follower: Follower) -> None:
     assert not any(isinstance(s.request, Fetch) for s in follower.sent)
 
 
-def test_a_topic_that_vanished_while_away_has_its_log_set_aside() -> None:
+def test_log_of_a_topic_deleted_while_down_is_set_aside() -> None:
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,))
@@ -455,5 +457,5 @@ def test_a_topic_that_vanished_while_away_has_its_log_set_aside() -> None:
     assert aside in cluster.nodes[1].directory.disk.list_dir("")
 
 
-def test_the_key_of_the_partition_is_its_topics_id(follower: Follower) -> None:
+def test_partition_is_keyed_by_its_topic_id(follower: Follower) -> None:
     assert follower.node.image.name_of(PartitionKey(TOPIC, 0)) == ORDERS

@@ -98,7 +98,7 @@ def test_an_unreachable_controller_is_replaced(cluster: Cluster) -> None:
     assert cluster.produce(leader, b"one")[0].error is ErrorCode.NONE
 
 
-def test_only_the_controller_in_office_answers(cluster: Cluster) -> None:
+def test_only_the_active_controller_answers(cluster: Cluster) -> None:
     other = min({1, 2, 3} - {cluster.controller()})
     answer = cluster.call(other, HeartbeatReceived(0, 1, 1, 0, 0))
     assert answer.error is ErrorCode.NOT_CONTROLLER
@@ -379,7 +379,7 @@ def test_a_log_without_a_topic_id_is_adopted() -> None:
     assert "orders-0/partition.metadata" in cluster.disks[1].files
 
 
-def test_a_follower_of_an_earlier_life_is_refused(cluster: Cluster) -> None:
+def test_fetch_of_an_earlier_incarnation_is_refused(cluster: Cluster) -> None:
     """KIP-903: also while the broker is fenced, when no leader counts it as eligible."""
     leader = leader_of(cluster)
     other = min({1, 2, 3} - {leader})
@@ -389,7 +389,7 @@ def test_a_follower_of_an_earlier_life_is_refused(cluster: Cluster) -> None:
         assert cluster.call(leader, request).partitions[0].error is error
 
 
-def test_a_batch_larger_than_a_followers_segments_is_copied_all_the_same(cluster: Cluster) -> None:
+def test_batch_larger_than_a_followers_segments_is_copied(cluster: Cluster) -> None:
     """`segment.bytes` may be lowered below what the leader holds. A follower that stood still
     would stay in the ISR for a while, be elected, and leave the partition without a leader."""
     leader = leader_of(cluster)

@@ -54,7 +54,7 @@ def test_proof_of_death_replaces_a_leader_within_a_second(cluster: Cluster) -> N
     cluster.run_until(lambda: cluster.leader() is not None, within_ms=1000)
 
 
-def test_the_old_leaders_unacknowledged_tail_is_cut(cluster: Cluster) -> None:
+def test_unacknowledged_tail_of_the_old_leader_is_truncated(cluster: Cluster) -> None:
     old = cluster.leader()
     assert old is not None
     cluster.produce(old, b"one")
@@ -84,7 +84,7 @@ def test_followers_learn_the_high_watermark_without_another_produce(cluster: Clu
     assert {cluster.replica(b).partition.high_watermark for b in (1, 2, 3)} == {1}
 
 
-def test_idle_fetches_in_a_session_name_nothing(cluster: Cluster) -> None:
+def test_idle_fetches_in_a_session_name_no_partition(cluster: Cluster) -> None:
     cluster.run(5000)
     leader = cluster.leader()
     cluster.sent.clear()

@@ -98,7 +98,7 @@ def test_acks_0_is_answered_only_by_closing_the_connection(cluster: Cluster) -> 
     assert cluster.closed == ["client"]
 
 
-def test_a_retry_of_a_committed_batch_gets_the_first_answer(cluster: Cluster) -> None:
+def test_retry_of_a_committed_batch_gets_the_first_offset(cluster: Cluster) -> None:
     records = encode_value(b"one", producer=Producer(7, 0, 0))
     first = send(cluster, bytearray(records))
     assert (first.error, first.base_offset) == (ErrorCode.NONE, 0)
@@ -107,7 +107,7 @@ def test_a_retry_of_a_committed_batch_gets_the_first_answer(cluster: Cluster) ->
     assert cluster.consume(1) == [b"one"]
 
 
-def test_log_append_time_stamps_and_tells() -> None:
+def test_log_append_time_is_stamped_and_returned() -> None:
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(
@@ -141,7 +141,7 @@ def test_a_retry_gets_the_append_time_of_the_first_attempt() -> None:
 # -- fetch ---------------------------------------------------------------------------------
 
 
-def test_fetch_says_what_it_can_not_give(cluster: Cluster) -> None:
+def test_fetch_errors_per_partition(cluster: Cluster) -> None:
     request = Fetch(
         None,
         None,
@@ -171,7 +171,7 @@ def test_fetch_beyond_the_end_is_out_of_range(cluster: Cluster) -> None:
     assert response.partitions[0].error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_min_bytes_holds_a_fetch_until_there_are_enough(cluster: Cluster) -> None:
+def test_fetch_waits_for_min_bytes(cluster: Cluster) -> None:
     number = cluster.ask(1, fetch(0, max_wait_ms=5000, min_bytes=100))
     cluster.produce(1, b"one")
     assert number not in cluster.answers
@@ -180,7 +180,7 @@ def test_min_bytes_holds_a_fetch_until_there_are_enough(cluster: Cluster) -> Non
     assert len(part.records) >= 100
 
 
-def test_min_bytes_holds_no_fetch_of_what_will_not_grow() -> None:
+def test_fetch_of_a_closed_segment_does_not_wait_for_min_bytes() -> None:
     """An older segment gets no more records: at its end a reader would wait in vain."""
     cluster = Cluster(brokers=(1,))
     cluster.start()
@@ -193,7 +193,7 @@ def test_min_bytes_holds_no_fetch_of_what_will_not_grow() -> None:
     assert number not in cluster.answers, "the last segment may get more"
 
 
-def test_what_does_not_fit_counts_for_min_bytes(cluster: Cluster) -> None:
+def test_records_that_do_not_fit_count_for_min_bytes(cluster: Cluster) -> None:
     """Two batches are there, but the second is too large: it won't become smaller."""
     cluster.produce(1, b"x" * 300, b"y" * 300)
     asked = FetchPartition(ORDERS, None, 0, 500)
@@ -208,7 +208,7 @@ def test_what_does_not_fit_counts_for_min_bytes(cluster: Cluster) -> None:
     assert number in cluster.answers
 
 
-def test_the_answer_stays_below_max_bytes_but_for_its_first_batch() -> None:
+def test_response_stays_below_max_bytes_except_for_its_first_batch() -> None:
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,))
@@ -281,7 +281,7 @@ def test_list_offsets_refuses_unknown_topics_and_old_epochs(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, 5], ids=["latest", "a time"])
-def test_a_new_leader_does_not_tell_an_end_it_can_not_know(timestamp: int) -> None:
+def test_new_leader_does_not_return_an_unknown_end(timestamp: int) -> None:
     cluster = Cluster()
     cluster.start()
     cluster.create_topic()
@@ -388,7 +388,7 @@ def test_a_batch_of_many_records_counts_them(cluster: Cluster) -> None:
     assert send(cluster, encode_value(b"c")).base_offset == 2
 
 
-def test_a_client_fetch_that_finds_no_place_to_wait_is_answered_at_once(
+def test_client_fetch_without_a_free_waiting_slot_is_answered_at_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each that waits takes memory. One that ends makes room for the next."""

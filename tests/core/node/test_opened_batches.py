@@ -69,7 +69,7 @@ def test_a_batch_in_the_right_codec_is_not_opened() -> None:
     assert bytes(batch.view())[CRC_FROM:] == bytes(sent)[CRC_FROM:]
 
 
-def test_the_brokers_codec_is_the_default_and_the_topics_goes_before_it() -> None:
+def test_codec_of_the_topic_takes_precedence_over_the_brokers() -> None:
     cluster = cluster_with({"compression_type": "gzip"})
     send(cluster, encode_batch(RECORDS))
     assert stored(cluster)[0].codec == Codec.GZIP
@@ -83,7 +83,7 @@ def test_the_brokers_codec_is_the_default_and_the_topics_goes_before_it() -> Non
     ("codec", "level", "rule"),
     [(Codec.GZIP, "4", 4), (Codec.GZIP, "-1", None), (Codec.ZSTD, "-1", -1), (Codec.LZ4, "9", 9)],
 )
-def test_the_codecs_level(codec: Codec, level: str, rule: int | None) -> None:
+def test_compression_level_is_used(codec: Codec, level: str, rule: int | None) -> None:
     cluster = cluster_with()
     name = codec.name.lower()
     changes: dict[str, str | None] = {"compression.type": name, f"compression.{name}.level": level}
@@ -112,7 +112,7 @@ def test_log_append_time_and_another_codec() -> None:
     assert batch.max_timestamp == answer.log_append_time_ms == cluster.now_ms
 
 
-def test_what_can_not_be_unpacked_is_refused() -> None:
+def test_batch_that_can_not_be_decompressed_is_refused() -> None:
     cluster = cluster_with(compression_type="zstd")
     sent = encode_batch(RECORDS, attributes=Codec.GZIP)
     sent[65:75] = bytes(10)
@@ -131,14 +131,14 @@ def test_what_can_not_be_unpacked_is_refused() -> None:
         ("segment.bytes", ErrorCode.RECORD_LIST_TOO_LARGE),
     ],
 )
-def test_the_unpacked_batch_may_be_too_large(config: str, error: ErrorCode) -> None:
+def test_decompressed_batch_may_be_too_large(config: str, error: ErrorCode) -> None:
     limit: dict[str, Any] = {config.replace(".", "_"): "1048576"}
     cluster = cluster_with({"message_max_bytes": 1 << 30}, compression_type="uncompressed", **limit)
     large = [Record(b"k", b"x" * 1_100_000, 5)]
     assert send(cluster, encode_batch(large, attributes=Codec.ZSTD)).error is error
 
 
-def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
+def test_compacted_topic_rejects_records_without_a_key() -> None:
     cluster = cluster_with(cleanup_policy="compact")
     keyless = [*RECORDS, Record(None, b"three", 7), Record(None, b"four", 7)]
     for codec in (Codec.NONE, Codec.ZSTD):
@@ -171,7 +171,7 @@ def test_records_that_do_not_decode_are_refused_where_keys_are_needed() -> None:
     assert send(cluster, sent).error is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_one_request_opens_so_much_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_of_one_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of it is refused, and the next request begins anew."""
     monkeypatch.setattr(work_budget, "STEPS_MAX", 26)
     cluster = cluster_with(cleanup_policy="compact")

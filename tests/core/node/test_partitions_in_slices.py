@@ -81,7 +81,7 @@ def watch_steps(
     return changes
 
 
-def test_no_step_makes_more_logs_than_allowed(
+def test_no_step_creates_more_logs_than_allowed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = watch_steps(cluster, monkeypatch, logs)
@@ -91,7 +91,7 @@ def test_no_step_makes_more_logs_than_allowed(
     assert max(changes) == AT_ONCE
 
 
-def test_many_small_topics_share_what_is_allowed(
+def test_many_small_topics_share_the_limit(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store's thread may have many revisions at hand in one turn of the loop."""
@@ -107,7 +107,7 @@ def test_many_small_topics_share_what_is_allowed(
     assert max(changes) <= AT_ONCE
 
 
-def test_others_are_served_in_between(cluster: Cluster) -> None:
+def test_other_requests_are_served_in_between(cluster: Cluster) -> None:
     ask_for_many(cluster)
     cluster.run_until(lambda: made(cluster) > 0)
     assert cluster.produce(1, b"meanwhile", acks=1)[0].error is ErrorCode.NONE
@@ -163,7 +163,7 @@ def test_a_crash_in_the_middle_loses_nothing(cluster: Cluster, slices: int) -> N
     assert all(known is not None and len(known.isr) == 3 for known in in_sync)
 
 
-def test_a_log_that_served_and_is_gone_counts_as_lost(cluster: Cluster) -> None:
+def test_missing_log_that_was_in_use_counts_as_lost(cluster: Cluster) -> None:
     ask_for_many(cluster)
     cluster.run_until(lambda: all_led(cluster))
     leader = cluster.leader(NAMES[0])
@@ -254,7 +254,7 @@ def test_a_broker_is_active_once_all_changes_are_applied() -> None:
     assert epochs == [node.replicas[name].partition.leader_epoch for name in NAMES]
 
 
-def test_a_broker_that_may_not_lead_any_more_holds_back_what_waits(cluster: Cluster) -> None:
+def test_broker_that_may_not_act_delays_pending_changes(cluster: Cluster) -> None:
     ask_for_many(cluster)
     cluster.run_until(lambda: all_led(cluster))
     gone, *others = sorted(cluster.nodes)
@@ -282,7 +282,7 @@ def test_a_broker_that_may_not_lead_any_more_holds_back_what_waits(cluster: Clus
     cluster.run_until(lambda: node.acting)
 
 
-def test_a_leader_with_a_waiting_change_commits_nothing(
+def test_leader_with_a_pending_change_commits_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers or settings are others, and so may be its leader: it is made up for later."""
@@ -308,7 +308,7 @@ def test_a_leader_with_a_waiting_change_commits_nothing(
     assert stepped == [PartitionChanged, BrokersChanged, BrokersChanged]
 
 
-def test_a_request_holds_as_many_proposals_as_are_decided_on_at_once(cluster: Cluster) -> None:
+def test_request_has_at_most_as_many_proposals_as_one_step_decides(cluster: Cluster) -> None:
     """A broker comes back, and all its replicas join their ISRs again."""
     at_once = cluster.nodes[1].config.decisions_at_once
     assert at_once < COUNT

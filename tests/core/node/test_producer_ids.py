@@ -37,7 +37,7 @@ def another(cluster: Cluster) -> int:
     return min(set(cluster.nodes) - {cluster.controller()})
 
 
-def test_every_broker_gives_out_of_its_own_block(cluster: Cluster) -> None:
+def test_every_broker_assigns_ids_from_its_own_block(cluster: Cluster) -> None:
     ids = [new_id(cluster, broker) for broker in (1, 2, 3, 1, 2, 3)]
     assert sorted(ids) == [0, 1, 1000, 1001, 2000, 2001]
 
@@ -51,7 +51,7 @@ def test_producers_wait_for_the_first_block(cluster: Cluster) -> None:
     assert asked(cluster) == 1
 
 
-def test_the_next_block_is_there_before_the_last_is_used_up(cluster: Cluster) -> None:
+def test_next_block_is_requested_before_the_last_is_used_up(cluster: Cluster) -> None:
     broker = another(cluster)
     first = [new_id(cluster, broker) for _ in range(900)]
     assert asked(cluster) == 2
@@ -61,14 +61,14 @@ def test_the_next_block_is_there_before_the_last_is_used_up(cluster: Cluster) ->
     assert first + rest == list(range(1900))
 
 
-def test_more_at_once_than_a_block_holds(cluster: Cluster) -> None:
+def test_more_requests_at_once_than_ids_in_a_block(cluster: Cluster) -> None:
     broker = another(cluster)
     waiting = [cluster.ask(broker, InitProducerId()) for _ in range(2500)]
     cluster.run(500)
     assert [cluster.answers[one].producer_id for one in waiting] == list(range(2500))
 
 
-def test_a_restart_uses_none_of_the_old_ones(cluster: Cluster) -> None:
+def test_restart_uses_no_old_ids(cluster: Cluster) -> None:
     broker = another(cluster)
     before = new_id(cluster, broker)
     cluster.crash(broker, proof=True)
@@ -76,7 +76,7 @@ def test_a_restart_uses_none_of_the_old_ones(cluster: Cluster) -> None:
     assert new_id(cluster, broker) == before + 1000
 
 
-def test_a_lost_answer_costs_a_block_and_no_more(cluster: Cluster) -> None:
+def test_lost_response_costs_one_block(cluster: Cluster) -> None:
     broker = another(cluster)
     lost: list[ProducerIdsAnswer] = []
 
@@ -91,7 +91,7 @@ def test_a_lost_answer_costs_a_block_and_no_more(cluster: Cluster) -> None:
     assert lost == [ProducerIdsAnswer(ErrorCode.NONE, 0, 1000)]
 
 
-def test_a_late_answer_is_not_used_beside_the_second_one(cluster: Cluster) -> None:
+def test_late_response_is_not_used_in_addition(cluster: Cluster) -> None:
     broker, controller = another(cluster), cluster.controller()
     node = cluster.nodes[broker]
     held: list[Any] = []
@@ -125,7 +125,7 @@ def test_a_new_controller_continues_after_the_last_block(cluster: Cluster) -> No
     assert new_id(cluster, third) == 1000
 
 
-def test_without_a_controller_producers_wait_and_are_then_sent_away(cluster: Cluster) -> None:
+def test_without_a_controller_producers_wait_and_get_an_error(cluster: Cluster) -> None:
     broker = another(cluster)
     for other in set(cluster.nodes) - {broker}:
         cluster.cut |= {(other, broker), (broker, other)}
@@ -138,7 +138,7 @@ def test_without_a_controller_producers_wait_and_are_then_sent_away(cluster: Clu
     assert new_id(cluster, broker) >= 0
 
 
-def test_a_broker_that_is_not_registered_yet_waits_with_its_producers() -> None:
+def test_unregistered_broker_delays_producer_ids() -> None:
     cluster = Cluster((1,))
     cluster.start()
     one = cluster.ask(1, InitProducerId())
@@ -146,7 +146,7 @@ def test_a_broker_that_is_not_registered_yet_waits_with_its_producers() -> None:
     assert cluster.answers[one].producer_id == 0
 
 
-def test_an_own_controller_that_resigns_refuses_and_is_asked_again() -> None:
+def test_refusal_of_a_resigned_local_controller_is_retried() -> None:
     cluster = Cluster((1,))
     cluster.start()
     cluster.run_until(lambda: cluster.nodes[1].acting)

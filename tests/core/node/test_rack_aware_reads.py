@@ -48,14 +48,14 @@ def test_the_preferred_replica_is_returned_at_once(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("rack", ["a", "c", ""], ids=["leader's own", "nobody's", "not told"])
-def test_the_leader_serves(cluster: Cluster, rack: str) -> None:
+def test_leader_serves_without_a_matching_rack(cluster: Cluster, rack: str) -> None:
     settled(cluster, b"one")
     answer = ask(cluster, 1, 0, rack_id=rack)
     assert answer.preferred_read_replica is None
     assert answer.records
 
 
-def test_followers_give_no_advice(cluster: Cluster) -> None:
+def test_followers_name_no_preferred_replica(cluster: Cluster) -> None:
     settled(cluster, b"one")
     answer = ask(cluster, 2, 0, rack_id="a")
     assert answer.preferred_read_replica is None
@@ -80,7 +80,7 @@ def test_the_most_caught_up_is_chosen(cluster: Cluster) -> None:
     assert ask(cluster, 1, 2, rack_id="b").preferred_read_replica == 3
 
 
-def test_one_that_lacks_the_offset_is_not_chosen(cluster: Cluster) -> None:
+def test_replica_that_lacks_the_offset_is_not_chosen(cluster: Cluster) -> None:
     settled(cluster, b"one")
     cluster.cut |= {(2, 1), (1, 2), (3, 1), (1, 3)}
     cluster.produce(1, b"two", acks=1)
@@ -89,7 +89,7 @@ def test_one_that_lacks_the_offset_is_not_chosen(cluster: Cluster) -> None:
     assert ask(cluster, 1, 1, rack_id="b").preferred_read_replica in (2, 3)
 
 
-def test_one_whose_log_begins_later_is_not_chosen(cluster: Cluster) -> None:
+def test_replica_whose_log_begins_later_is_not_chosen(cluster: Cluster) -> None:
     settled(cluster, b"one", b"two")
     for follower in cluster.replica(1).partition.followers.values():
         follower.log_start_offset = 1
@@ -97,7 +97,7 @@ def test_one_whose_log_begins_later_is_not_chosen(cluster: Cluster) -> None:
     assert ask(cluster, 1, 1, rack_id="b").preferred_read_replica is not None
 
 
-def test_one_that_left_the_isr_or_the_cluster_is_not_chosen(cluster: Cluster) -> None:
+def test_replica_outside_the_isr_or_cluster_is_not_chosen(cluster: Cluster) -> None:
     settled(cluster, b"one")
     cluster.crash(2, proof=True)
     cluster.run(100)
@@ -107,20 +107,20 @@ def test_one_that_left_the_isr_or_the_cluster_is_not_chosen(cluster: Cluster) ->
     assert ask(cluster, 1, 0, rack_id="b").records
 
 
-def test_one_that_is_fenced_is_not_chosen_though_still_in_the_isr(cluster: Cluster) -> None:
+def test_fenced_replica_in_the_isr_is_not_chosen(cluster: Cluster) -> None:
     settled(cluster, b"one")
     del cluster.nodes[1]._applier.brokers[3]
     assert ask(cluster, 1, 0, rack_id="b").preferred_read_replica == 2
 
 
-def test_errors_come_first(cluster: Cluster) -> None:
+def test_errors_take_precedence_over_the_preferred_replica(cluster: Cluster) -> None:
     settled(cluster, b"one")
     answer = ask(cluster, 1, 7, rack_id="b")
     assert answer.error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert answer.preferred_read_replica is None
 
 
-def test_in_a_session_too(cluster: Cluster) -> None:
+def test_preferred_replica_in_a_fetch_session(cluster: Cluster) -> None:
     settled(cluster, b"one")
     first = cluster.call(1, fetch(1, rack_id="b", session_epoch=NEW_SESSION))
     assert first.partitions[0].preferred_read_replica is not None
@@ -152,7 +152,7 @@ def test_beyond_the_followers_end_is_out_of_range_there(cluster: Cluster) -> Non
     assert ask(cluster, 1, 2).error is ErrorCode.NONE
 
 
-def test_a_poll_at_a_follower_is_answered_when_its_high_watermark_rises(cluster: Cluster) -> None:
+def test_long_poll_at_a_follower_ends_when_its_high_watermark_rises(cluster: Cluster) -> None:
     settled(cluster, b"one")
     waiting = cluster.ask(3, fetch(1, max_wait_ms=60_000, rack_id="b"))
     cluster.produce(1, b"two")

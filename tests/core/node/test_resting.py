@@ -22,7 +22,7 @@ def leader_of(cluster: Cluster) -> int:
     return leader
 
 
-def test_followers_that_have_everything_rest(cluster: Cluster) -> None:
+def test_caught_up_followers_rest(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     assert len(cluster.replica(leader).resting) == 2
     assert cluster.replica(leader).polls == {}
@@ -89,7 +89,7 @@ def test_a_second_fetch_in_a_session_ends_the_first(cluster: Cluster) -> None:
     assert [number in cluster.answers for number in polls] == [True, False]
 
 
-def test_a_closed_session_leaves_nothing_behind(cluster: Cluster) -> None:
+def test_closed_session_is_removed_completely(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     first = cluster.call(leader, fetch(0, session_epoch=0))
     assert len(cluster.replica(leader).resting) == 3

@@ -115,7 +115,7 @@ def test_a_store_that_is_ahead_is_followed() -> None:
     cluster.run_until(lambda: cluster.leader() is not None)
 
 
-def test_a_broker_that_has_forgotten_its_revision_believes_a_store_that_knows_its_topics() -> None:
+def test_broker_without_its_revision_accepts_a_store_with_its_topics() -> None:
     cluster, _ = with_records()
     crash_all(cluster)
     cluster.disks[1].write(layout.METADATA_REVISION, b"garbage")
@@ -129,7 +129,7 @@ def test_a_broker_that_has_forgotten_its_revision_believes_a_store_that_knows_it
 
 
 @pytest.mark.parametrize("went_back", [True, False], ids=["went back", "topic deleted"])
-def test_a_broker_that_has_forgotten_its_revision_and_finds_unknown_folders_refuses(
+def test_broker_without_its_revision_refuses_a_store_without_its_topics(
     went_back: bool,
 ) -> None:
     cluster, old = with_records()

@@ -60,7 +60,7 @@ def log_end(cluster: Cluster) -> int:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_rubbish_under_a_codec_is_refused_for_good(codec: Codec) -> None:
+def test_invalid_compressed_bytes_are_refused_permanently(codec: Codec) -> None:
     """A client gives up on INVALID_RECORD; it would retry CORRUPT_MESSAGE."""
     cluster = started()
     answer = send(cluster, with_body(codec, b"rubbish" * 20))
@@ -78,7 +78,7 @@ def test_a_batch_that_claims_two_billion_records_is_refused(codec: Codec) -> Non
 
 
 @pytest.mark.parametrize("codec", PACKING)
-def test_a_doubtful_claim_is_verified(codec: Codec) -> None:
+def test_doubtful_record_count_is_verified(codec: Codec) -> None:
     """Within the budget, but more than so few bytes hold as a rule."""
     cluster = started()
     batch = encode_batch(RECORDS, attributes=codec)
@@ -88,7 +88,7 @@ def test_a_doubtful_claim_is_verified(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_the_log_end_moves_by_four_a_byte_at_most(codec: Codec) -> None:
+def test_log_end_advances_by_at_most_four_a_byte(codec: Codec) -> None:
     cluster = started()
     batch = encode_batch(RECORDS, attributes=codec)
     send(cluster, claiming(4 * (len(batch) - HEADER_SIZE), batch))
@@ -96,7 +96,7 @@ def test_the_log_end_moves_by_four_a_byte_at_most(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_with_the_check_of_records_each_is_decoded(codec: Codec) -> None:
+def test_record_check_decodes_each_record(codec: Codec) -> None:
     cluster = started(produced_records_check=True)
     sound = encode_batch(RECORDS, attributes=codec)
     assert send(cluster, bytearray(sound)).error is ErrorCode.NONE
@@ -104,7 +104,7 @@ def test_with_the_check_of_records_each_is_decoded(codec: Codec) -> None:
     assert log_end(cluster) == len(RECORDS)
 
 
-def test_with_the_check_of_records_a_block_of_nonsense_is_found() -> None:
+def test_record_check_finds_an_invalid_block() -> None:
     """Framed well, so without the check it is taken."""
     block = b"\xff" * 40
     head = (len(block) << 3 | 2 << 1 | 1).to_bytes(3, "little")

@@ -35,7 +35,7 @@ def test_a_request_is_answered_once() -> None:
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(0, 50))
-def test_all_that_the_watermark_reached_leave_in_order(offsets: list[int], mark: int) -> None:
+def test_requests_reached_by_the_watermark_end_in_order(offsets: list[int], mark: int) -> None:
     queue = PartQueue()
     for offset in offsets:
         queue.add(part(offset))
@@ -44,7 +44,7 @@ def test_all_that_the_watermark_reached_leave_in_order(offsets: list[int], mark:
     assert len(queue) == len(offsets) - len(reached)
 
 
-def test_those_that_timed_out_do_not_pile_up() -> None:
+def test_timed_out_requests_do_not_accumulate() -> None:
     queue = PartQueue()
     for offset in range(3):
         queue.add(part(offset))
@@ -59,7 +59,7 @@ def test_those_that_timed_out_do_not_pile_up() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), unique_by=lambda e: e[0]))
-def test_deadlines_give_each_item_once_and_in_time(entries: list[tuple[int, int]]) -> None:
+def test_deadlines_return_each_item_once_and_in_time(entries: list[tuple[int, int]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     for item, at in entries:
         deadlines.add(item, at)

@@ -17,7 +17,7 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=40))
-def test_the_bound_is_never_too_late(history: list[tuple[str, int | None]]) -> None:
+def test_wake_time_is_never_too_late(history: list[tuple[str, int | None]]) -> None:
     often: Deadlines[int] = Deadlines()
     asked: list[int | None] = [None]
     other: list[int | None] = [None]

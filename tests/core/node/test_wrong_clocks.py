@@ -83,7 +83,7 @@ def test_retention_uses_the_confirmed_clock_while_the_wall_clock_is_in_doubt(
     assert kept(cluster) == (SEGMENTS, SEGMENTS + 1)
 
 
-def test_a_jump_that_holds_is_trusted_in_the_end(cluster: Cluster) -> None:
+def test_permanent_jump_is_trusted_after_the_hold(cluster: Cluster) -> None:
     write(cluster)
     cluster.set_clock(8 * DAY_MS)
     run_reading(cluster, HOLD_MS - CHECK_MS)
@@ -106,7 +106,7 @@ def test_a_start_with_a_wrong_clock_deletes_nothing(
     assert kept(cluster) == (0, SEGMENTS)
 
 
-def test_records_tell_the_time_if_the_file_is_missing(cluster: Cluster) -> None:
+def test_newest_record_gives_the_time_without_the_file(cluster: Cluster) -> None:
     write(cluster)
     for disk in cluster.disks.values():
         disk.delete(layout.CONFIRMED_CLOCK)
@@ -115,7 +115,7 @@ def test_records_tell_the_time_if_the_file_is_missing(cluster: Cluster) -> None:
     assert kept(cluster) == (0, SEGMENTS)
 
 
-def test_old_records_go_after_a_long_shutdown_once_the_clock_has_held(cluster: Cluster) -> None:
+def test_old_records_are_deleted_after_a_long_shutdown_and_the_hold(cluster: Cluster) -> None:
     write(cluster)
     restart(cluster, kill=False, boot_id="second boot", ahead_ms=10 * DAY_MS)
     run_reading(cluster, HOLD_MS + 2 * CHECK_MS)

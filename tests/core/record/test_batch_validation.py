@@ -49,7 +49,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize(("data", "rules"), ACCEPTED.values(), ids=ACCEPTED)
-def test_accepted(data: bytearray, rules: BatchRules) -> None:
+def test_valid_batches_are_accepted(data: bytearray, rules: BatchRules) -> None:
     batch = validate(data, rules, NOW, NOW, 7)
     assert isinstance(batch, RecordBatch)
     assert batch.size == len(data)
@@ -106,7 +106,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "rules", "error"), REFUSED.values(), ids=REFUSED)
-def test_refused(data: bytearray, rules: BatchRules, error: ErrorCode) -> None:
+def test_invalid_batches_are_refused(data: bytearray, rules: BatchRules, error: ErrorCode) -> None:
     assert validate(data, rules, NOW, NOW, 9) == error
 
 
@@ -125,7 +125,7 @@ def test_zstd_needs_version_7() -> None:
     ],
     ids=["sound", "two batches", "damaged", "base offset not 0"],
 )
-def test_a_partition_that_takes_nothing_says_so_before_the_batch_is_judged(
+def test_error_of_the_partition_comes_before_errors_of_the_batch(
     data: bytearray, error: ErrorCode
 ) -> None:
     assert validate(data, PLAIN, NOW, NOW, 9, ErrorCode.NOT_ENOUGH_REPLICAS) == error

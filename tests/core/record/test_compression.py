@@ -40,7 +40,7 @@ def test_java_snappy_is_read(blocks: list[bytes]) -> None:
 
 @pytest.mark.parametrize("codec", PACKING)
 @pytest.mark.parametrize("size", [10, 1_000_000])
-def test_limit_is_the_last_size_that_unpacks(codec: Codec, size: int) -> None:
+def test_limit_is_the_largest_size_that_is_decompressed(codec: Codec, size: int) -> None:
     packed = compress(codec, bytes(size))
     assert len(decompress(codec, packed, limit=size)) == size
     with pytest.raises(CorruptRecord, match=f"more than {size - 1} bytes"):
@@ -84,7 +84,7 @@ def test_cut_off_data_is_corrupt(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", PACKING)
 @given(data=st.binary(max_size=100), at=st.integers(0, 300), byte=st.integers(0, 255))
-def test_arbitrary_bytes_unpack_or_are_corrupt(
+def test_arbitrary_bytes_are_decompressed_or_corrupt(
     codec: Codec, data: bytes, at: int, byte: int
 ) -> None:
     damaged = bytearray(compress(codec, b"abc" * 100))
@@ -100,7 +100,7 @@ def test_arbitrary_bytes_unpack_or_are_corrupt(
 @pytest.mark.parametrize("level", [None, 1, 3, 9])
 @pytest.mark.parametrize("size", [0, 1, 70_000, 300_000, 5_000_000])
 @pytest.mark.parametrize("kind", ["packs", "does not"])
-def test_lz4_blocks_stand_alone(kind: str, size: int, level: int | None) -> None:
+def test_lz4_blocks_are_independent(kind: str, size: int, level: int | None) -> None:
     """Java's client refuses frames whose blocks refer to earlier ones."""
     rng = random.Random(size)
     data = (
@@ -127,13 +127,13 @@ def test_lz4_blocks_stand_alone(kind: str, size: int, level: int | None) -> None
     assert bytes(decompress(Codec.LZ4, frame)) == data
 
 
-def test_lz4_frames_of_others_are_read() -> None:
+def test_lz4_frames_of_other_clients_are_read() -> None:
     data = bytes(range(256)) * 2000
     assert bytes(decompress(Codec.LZ4, bytes(cramjam.lz4.compress(data)))) == data
 
 
 @pytest.mark.parametrize("codec", [*Codec, 5])
-def test_unpacked_where_there_is_room(codec: int) -> None:
+def test_decompress_into_a_buffer(codec: int) -> None:
     data = bytes(range(256)) * 40
     room = bytearray(20_000)
     if codec == 5:

@@ -44,7 +44,7 @@ def batch_of(codec: int, *records: Record) -> RecordBatch:
 
 @pytest.mark.parametrize("before", Codec)
 @pytest.mark.parametrize("after", Codec)
-def test_everything_but_the_packing_stays(before: Codec, after: Codec) -> None:
+def test_repacking_changes_only_the_compression(before: Codec, after: Codec) -> None:
     old = batch_of(before)
     new = repack(old, after)
     assert new.codec == after
@@ -58,7 +58,7 @@ def test_everything_but_the_packing_stays(before: Codec, after: Codec) -> None:
         assert getattr(new, name) == getattr(old, name), name
 
 
-def test_the_sent_buffer_stays_as_it_was() -> None:
+def test_repacking_does_not_change_the_sent_buffer() -> None:
     old = batch_of(Codec.GZIP)
     sent = bytes(old.view())
     repack(old, Codec.ZSTD)
@@ -75,14 +75,14 @@ def test_the_new_buffer_can_be_patched() -> None:
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.ZSTD, -100, 19)])
-def test_a_level_counts(codec: Codec, low: int, high: int) -> None:
+def test_compression_level_changes_the_size(codec: Codec, low: int, high: int) -> None:
     text = b" ".join(str(n * n).encode() for n in range(4000))
     batch = batch_of(Codec.NONE, Record(b"k", text, 0))
     assert repack(batch, codec, low).size != repack(batch, codec, high).size
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.LZ4, 9), (Codec.GZIP, None)])
-def test_any_level_unpacks(codec: Codec, level: int | None) -> None:
+def test_every_compression_level_can_be_decompressed(codec: Codec, level: int | None) -> None:
     old = batch_of(Codec.NONE)
     assert decode(repack(old, codec, level)) == decode(old)
 
@@ -97,6 +97,6 @@ def test_random_bytes_are_corrupt() -> None:
     assert raised.value.error is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_records_without_a_key_are_named_by_their_place() -> None:
+def test_records_without_a_key_are_named_by_index() -> None:
     assert without_key(batch_of(Codec.LZ4)) == [1]
     assert without_key(batch_of(Codec.NONE, Record(b"", b"", 0))) == []

@@ -27,7 +27,7 @@ def random_bytes(size: int) -> bytes:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("codec", PACKING)
-def test_batches_of_our_own_are_sound(codec: Codec, size: int) -> None:
+def test_own_batches_are_valid(codec: Codec, size: int) -> None:
     for value in (bytes(size), random_bytes(size)):
         batch = parse(encode_batch([Record(b"k", value, 0)], attributes=codec))
         assert packing_fault(batch) is None
@@ -35,7 +35,7 @@ def test_batches_of_our_own_are_sound(codec: Codec, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_frames_as_other_clients_write_them_are_sound(size: int) -> None:
+def test_frames_of_other_clients_are_valid(size: int) -> None:
     """Linked blocks, checksums, content sizes, more than one frame, snappy-java's stream."""
     data = random_bytes(size)
     block = bytes(cramjam.snappy.compress_raw(data))
@@ -53,7 +53,7 @@ def test_frames_as_other_clients_write_them_are_sound(size: int) -> None:
 
 @pytest.mark.parametrize("codec", PACKING)
 @given(body=st.binary(max_size=40))
-def test_what_is_cut_off_or_not_packed_is_seen(codec: Codec, body: bytes) -> None:
+def test_truncated_or_uncompressed_data_is_detected(codec: Codec, body: bytes) -> None:
     """Never an exception; and nothing that the codec unpacks is refused."""
     assert packing_fault(packed(codec, b"")) is not None
     sound = bytes(parse(encode_batch([Record(b"k", bytes(90), 0)], attributes=codec)).view())

@@ -84,7 +84,7 @@ def test_last_sequence(base: int, last: int) -> None:
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(0, 5))
-def test_assign_changes_the_place_and_nothing_else(offset: int, epoch: int, position: int) -> None:
+def test_assign_changes_only_offset_and_epoch(offset: int, epoch: int, position: int) -> None:
     data = bytearray(position) + three_records()
     before = bytes(data[position:])
     batch = parse(data, position)
@@ -113,7 +113,7 @@ def test_immutable_bytes_are_not_patched() -> None:
 
 
 @given(st.integers(21, 200), st.integers(0, 7))
-def test_any_flipped_bit_under_the_checksum_is_seen(at: int, bit: int) -> None:
+def test_any_flipped_bit_under_the_checksum_is_detected(at: int, bit: int) -> None:
     assume((at, bit) != SIGN_OF_LAST_OFFSET_DELTA)
     data = encode_value(bytes(200))
     data[at] ^= 1 << bit
@@ -123,7 +123,7 @@ def test_any_flipped_bit_under_the_checksum_is_seen(at: int, bit: int) -> None:
 SIGN_OF_LAST_OFFSET_DELTA = (23, 7)
 
 
-def test_a_flipped_sign_is_damage_and_not_a_producers_mistake() -> None:
+def test_flipped_sign_bit_counts_as_damage() -> None:
     data = three_records()
     data[23] ^= 0x80
     with pytest.raises(CorruptRecord) as caught:
@@ -175,7 +175,7 @@ def test_batches_one_after_the_other() -> None:
 
 
 @given(st.integers(0, 200))
-def test_a_batch_cut_off_at_the_end_is_left_out(length: int) -> None:
+def test_incomplete_last_batch_is_left_out(length: int) -> None:
     one = encode_value(b"first")
     data = (one + encode_value(bytes(100)))[:length]
     whole = 2 if length == len(one) + len(encode_value(bytes(100))) else int(length >= len(one))

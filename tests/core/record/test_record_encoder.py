@@ -57,9 +57,7 @@ def test_round_trip(
 
 
 @given(st.binary(max_size=300), timestamps, st.just(NO_PRODUCER) | producers)
-def test_the_short_way_gives_the_same_bytes(
-    value: bytes, timestamp: int, producer: Producer
-) -> None:
+def test_encode_value_equals_encode_batch(value: bytes, timestamp: int, producer: Producer) -> None:
     whole = encode_batch([Record(None, value, timestamp)], producer=producer)
     assert encode_value(value, timestamp, producer) == whole
 
@@ -71,7 +69,7 @@ def test_known_bytes() -> None:
     assert encoded[:17].hex(" ", -4) == "00000000 00000000 0000003d ffffffff 02"
 
 
-def test_a_fresh_batch_waits_for_its_place() -> None:
+def test_new_batch_has_no_offset_and_no_epoch() -> None:
     batch = parse(encode_value(b"m"))
     assert (batch.base_offset, batch.leader_epoch, batch.max_timestamp) == (0, -1, -1)
     assert not batch.has_producer

@@ -51,7 +51,7 @@ def open_all(batches: list[RecordBatch], budget: WorkBudget) -> list[ErrorCode]:
     return errors
 
 
-def test_bytes_that_are_unpacked_to_look_for_keys_are_charged() -> None:
+def test_bytes_decompressed_to_find_keys_are_charged() -> None:
     """They were not: 300 batches of 60 MB each kept a broker busy for 48 seconds."""
     budget = WorkBudget(1_000_000)
     assert OpenedBatch(bomb(), budget).without_key() == []
@@ -69,14 +69,14 @@ def test_refused_batches_are_charged(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", PACKING)
-def test_bytes_that_do_not_decode_are_charged(codec: Codec) -> None:
+def test_invalid_bytes_are_charged(codec: Codec) -> None:
     rubbish = with_body(bomb(codec), bytes(bomb(codec).view()[HEADER_SIZE:-40]))
     budget = WorkBudget(2_000_000)
     assert open_all([rubbish], budget) == [ErrorCode.CORRUPT_MESSAGE]
     assert budget.bytes_left < 2_000_000
 
 
-def test_a_batch_that_fits_the_next_request_is_to_be_retried() -> None:
+def test_batch_beyond_the_budget_is_retriable() -> None:
     """A producer splits a batch on MESSAGE_TOO_LARGE, or gives up if it is one record."""
     budget = WorkBudget(1_000_000)
     errors = open_all([bomb(), bomb(), batch_of(Record(b"k", b"v", 0))], budget)
@@ -120,14 +120,14 @@ def test_a_batch_is_unpacked_once() -> None:
         (Codec.ZSTD, 22, 250),
     ],
 )
-def test_packing_costs_what_its_codec_takes(codec: Codec, level: int | None, price: int) -> None:
+def test_compression_is_charged_by_codec(codec: Codec, level: int | None, price: int) -> None:
     batch = batch_of(Record(b"k", bytes(1000), 0))
     budget = WorkBudget(1_000_000)
     OpenedBatch(batch, budget).repack(codec, level)
     assert 1_000_000 - budget.bytes_left == price * (batch.size - HEADER_SIZE)
 
 
-def test_only_the_first_batch_of_a_slow_codec_is_packed_whatever_it_costs() -> None:
+def test_only_the_first_batch_may_exceed_the_budget_of_a_slow_codec() -> None:
     small, large = (batch_of(Record(b"k", bytes(size), 0)) for size in (500_000, 1_100_000))
     budget = WorkBudget()
     with pytest.raises(CorruptRecord, match="too many to compress") as raised:
@@ -140,7 +140,7 @@ def test_only_the_first_batch_of_a_slow_codec_is_packed_whatever_it_costs() -> N
     assert raised.value.error is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_frames_that_are_all_but_empty_are_charged_by_their_packed_size() -> None:
+def test_almost_empty_frames_are_charged_by_their_compressed_size() -> None:
     """A megabyte of them takes as long as many megabytes of records."""
     members = bytes(cramjam.gzip.compress(b"")) * 1000
     hollow = with_body(bomb(Codec.GZIP), members)

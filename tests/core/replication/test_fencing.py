@@ -75,7 +75,7 @@ def test_every_request_is_checked_for_its_epoch_before_leadership(
     assert error_of(partition, events[request_kind]) is error
 
 
-def test_a_fenced_fetch_teaches_the_leader_nothing() -> None:
+def test_fenced_fetch_changes_no_progress() -> None:
     partition = leader(isr=(A, B), replicas=(A, B), epoch=3, log=(0, 5))
     before = partition.freeze()
     assert partition.step(fetch(B, 5, epoch=2)) == [answer("fetcher", 5, error=FENCED)]
@@ -83,7 +83,7 @@ def test_a_fenced_fetch_teaches_the_leader_nothing() -> None:
     assert partition.freeze() == before
 
 
-def test_kip_903_a_fetch_of_a_former_life_is_refused_and_teaches_nothing() -> None:
+def test_kip_903_fetch_of_a_former_incarnation_is_refused() -> None:
     partition = leader(isr=(A, B), replicas=(A, B), log=(0, 5), brokers={A: 10, B: 20})
     before = partition.freeze()
     refused = answer("fetcher", 5, error=NOT_LEADER)

@@ -31,7 +31,7 @@ FENCED = do.FailWaiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 # --- given a leader -------------------------------------------------------------------------
 
 
-def test_m23_a_new_follower_keeps_its_log_and_asks_inline() -> None:
+def test_m23_new_follower_keeps_its_log_and_fetches_with_its_epoch() -> None:
     partition = replica(B, epochs=[(0, 0), (2, 4)], log=(1, 7), hw=3)
     assert Playbook(partition) >> elected(A, 3) << FENCED << do.FollowLeader(A, 3)
     assert partition.next_question(0) == position(7, epoch=3, last=2, start=1)
@@ -73,7 +73,7 @@ def test_without_a_leader_no_request_is_sent() -> None:
     assert partition.step(reply(5, span(5), epoch=2)) == []
 
 
-def test_a_leader_that_becomes_a_follower_forgets_the_others() -> None:
+def test_leader_that_becomes_a_follower_forgets_its_followers() -> None:
     """Followers hold no remote replica state."""
     partition = follower(A, of=B, epoch=2)
     partition.step(elected(A, 3))
@@ -86,7 +86,7 @@ def test_a_leader_that_becomes_a_follower_forgets_the_others() -> None:
 # --- replies --------------------------------------------------------------------------------
 
 
-def test_m11_it_appends_then_takes_the_high_watermark_then_the_log_start() -> None:
+def test_m11_follower_appends_then_sets_high_watermark_then_log_start() -> None:
     partition = follower(epochs=[(0, 0)], log=(0, 3), hw=1)
     batches = [span(3, 4, epoch=0), span(5, epoch=1)]
     assert (
@@ -102,13 +102,13 @@ def test_m11_it_appends_then_takes_the_high_watermark_then_the_log_start() -> No
     assert partition.next_question(0) == position(6, last=1, start=2)
 
 
-def test_m21_epochs_travel_with_the_records() -> None:
+def test_m21_epochs_are_replicated_with_the_records() -> None:
     partition = follower(epoch=5)
     partition.step(reply(0, span(0, epoch=0), span(1, epoch=0), span(2, epoch=3), epoch=5))
     assert epochs_of(partition) == [(0, 0), (3, 2)]
 
 
-def test_m12_the_high_watermark_arrives_one_fetch_late() -> None:
+def test_m12_high_watermark_arrives_one_fetch_late() -> None:
     partition = follower()
     batch = span(0)
     assert (
@@ -157,7 +157,7 @@ def test_a_response_to_an_outdated_request_is_ignored(late: on.FetchAnswered) ->
     assert partition.freeze() == before
 
 
-def test_a_leader_ignores_replies_to_what_it_asked_as_a_follower() -> None:
+def test_leader_ignores_responses_to_its_requests_as_a_follower() -> None:
     partition = follower(epochs=[(0, 0)], log=(0, 5))
     partition.step(elected(B, 2))
     before = partition.freeze()
@@ -191,7 +191,7 @@ def test_kafka_18723_batches_of_a_newer_epoch_and_all_after_them_are_ignored() -
         pytest.param(span(4, 3), id="ends before it begins"),
     ],
 )
-def test_a_reply_of_which_nothing_fits_is_left_and_asked_again_later(batch: on.Batch) -> None:
+def test_response_without_a_usable_batch_is_fetched_again_later(batch: on.Batch) -> None:
     partition = follower(epochs=[(1, 0)], log=(0, 3), hw=1)
     assert Playbook(partition) >> reply(3, batch, hw=9, now=50) << None
     assert (partition.log_end_offset, partition.high_watermark) == (3, 1)
@@ -214,7 +214,7 @@ def test_a_gap_that_compaction_left_is_accepted() -> None:
 # --- diverging logs -------------------------------------------------------------------------
 
 
-def test_m25_what_the_leader_does_not_have_is_cut() -> None:
+def test_m25_records_that_the_leader_lacks_are_truncated() -> None:
     partition = follower(epoch=2, epochs=[(0, 0)], log=(0, 2), hw=1)
     assert (
         Playbook(partition)
@@ -231,7 +231,7 @@ def test_kafka_14704_a_diverging_reply_moves_no_high_watermark_and_no_log_start(
     assert partition.log_end_offset == 4
 
 
-def test_a_cut_below_the_high_watermark_takes_it_along() -> None:
+def test_truncation_below_the_high_watermark_lowers_it() -> None:
     """After an unclean election only; the effect says what was there."""
     partition = follower(epoch=2, epochs=[(0, 3)], log=(3, 6), hw=5, unclean=1)
     assert (
@@ -390,7 +390,7 @@ def test_kafka_10706_an_epoch_without_records_is_removed_though_no_record_is() -
     assert partition.next_question(0) == position(5, epoch=2, last=0)
 
 
-def test_kip_279_epochs_that_only_one_side_has_are_cut_one_by_one() -> None:
+def test_kip_279_epochs_of_one_side_are_truncated_one_by_one() -> None:
     """The follower has 0, 2 and 4, the leader 1, 3 and 5: everything goes, step by step."""
     partition = follower(epoch=5, epochs=[(0, 0), (2, 2), (4, 4)], log=(0, 6))
     steps = [((3, 6), 4, 2), ((1, 3), 2, 0), ((0, 0), 0, None)]
@@ -413,7 +413,7 @@ def test_kip_279_epochs_that_only_one_side_has_are_cut_one_by_one() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_an_error_is_followed_by_a_pause(error: ErrorCode) -> None:
+def test_follower_pauses_after_an_error(error: ErrorCode) -> None:
     """Ten milliseconds at first, for a new leader hears of its office soon; then twice as
     long each time, up to the backoff. An answer begins it anew."""
     config = PartitionConfig(replica_fetch_backoff_ms=50)
@@ -448,7 +448,7 @@ def astray(*, log: tuple[int, int] = (2, 8), hw: int = 6) -> Partition:
     return partition
 
 
-def test_the_leader_ends_earlier_cut_to_its_end() -> None:
+def test_log_is_truncated_to_the_end_of_a_shorter_leader() -> None:
     partition = astray(hw=5)
     assert (
         Playbook(partition)
@@ -485,14 +485,14 @@ def test_kafka_9491_a_follower_restarts_at_the_start_of_a_leader_that_starts_lat
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 8), (8, 8), (3, 12)])
-def test_the_leader_reaches_this_log_try_again_later(start: int, end: int) -> None:
+def test_out_of_range_follower_retries_if_the_leader_has_its_offset(start: int, end: int) -> None:
     partition = astray()
     assert Playbook(partition) >> on.OffsetsAnswered(1, NONE, start, end, now_ms=70) << None
     assert partition.next_question(1_069) is None
     assert partition.next_question(1_070) == position(8, last=0, start=2)
 
 
-def test_an_error_while_asking_for_offsets_pauses_and_asks_again() -> None:
+def test_error_of_list_offsets_is_retried_after_a_pause() -> None:
     partition = astray()
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert Playbook(partition) >> on.OffsetsAnswered(1, error, -1, -1, now_ms=70) << None
@@ -553,7 +553,7 @@ def test_with_flush_before_ack_the_next_fetch_waits_for_the_flush() -> None:
     assert partition.next_question(0) == position(3, last=1)
 
 
-def test_a_damaged_log_is_truncated_to_where_it_is_whole() -> None:
+def test_damaged_log_is_truncated_to_its_sound_part() -> None:
     partition = replica(B, log=(0, 8), hw=6, epochs=[(0, 0), (1, 5)])
     assert Playbook(partition) >> on.DamageFound(3) << do.TruncateTo(3, 8, 3) << do.WriteEpochs()
     assert (partition.log_end_offset, partition.high_watermark) == (3, 3)

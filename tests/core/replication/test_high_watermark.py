@@ -68,7 +68,9 @@ def test_m10_leader_at_15_followers_at_3_and_4() -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations([(B, 7), (C, 5), (D, 3)])))
-def test_m10_it_stays_until_the_slowest_moves(order: tuple[tuple[BrokerId, Offset], ...]) -> None:
+def test_m10_high_watermark_waits_for_the_slowest_replica(
+    order: tuple[tuple[BrokerId, Offset], ...],
+) -> None:
     """Leader at 10, HW 3, followers at 3 fetch at 7, 5 and 3 in any order; then all at 10."""
     isr = Committed(frozenset({A, B, C, D}))
     followers = {B: at(3), C: at(3), D: at(3)}
@@ -81,7 +83,7 @@ def test_m10_it_stays_until_the_slowest_moves(order: tuple[tuple[BrokerId, Offse
     assert high_watermark(followers, current=reached, isr=isr) == 5
 
 
-def test_m10_where_max_matters() -> None:
+def test_m10_high_watermark_never_decreases() -> None:
     """C joined at 4 when the HW was 6: the smallest end is below what was already shown."""
     assert high_watermark({B: at(8), C: at(4)}, current=6) == 6
 
@@ -97,7 +99,7 @@ def test_m10_where_max_matters() -> None:
         ),
     ],
 )
-def test_it_counts_the_maximal_isr(isr: Isr, expected: Offset) -> None:
+def test_high_watermark_uses_the_maximal_isr(isr: Isr, expected: Offset) -> None:
     assert high_watermark({B: at(7, BEHIND), C: at(4, BEHIND)}, isr=isr) == expected
 
 
@@ -111,7 +113,7 @@ def test_it_counts_the_maximal_isr(isr: Isr, expected: Offset) -> None:
         pytest.param(at(4, NOW - LAG_MS - 1), (A, B, C), 10, id="just outside"),
     ],
 )
-def test_it_waits_for_a_follower_about_to_join(
+def test_high_watermark_waits_for_a_follower_about_to_join(
     follower: FollowerProgress, eligible: tuple[BrokerId, ...], expected: Offset
 ) -> None:
     isr = Committed(frozenset({A, B}))
@@ -126,7 +128,7 @@ def test_it_waits_for_a_follower_about_to_join(
         pytest.param(29, 10, id="a former life: it can't join (KIP-903)"),
     ],
 )
-def test_it_waits_only_for_an_incarnation_that_may_join(
+def test_high_watermark_waits_only_for_an_incarnation_that_may_join(
     fetched_as: BrokerEpoch | None, expected: Offset
 ) -> None:
     followers = {B: at(10), C: replace(at(4), broker_epoch=fetched_as)}
@@ -134,11 +136,11 @@ def test_it_waits_only_for_an_incarnation_that_may_join(
     assert high_watermark(followers, isr=isr, registered={A: 10, B: 20, C: 30}) == expected
 
 
-def test_it_stands_until_every_member_has_fetched_in_this_epoch() -> None:
+def test_high_watermark_waits_until_every_member_has_fetched_in_this_epoch() -> None:
     assert high_watermark({B: at(10), C: at(None)}, current=2) == 2
 
 
-def test_a_stranger_that_has_not_fetched_holds_nothing_back() -> None:
+def test_replica_outside_the_isr_does_not_hold_the_high_watermark_back() -> None:
     isr = Committed(frozenset({A, B}))
     assert high_watermark({B: at(10), C: at(None, BEHIND)}, isr=isr) == 10
     assert high_watermark({B: at(10), C: at(None, IN_SYNC)}, isr=isr) == 10
@@ -186,7 +188,7 @@ SILENT_MS = 30_001
 """Later than any follower's credit lasts."""
 
 
-def test_while_it_joins_the_high_watermark_waits_for_it() -> None:
+def test_high_watermark_waits_for_a_joining_follower() -> None:
     partition = leader(isr=(A, B), log=(0, 6), epochs=[(0, 0)], hw=4)
     partition.step(produce(2))
     partition.step(fetch(C, 6))
@@ -208,7 +210,7 @@ def test_a_proposed_shrink_does_not_move_the_high_watermark_yet() -> None:
     assert partition.high_watermark == 0
 
 
-def test_one_that_stops_being_caught_up_no_longer_holds_the_high_watermark_back() -> None:
+def test_follower_that_falls_behind_no_longer_holds_the_high_watermark_back() -> None:
     """C waits outside the ISR at 7 of 8, and falls silent."""
     partition = leader(isr=(A, B), log=(0, 6), epochs=[(0, 0)], hw=4)
     partition.step(produce(2))

@@ -60,12 +60,12 @@ def test_maximal_isr(isr: Isr, members: frozenset[BrokerId], maximal: frozenset[
     assert thaw_isr(freeze_isr(isr)) == isr
 
 
-def test_what_is_proposed() -> None:
+def test_proposed_isr() -> None:
     assert PendingExpand(AB, joining=C, proposed_at=5).proposed == ABC
     assert PendingShrink(ABC, leaving=frozenset({C}), proposed_at=5).proposed == AB
 
 
-def test_pictures_tell_isrs_apart() -> None:
+def test_frozen_isrs_differ_by_proposal() -> None:
     """A proposal on another partition epoch is another one."""
     isrs: list[Isr] = [
         Committed(AB),
@@ -113,7 +113,7 @@ def test_a_follower_that_has_caught_up_is_proposed() -> None:
         pytest.param(3, 4, False, id="short of both"),
     ],
 )
-def test_m15_it_joins_past_the_high_watermark_and_the_epoch_start(
+def test_m15_follower_joins_past_high_watermark_and_epoch_start(
     offset: int, hw: int, joins: bool
 ) -> None:
     partition = awaiting(hw=hw)
@@ -121,7 +121,7 @@ def test_m15_it_joins_past_the_high_watermark_and_the_epoch_start(
     assert isinstance(partition.isr, PendingExpand) is joins
 
 
-def test_past_the_epoch_start_but_short_of_the_high_watermark_it_does_not_join() -> None:
+def test_follower_below_the_high_watermark_does_not_join() -> None:
     partition = awaiting()
     partition.step(fetch(B, 8))
     assert partition.high_watermark == 8
@@ -249,7 +249,7 @@ Propose = Callable[[], tuple[Partition, do.ProposeIsr]]
 
 
 @BOTH
-def test_granted(propose: Propose) -> None:
+def test_accepted_proposal_is_applied(propose: Propose) -> None:
     partition, proposal = propose()
     partition.step(confirmed(proposal))
     assert partition.isr == Committed(proposal.members)
@@ -257,14 +257,14 @@ def test_granted(propose: Propose) -> None:
 
 
 @BOTH
-def test_granted_without_a_change_of_the_partition_epoch(propose: Propose) -> None:
+def test_accepted_proposal_without_a_new_partition_epoch(propose: Propose) -> None:
     """The controller had it so already."""
     partition, proposal = propose()
     partition.step(confirmed(proposal, partition_epoch=5))
     assert partition.isr == Committed(proposal.members)
 
 
-def test_rolled_back_a_joining_one_that_fell_silent_holds_nothing_back() -> None:
+def test_silent_follower_holds_nothing_back_after_a_rollback() -> None:
     partition = awaiting()
     proposal = proposal_of(partition.step(fetch(C, 6)))
     partition.step(fetch(B, 8))
@@ -274,7 +274,7 @@ def test_rolled_back_a_joining_one_that_fell_silent_holds_nothing_back() -> None
 
 @BOTH
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
-def test_surely_not_applied_rolls_back(propose: Propose, error: ErrorCode) -> None:
+def test_proposal_that_was_not_applied_is_rolled_back(propose: Propose, error: ErrorCode) -> None:
     partition, proposal = propose()
     assert Playbook(partition) >> confirmed(proposal, error=error) << ...
     assert partition.isr == Committed(AB)
@@ -293,7 +293,7 @@ def test_surely_not_applied_rolls_back(propose: Propose, error: ErrorCode) -> No
         ErrorCode.NEW_LEADER_ELECTED,
     ],
 )
-def test_something_newer_exists_stays_pending(propose: Propose, error: ErrorCode) -> None:
+def test_outdated_proposal_stays_pending(propose: Propose, error: ErrorCode) -> None:
     """testInvalidAlterPartitionRequestsAreNotRetried."""
     partition, proposal = propose()
     before = partition.freeze()
@@ -311,7 +311,7 @@ def test_something_newer_exists_stays_pending(propose: Propose, error: ErrorCode
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_anything_else_is_tried_again(propose: Propose, error: ErrorCode) -> None:
+def test_other_errors_are_retried(propose: Propose, error: ErrorCode) -> None:
     partition, proposal = propose()
     before = partition.freeze()
     assert Playbook(partition) >> confirmed(proposal, error=error) << proposal
@@ -326,9 +326,7 @@ def test_anything_else_is_tried_again(propose: Propose, error: ErrorCode) -> Non
         pytest.param({"partition_epoch": 4}, id="an older partition epoch"),
     ],
 )
-def test_a_grant_that_is_not_of_now_changes_nothing(
-    propose: Propose, answered: dict[str, int]
-) -> None:
+def test_outdated_acceptance_changes_nothing(propose: Propose, answered: dict[str, int]) -> None:
     partition, proposal = propose()
     before = partition.freeze()
     event = confirmed(
@@ -342,9 +340,7 @@ def test_a_grant_that_is_not_of_now_changes_nothing(
 
 @BOTH
 @pytest.mark.parametrize("error", [NONE, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NOT_CONTROLLER])
-def test_an_answer_to_a_proposal_that_no_longer_stands_is_ignored(
-    propose: Propose, error: ErrorCode
-) -> None:
+def test_response_to_an_outdated_proposal_is_ignored(propose: Propose, error: ErrorCode) -> None:
     """testAlterIsrLeaderAndIsrRace: metadata came first."""
     partition, proposal = propose()
     partition.step(elected(A, 1, partition_epoch=6, isr=(A, C)))
@@ -354,7 +350,7 @@ def test_an_answer_to_a_proposal_that_no_longer_stands_is_ignored(
     assert partition.isr == Committed(frozenset({A, C}))
 
 
-def test_an_answer_to_another_proposal_is_ignored() -> None:
+def test_response_to_another_proposal_is_ignored() -> None:
     partition, proposal = proposed_expansion()
     before = partition.freeze()
     proposal.partition_epoch = 4
@@ -364,7 +360,7 @@ def test_an_answer_to_another_proposal_is_ignored() -> None:
     assert partition.freeze() == before
 
 
-def test_an_answer_to_a_leader_deposed_is_ignored() -> None:
+def test_response_to_a_replaced_leader_is_ignored() -> None:
     partition, proposal = proposed_expansion()
     partition.step(elected(B, 2))
     before = partition.freeze()
@@ -372,7 +368,7 @@ def test_an_answer_to_a_leader_deposed_is_ignored() -> None:
     assert partition.freeze() == before
 
 
-def test_metadata_with_the_epoch_that_was_granted_is_nothing_new() -> None:
+def test_metadata_with_the_accepted_epoch_changes_nothing() -> None:
     partition, proposal = proposed_expansion()
     partition.step(confirmed(proposal))
     partition.step(elected(A, 1, partition_epoch=6, isr=(A, B)))

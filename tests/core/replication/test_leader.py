@@ -61,7 +61,7 @@ def test_a_new_leader_starts_from_its_own_high_watermark() -> None:
     assert (partition.high_watermark, partition.log_end_offset) == (3, 5)
 
 
-def test_the_only_replica_commits_its_whole_log_on_taking_office() -> None:
+def test_only_replica_commits_its_whole_log_when_it_becomes_leader() -> None:
     assert (
         Playbook(replica(log=(0, 5), epochs=[(0, 0)], hw=3))
         >> elected(A, 1, isr=(A,), replicas=(A,), recovering=True)
@@ -74,7 +74,7 @@ def test_the_only_replica_commits_its_whole_log_on_taking_office() -> None:
 
 @pytest.mark.parametrize("led_before", [True, False], ids=["it led before", "it followed"])
 @pytest.mark.parametrize("in_isr", [True, False], ids=["in the ISR", "outside"])
-def test_every_new_epoch_forgets_what_followers_had(led_before: bool, in_isr: bool) -> None:
+def test_every_new_epoch_forgets_follower_log_ends(led_before: bool, in_isr: bool) -> None:
     """Kafka keeps it when the same broker leads again; that is not safe (1.2)."""
     if led_before:
         partition = leader(isr=(A, B, C), log=(0, 5), epochs=[(0, 0)])
@@ -87,7 +87,7 @@ def test_every_new_epoch_forgets_what_followers_had(led_before: bool, in_isr: bo
     assert partition.followers[B] == FollowerProgress(None, 0, -1, NEVER_MS, caught_up, None)
 
 
-def test_a_follower_that_paused_and_now_leads_waits_for_nothing() -> None:
+def test_paused_follower_that_becomes_leader_does_not_wait() -> None:
     partition = follower(A, of=B)
     partition.step(reply(0, error=NOT_LEADER))
     assert partition.retry_at_ms == 10
@@ -163,7 +163,7 @@ def test_other_acks_are_rejected_on_every_replica(role: str, acks: int) -> None:
 
 
 @pytest.mark.parametrize("acks", [ACKS_NONE, ACKS_LEADER, ACKS_ALL])
-def test_only_a_leader_takes_records(acks: int) -> None:
+def test_only_a_leader_accepts_records(acks: int) -> None:
     partition = follower()
     before = partition.freeze()
     assert partition.step(produce(acks=acks)) == [do.AnswerProduce(PRODUCER, NOT_LEADER, None)]
@@ -357,7 +357,7 @@ def test_fetch_from_unrecognized_follower(epoch: int | None, error: ErrorCode) -
     assert partition.freeze() == before
 
 
-def test_m12_two_rounds_a_commit() -> None:
+def test_m12_commit_takes_two_rounds_of_fetches() -> None:
     """The walk-through, with three replicas: as many rounds as the slowest needs."""
     assert (
         Playbook(leader(isr=(A, B, C)))

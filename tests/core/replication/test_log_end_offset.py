@@ -46,27 +46,27 @@ def test_caught_up_time_never_goes_back() -> None:
     assert follower.last_caught_up_ms == 5_000
 
 
-def test_the_leaders_end_that_was_seen_never_goes_back() -> None:
+def test_leaders_end_at_a_fetch_never_decreases() -> None:
     follower = progress(10, leader=40)
     follower.fetched(15, leader_log_end_offset=30, now_ms=2_000)
     assert follower.leader_log_end_offset == 40
 
 
-def test_the_end_offset_is_what_was_asked_for_and_may_go_back() -> None:
+def test_follower_log_end_is_the_fetch_offset_and_may_decrease() -> None:
     """A follower that has truncated asks for less than before."""
     follower = progress(15)
     follower.fetched(12, leader_log_end_offset=20, now_ms=2_000)
     assert follower.log_end_offset == 12
 
 
-def test_the_first_fetch_of_an_epoch_gives_no_credit_for_the_past() -> None:
+def test_first_fetch_of_an_epoch_does_not_count_as_caught_up_before() -> None:
     follower = unknown_follower(in_sync=False, now_ms=50)
     follower.fetched(5, leader_log_end_offset=20, now_ms=60)
     assert follower.last_caught_up_ms == NEVER_MS
 
 
 @pytest.mark.parametrize("in_sync", [True, False], ids=["in the ISR", "outside"])
-def test_a_new_epoch_begins_knowing_nothing(in_sync: bool) -> None:
+def test_new_epoch_forgets_all_progress(in_sync: bool) -> None:
     follower = unknown_follower(in_sync=in_sync, now_ms=77)
     assert follower == FollowerProgress(None, 0, -1, NEVER_MS, 77 if in_sync else NEVER_MS, None)
 

@@ -58,7 +58,7 @@ def test_roles(before: str, who: int | None, epoch: int, first: do.Effect) -> No
     assert (partition.next_question(0) is None) is (who in (A, None))
 
 
-def test_m19_a_deposed_leader_fails_who_waits_before_it_follows() -> None:
+def test_m19_replaced_leader_fails_waiting_requests_before_it_follows() -> None:
     partition = leader(log=(0, 5), epochs=[(0, 0)])
     assert (
         Playbook(partition)
@@ -112,7 +112,7 @@ def test_an_unknown_event_is_an_error() -> None:
     assert partition.freeze() == before
 
 
-def test_a_commit_is_good_only_with_enough_replicas() -> None:
+def test_commit_succeeds_only_with_enough_replicas() -> None:
     config = PartitionConfig(min_insync_replicas=2)
     partition = leader(isr=(A, B), config=config)
     assert partition.commit_error() is NONE
@@ -133,7 +133,7 @@ def test_a_log_cut_at_a_batch_boundary_ends_earlier_than_asked() -> None:
 
 
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
+def test_kafka_10778_no_acknowledgement_after_a_disk_error(role: str) -> None:
     config = PartitionConfig(flush_before_ack=True)
     partition = leader(config=config, log=(0, 5), hw=4, epochs=[(0, 0)])
     if role == "follower":
@@ -164,7 +164,7 @@ def test_kafka_10778_after_a_disk_error_nothing_is_promised(role: str) -> None:
     assert partition.freeze() == before
 
 
-def test_a_follower_whose_disk_failed_asks_no_more() -> None:
+def test_follower_with_a_failed_disk_sends_no_request() -> None:
     partition = follower(log=(0, 5), epochs=[(0, 0)])
     assert partition.next_question(0) is not None
     partition.step(on.LogFailed())
@@ -172,12 +172,12 @@ def test_a_follower_whose_disk_failed_asks_no_more() -> None:
     assert partition.step(reply(5)) == []
 
 
-def test_only_a_leader_reconsiders() -> None:
+def test_only_a_leader_reacts_to_broker_changes_and_ticks() -> None:
     partition: Partition = follower(log=(0, 5), epochs=[(0, 0)])
     assert Playbook(partition) >> on.BrokersChanged(now_ms=0) << None
     assert Playbook(partition) >> on.Ticked(now_ms=99_999) << None
 
 
-def test_a_consumer_is_answered_though_the_leader_has_nothing() -> None:
+def test_consumer_gets_a_response_from_an_empty_leader() -> None:
     assert Playbook(leader()) >> consume(0) << answer(CLIENT, 0)
     assert Playbook(leader()) >> fetch(B, 0) << answer(FETCHER, 0)

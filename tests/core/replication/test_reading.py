@@ -88,7 +88,7 @@ def test_last_fetched_offset_validation(
     ("log_start", "last", "offset"),
     [(start, last, offset) for start, last, offset, verdict in VECTORS if verdict != OK],
 )
-def test_kafka_13141_a_fetch_that_fails_or_diverges_teaches_nothing(
+def test_kafka_13141_failed_or_diverging_fetch_changes_no_progress(
     log_start: int, last: int | None, offset: int
 ) -> None:
     partition = many_epochs(log_start)
@@ -163,7 +163,7 @@ def test_m03_read_committed_stops_at_the_last_stable_offset() -> None:
         pytest.param(False, NOT_LEADER, 2, id="KAFKA-9004: an old client must go to the leader"),
     ],
 )
-def test_kip_392_followers_serve_whom_knows_of_it(
+def test_kip_392_followers_serve_consumers_that_allow_it(
     any_replica: bool, error: ErrorCode, upto: int
 ) -> None:
     partition = follower(log=(0, 8), epochs=[(0, 0)], hw=5)
@@ -172,7 +172,7 @@ def test_kip_392_followers_serve_whom_knows_of_it(
     ]
 
 
-def test_kip_392_a_follower_refuses_what_lies_beyond_its_own_end() -> None:
+def test_kip_392_follower_refuses_offsets_beyond_its_own_end() -> None:
     partition = follower(log=(0, 8), epochs=[(0, 0)], hw=5)
     assert partition.step(consume(9, any_replica=True)) == [
         answer(CLIENT, 9, hw=5, error=OUT_OF_RANGE)
@@ -272,7 +272,7 @@ def test_a_follower_lists_no_offsets() -> None:
 # --- a parked fetch -------------------------------------------------------------------------
 
 
-def test_a_parked_fetch_is_renewed_without_noting_progress_again() -> None:
+def test_waiting_fetch_is_repeated_without_noting_progress_again() -> None:
     partition = half_committed()
     (parked,) = partition.step(consume(5))
     assert isinstance(parked, do.AnswerFetch)
@@ -283,7 +283,7 @@ def test_a_parked_fetch_is_renewed_without_noting_progress_again() -> None:
     assert partition.freeze() == before
 
 
-def test_a_parked_read_committed_fetch_stays_below_the_last_stable_offset() -> None:
+def test_waiting_read_committed_fetch_stays_below_the_last_stable_offset() -> None:
     producers = open_transaction(3)
     partition = leader(isr=(A,), replicas=(A,), log=(0, 8), producers=producers)
     (parked,) = partition.step(consume(3, read_committed=True))
@@ -302,7 +302,7 @@ def test_a_parked_read_committed_fetch_stays_below_the_last_stable_offset() -> N
         pytest.param(7, 7, NONE, id="still nothing for it"),
     ],
 )
-def test_a_parked_fetch_whose_range_has_moved(offset: int, upto: int, error: ErrorCode) -> None:
+def test_waiting_fetch_whose_range_has_moved(offset: int, upto: int, error: ErrorCode) -> None:
     partition = half_committed()
     parked = answer(CLIENT, offset, hw=5, start=2)
     partition.step(fetch(B, 6))
@@ -312,7 +312,7 @@ def test_a_parked_fetch_whose_range_has_moved(offset: int, upto: int, error: Err
     )
 
 
-def test_a_parked_fetch_on_a_follower_that_was_cut_is_out_of_range() -> None:
+def test_waiting_fetch_on_a_truncated_follower_is_out_of_range() -> None:
     partition = follower(epoch=2, log=(0, 8), epochs=[(0, 0)], hw=8, unclean=2)
     (parked,) = partition.step(consume(8, any_replica=True))
     assert isinstance(parked, do.AnswerFetch)
@@ -320,7 +320,7 @@ def test_a_parked_fetch_on_a_follower_that_was_cut_is_out_of_range() -> None:
     assert partition.fetch_again(parked, None) == answer(CLIENT, 8, hw=5, error=OUT_OF_RANGE)
 
 
-def test_a_parked_fetch_on_a_disk_that_failed() -> None:
+def test_waiting_fetch_on_a_failed_disk() -> None:
     partition = half_committed()
     parked = answer(CLIENT, 5, hw=5, start=2)
     partition.step(on.LogFailed())

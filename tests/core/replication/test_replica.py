@@ -146,18 +146,18 @@ states = pytest.mark.parametrize("make", STATES.values(), ids=STATES.keys())
 
 
 @states
-def test_equal_states_have_equal_pictures(make: Make) -> None:
+def test_equal_states_have_equal_frozen_copies(make: Make) -> None:
     assert make().freeze() == make().freeze()
     assert hash(make().freeze()) == hash(make().freeze())
 
 
-def test_different_states_have_different_pictures() -> None:
+def test_different_states_have_different_frozen_copies() -> None:
     pictures = {make().freeze() for make in STATES.values()}
     assert len(pictures) == len(STATES)
 
 
 @states
-def test_a_picture_gives_the_state_back(make: Make) -> None:
+def test_thaw_restores_the_frozen_state(make: Make) -> None:
     partition, twin = make(), replica(log=(1, 2))
     twin.thaw(partition.freeze())
     assert twin.freeze() == partition.freeze()
@@ -181,7 +181,7 @@ def test_a_copy_is_equal_and_independent(make: Make) -> None:
     assert partition.freeze() == before
 
 
-def test_progress_of_a_copy_is_its_own() -> None:
+def test_progress_of_a_copy_is_independent() -> None:
     partition = busy_leader()
     before = partition.freeze()
     twin = partition.copy()
@@ -307,7 +307,7 @@ def test_delete_records(asked: int | None, effects: list[do.Effect]) -> None:
     assert committed_to(8).step(on.DeleteRecordsRequested(CLIENT, asked)) == effects
 
 
-def test_a_follower_deletes_nothing_on_a_clients_wish() -> None:
+def test_follower_refuses_delete_records() -> None:
     assert follower(log=(0, 5), hw=5).step(on.DeleteRecordsRequested(CLIENT, 3)) == [
         do.AnswerDeleteRecords(CLIENT, NOT_LEADER)
     ]
@@ -335,7 +335,7 @@ def test_kafka_5634_retention_stops_at_the_high_watermark() -> None:
     assert epochs_of(partition) == [(2, 8)]
 
 
-def test_a_head_that_starts_where_an_epoch_does_leaves_the_epochs_alone() -> None:
+def test_log_start_at_an_epoch_start_keeps_the_epochs() -> None:
     partition = leader(isr=(A,), replicas=(A,), log=(0, 5), epochs=[])
     partition.step(produce())
     assert epochs_of(partition) == [(1, 5)]

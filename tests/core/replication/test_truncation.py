@@ -39,12 +39,14 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("mine", "log_end", "told", "cut"), CUTS)
-def test_diverging_cut(mine: Pairs, log_end: int, told: tuple[int, int], cut: Cut) -> None:
+def test_truncation_offset_of_a_diverging_log(
+    mine: Pairs, log_end: int, told: tuple[int, int], cut: Cut
+) -> None:
     assert diverging_cut(EpochEnd(*told), cache(mine), log_end) == cut
 
 
 @pytest.mark.parametrize(("mine", "log_end", "told", "cut"), CUTS)
-def test_the_shipped_rule_cuts_so_whatever_the_high_watermark(
+def test_shipped_rule_ignores_the_high_watermark(
     mine: Pairs, log_end: int, told: tuple[int, int], cut: Cut
 ) -> None:
     for high_watermark in range(log_end + 1):
@@ -52,7 +54,7 @@ def test_the_shipped_rule_cuts_so_whatever_the_high_watermark(
         assert answer == cut
 
 
-def test_m23_the_shipped_rule_cuts_nothing_unasked() -> None:
+def test_m23_shipped_rule_truncates_nothing_before_a_response() -> None:
     assert LEADER_EPOCH.cut_on_following(cache([(0, 0)]), 8, 3) == 8
 
 
@@ -60,7 +62,7 @@ def test_m23_a_log_without_epochs_has_only_its_high_watermark() -> None:
     assert LEADER_EPOCH.cut_on_following(cache([]), 8, 3) == 3
 
 
-def test_the_shipped_rule_asks_inline() -> None:
+def test_shipped_rule_sends_its_epoch_in_the_fetch() -> None:
     assert (LEADER_EPOCH.asks_first, LEADER_EPOCH.fetches_with_epoch) == (False, True)
 
 
@@ -76,7 +78,7 @@ def told(
     return on.EpochEndAnswered(leader, epoch, error, EpochEnd(*end) if end else None, now_ms=0)
 
 
-def test_it_asks_again_until_both_agree_and_only_then_fetches() -> None:
+def test_follower_requests_epochs_until_both_agree_and_then_fetches() -> None:
     partition = replica(B, epochs=[(0, 0), (2, 2), (4, 4)], log=(0, 6), hw=1, policy=ASKS)
     partition.step(elected(A, 5))
     assert partition.next_question(0) == do.EpochQuestion(4, 5)
@@ -124,7 +126,7 @@ def test_a_response_to_an_outdated_epoch_request_is_ignored(late: on.EpochEndAns
     assert partition.freeze() == before
 
 
-def test_an_error_while_asking_pauses_and_being_fenced_stops() -> None:
+def test_error_of_an_epoch_request_pauses_and_fencing_stops() -> None:
     partition = follower(epoch=5, epochs=[(4, 0)], log=(0, 6), policy=ASKS)
     partition.step(told(4, None, error=ErrorCode.UNKNOWN_LEADER_EPOCH))
     assert partition.next_question(9) is None

@@ -7,14 +7,14 @@ from tidelog.core.settings.broker_settings import InvalidSettings, settings_of
 NODE = {"node.id": "1"}
 
 
-def test_a_broker_listens_on_this_machine_unless_told_otherwise() -> None:
+def test_broker_listens_on_localhost_by_default() -> None:
     settings = settings_of(NODE)
     assert settings.listener.host == "localhost"
     assert settings.internal_listener.host == "127.0.0.1"
     assert not settings.listener.everywhere
 
 
-def test_addresses_with_limits_of_their_own() -> None:
+def test_connection_limits_by_address() -> None:
     text = "10.0.0.1:100, ::1:7,[fe80::1]:8 ,example.org:0,"
     settings = settings_of({**NODE, "max.connections.per.ip.overrides": text})
     assert settings.connection_overrides == {
@@ -27,12 +27,12 @@ def test_addresses_with_limits_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["other", "10.0.0.1", ":5", "10.0.0.1:", "a:-1", "a:x", "a:٣"])
-def test_a_limit_that_names_no_address_or_no_count(text: str) -> None:
+def test_invalid_connection_limits_are_refused(text: str) -> None:
     with pytest.raises(InvalidSettings, match="host:count"):
         settings_of({**NODE, "max.connections.per.ip.overrides": text})
 
 
-def test_memory_for_requests_holds_the_largest() -> None:
+def test_request_memory_must_hold_the_largest_request() -> None:
     """As Kafka wants it; and -1: no limit."""
     with pytest.raises(InvalidSettings, match="104857600"):
         settings_of({**NODE, "queued.max.request.bytes": "104857599"})

@@ -67,7 +67,7 @@ def reached() -> dict[str, set[str]]:
     return found
 
 
-def test_nothing_set_is_the_default_everywhere() -> None:
+def test_no_settings_give_the_defaults() -> None:
     expected = NodeConfig(broker_id=7, host="h", port=1, internal_host="i", internal_port=2)
     assert node_config(settings_of(NODE), "h", 1, "i", 2) == expected
 
@@ -106,6 +106,6 @@ def test_units_reach_the_log_in_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("session", [1000, 9000, 60_000])
-def test_the_margin_is_the_nodes(session: int) -> None:
+def test_fencing_margin_equals_the_nodes(session: int) -> None:
     config = NodeConfig(1, broker_session_timeout_ms=session)
     assert fencing_margin_ms(session) == config.fencing_margin_ms

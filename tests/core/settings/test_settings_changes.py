@@ -27,7 +27,7 @@ def test_read_only_ones_say_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("name", ["min.insync.replicas", "unclean.leader.election.enable"])
-def test_what_must_not_depend_on_the_leader(name: str) -> None:
+def test_settings_that_may_not_differ_between_brokers(name: str) -> None:
     text = "true" if name.startswith("unclean") else "2"
     assert broker_problem(name, text) is None
     assert "not for one broker" in str(broker_problem(name, text, 3))
@@ -46,6 +46,6 @@ def test_what_must_not_depend_on_the_leader(name: str) -> None:
         ("unheard.of", " x", " x"),
     ],
 )
-def test_one_spelling(name: str, text: str, spelled: str) -> None:
+def test_values_have_one_spelling(name: str, text: str, spelled: str) -> None:
     assert normal(name, text) == spelled
     assert normal(name, spelled) == spelled

@@ -26,7 +26,7 @@ def topic(name: str, own: dict[str, str], cluster: dict[str, str]) -> Described:
     return one(describe_topic(own, cluster, STATIC, [name]))
 
 
-def test_a_topics_own_value_stands_before_all_others() -> None:
+def test_topics_own_value_takes_precedence() -> None:
     found = topic("min.insync.replicas", {"min.insync.replicas": "2"}, {"min.insync.replicas": "3"})
     assert found == Described(
         "min.insync.replicas",
@@ -44,7 +44,7 @@ def test_a_topics_own_value_stands_before_all_others() -> None:
     )
 
 
-def test_the_brokers_file_stands_behind_a_topic() -> None:
+def test_brokers_file_is_a_synonym_of_a_topic_setting() -> None:
     found = topic("index.interval.bytes", {}, {})
     assert (found.value, found.source, found.is_default) == ("512", 4, False)
     assert found.synonyms == (
@@ -53,7 +53,7 @@ def test_the_brokers_file_stands_behind_a_topic() -> None:
     )
 
 
-def test_hours_stand_behind_milliseconds() -> None:
+def test_hours_are_a_synonym_of_milliseconds() -> None:
     found = topic("retention.ms", {}, {})
     assert (found.value, found.source) == ("86400000", 4)
     assert found.synonyms == (
@@ -64,7 +64,7 @@ def test_hours_stand_behind_milliseconds() -> None:
     assert (found.value, found.source) == ("7", 3)
 
 
-def test_one_broker_stands_before_all() -> None:
+def test_setting_of_one_broker_takes_precedence_over_all_brokers() -> None:
     cluster, broker = {"log.retention.ms": "7"}, {"log.retention.ms": "8"}
     found = one(describe_topic({}, cluster, STATIC, ["retention.ms"], broker))
     assert (found.value, found.source) == ("8", 2)
@@ -80,13 +80,13 @@ def test_one_broker_stands_before_all() -> None:
     assert (found.value, found.source, found.synonyms) == (None, 5, ())
 
 
-def test_a_default_is_a_default() -> None:
+def test_default_value_is_marked_as_default() -> None:
     found = topic("cleanup.policy", {}, {})
     assert (found.value, found.type, found.source, found.is_default) == ("delete", 7, 5, True)
     assert found.synonyms == (Synonym("log.cleanup.policy", "delete", 5),)
 
 
-def test_what_is_kept_without_effect_is_shown_and_says_so() -> None:
+def test_setting_without_effect_is_shown_as_such() -> None:
     found = topic("remote.storage.enable", {}, {})
     assert (found.value, found.source, found.synonyms) == ("false", 5, ())
     assert found.documentation.endswith("Stored, but without effect so far.")
@@ -94,7 +94,7 @@ def test_what_is_kept_without_effect_is_shown_and_says_so() -> None:
     assert (found.value, found.source) == ("7", 1)
 
 
-def test_everything_is_shown_unless_names_are_asked_for() -> None:
+def test_all_settings_are_shown_unless_names_are_given() -> None:
     assert [found.name for found in describe_topic({}, {}, STATIC)] == list(TOPIC)
     shown = [found.name for found in describe_broker(STATIC, {}, {})]
     assert shown == [*BROKER, *IGNORED]

@@ -40,7 +40,7 @@ def test_a_listener(text: str, listener: Listener) -> None:
         "A://b/c:9",
     ],
 )
-def test_what_is_no_listener(text: str) -> None:
+def test_invalid_listeners_are_refused(text: str) -> None:
     with pytest.raises(WrongValue):
         parse_listener(text)
 
@@ -54,13 +54,13 @@ def test_kafkas_own_file_has_one_listener_for_clients() -> None:
     assert found == Listener("PLAINTEXT", "", 9092)
 
 
-def test_several_for_clients_are_refused() -> None:
+def test_several_client_listeners_are_refused() -> None:
     with pytest.raises(WrongValue, match="IN, OUT"):
         client_listener(("IN://:1", "OUT://:2"), (), ())
 
 
 @pytest.mark.parametrize("protocols", [("OUT:SSL",), ("OUT:SASL_PLAINTEXT",)])
-def test_secured_ones_are_refused(protocols: tuple[str, ...]) -> None:
+def test_secured_listeners_are_refused(protocols: tuple[str, ...]) -> None:
     with pytest.raises(WrongValue, match="PLAINTEXT so far"):
         client_listener(("OUT://:2",), (), protocols)
     assert client_listener(("OUT://:2",), (), ("out:plaintext",)).name == "OUT"
@@ -82,7 +82,7 @@ def test_protocols_must_be_kafkas() -> None:
         ({"advertised.listeners": "C://:1,PLAINTEXT://kafka.example:2"}, ("kafka.example", 2)),
     ],
 )
-def test_what_clients_are_told(texts: dict[str, str], told: tuple[str, int]) -> None:
+def test_advertised_address(texts: dict[str, str], told: tuple[str, int]) -> None:
     assert settings_of({**NODE, **texts}).advertised(40001, "box")[1:] == told
 
 
@@ -97,6 +97,6 @@ def test_the_listener_for_brokers() -> None:
         ("PLAINTEXT://0.0.0.0:9092", "must have a host that clients can reach"),
     ],
 )
-def test_clients_are_not_sent_astray(text: str, reason: str) -> None:
+def test_invalid_advertised_listeners_are_refused(text: str, reason: str) -> None:
     with pytest.raises(InvalidSettings, match=reason):
         settings_of({**NODE, "advertised.listeners": text})

@@ -49,12 +49,12 @@ def test_the_last_layer_wins_and_is_the_source() -> None:
     }
 
 
-def test_a_wrong_value_below_a_sound_one_does_not_matter() -> None:
+def test_invalid_value_in_a_lower_layer_does_not_matter() -> None:
     layers = [layer("file", node_id="one"), layer("command line", node_id="1")]
     assert resolve(layers).settings.node_id == 1
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(InvalidSettings) as raised:
         resolve([layer("file", num_partitions="0", log_dirs="a,b", delete_topic_enable="no")])
     assert str(raised.value).splitlines() == [
@@ -112,7 +112,7 @@ def test_a_secret_is_not_repeated() -> None:
     assert "hush" not in str(raised.value)
 
 
-def test_a_protecting_setting_that_asks_for_nothing_is_allowed() -> None:
+def test_security_setting_at_its_default_is_allowed() -> None:
     nothing = {
         "security.inter.broker.protocol": "PLAINTEXT",
         "sasl.enabled.mechanisms": "",
@@ -125,7 +125,7 @@ def test_a_protecting_setting_that_asks_for_nothing_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_no_listener_may_speak_what_is_not_spoken(protocol: str) -> None:
+def test_listener_with_an_unsupported_protocol_is_refused(protocol: str) -> None:
     """That of Kafka's controllers too: brokers talk in the clear here."""
     texts = {
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
@@ -136,16 +136,16 @@ def test_no_listener_may_speak_what_is_not_spoken(protocol: str) -> None:
         settings_of({"node.id": "1", **texts})
 
 
-def test_protocols_of_listeners_that_are_not_there_do_not_matter() -> None:
+def test_protocols_of_missing_listeners_do_not_matter() -> None:
     texts = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"}
     assert settings_of({"node.id": "1", **texts}).listener.name == "PLAINTEXT"
 
 
-def test_a_slip_alone_warns_too() -> None:
+def test_single_unknown_key_warns() -> None:
     assert len(resolve([layer("file", node_id="1", colour="blue")]).warnings) == 1
 
 
-def test_more_in_sync_than_there_are_is_doubtful() -> None:
+def test_min_isr_above_the_replication_factor_warns() -> None:
     layers = [layer("file", node_id="1", default_replication_factor="2", min_insync_replicas="3")]
     assert "min.insync.replicas is 3" in resolve(layers).warnings[0]
 
@@ -158,7 +158,7 @@ def test_node_id_and_its_older_name() -> None:
     }
 
 
-def test_the_folder() -> None:
+def test_log_dir() -> None:
     assert settings_of(NODE).log_dir == "tidelog-data/broker-1"
     assert settings_of({**NODE, "log.dir": "/a"}).log_dir == "/a"
     assert settings_of({**NODE, "log.dir": "/a", "log.dirs": "/b"}).log_dir == "/b"
@@ -172,11 +172,11 @@ def test_the_folder() -> None:
         ("logs", "sqlite:cluster.db"),
     ],
 )
-def test_the_store_lies_beside_the_folder(log_dir: str, store: str) -> None:
+def test_default_store_is_next_to_the_log_dir(log_dir: str, store: str) -> None:
     assert settings_of({**NODE, "log.dirs": log_dir}).metadata_store == store
 
 
-def test_the_store_that_is_named() -> None:
+def test_configured_metadata_store() -> None:
     named = {**NODE, "tidelog.metadata.store": "sqlite:/a/b.db"}
     assert settings_of(named).metadata_store == "sqlite:/a/b.db"
     for wrong in ("/a/b.db", "sqlite:", "zookeeper:1"):
@@ -226,7 +226,7 @@ def test_topic_defaults() -> None:
         ({"replica_selector_class": "org.example.Mine"}, "replica.selector.class"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(texts: dict[str, str], names: str) -> None:
+def test_contradicting_settings_are_refused(texts: dict[str, str], names: str) -> None:
     assert list(problems(**texts)) == [names]
 
 

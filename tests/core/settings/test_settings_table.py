@@ -101,7 +101,7 @@ def test_both_ends_of_a_range_are_allowed_and_nothing_beyond(setting: Setting) -
         parse(setting, str(most + 1))
 
 
-def test_texts_are_read_as_kafka_reads_them() -> None:
+def test_values_are_parsed_as_in_kafka() -> None:
     assert parse(BROKER["num.partitions"], " +7 ") == 7
     assert parse(BROKER["delete.topic.enable"], "False") is False
     assert parse(BROKER["log.cleanup.policy"], " compact , delete") == ("compact", "delete")
@@ -129,13 +129,13 @@ def test_a_topic_setting_and_the_brokers_behind_it_agree() -> None:
     assert BROKER["log.retention.ms"].default is None
 
 
-def test_a_topic_setting_that_is_heeded_has_a_broker_setting() -> None:
+def test_supported_topic_setting_has_a_broker_setting() -> None:
     kept = {"local.retention.bytes", "local.retention.ms"}
     assert {row.name for row in TOPIC.values() if row.has_effect} == set(SYNONYMS) - kept
     assert BROKER["log.flush.interval.ms"].default is None, "as Kafka shows it"
 
 
-def test_kafkas_names_are_told_from_slips() -> None:
+def test_kafkas_names_are_distinguished_from_misspellings() -> None:
     assert not set(IGNORED) & set(BROKER)
     assert is_kafkas("num.io.threads")
     assert is_kafkas("listener.name.external.ssl.keystore.location")

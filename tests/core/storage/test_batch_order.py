@@ -62,7 +62,7 @@ nothing_follows = partial(given, None)
         "none",
     ],
 )
-def test_epochs_are_those_of_the_file(found: list[tuple[int, int]], refused: list[int]) -> None:
+def test_epochs_match_the_file(found: list[tuple[int, int]], refused: list[int]) -> None:
     assert problems(FILED, found) == (refused, FILED)
 
 
@@ -145,7 +145,7 @@ def test_without_a_file_epochs_come_from_the_batches() -> None:
 @pytest.mark.parametrize(
     ("gaps", "refused"), [(False, [2, 9]), (True, [1])], ids=["no gaps", "gaps"]
 )
-def test_offsets(gaps: bool, refused: list[int]) -> None:
+def test_order_of_offsets(gaps: bool, refused: list[int]) -> None:
     found = [(0, 0), (2, 0), (9, 0), (1, 0)]
     assert problems([(0, 0)], found, gaps=gaps)[0] == refused
 

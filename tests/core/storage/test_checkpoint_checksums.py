@@ -126,7 +126,7 @@ def test_a_checkpoint_of_another_writer_is_rejected(name: str) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 30])
 @pytest.mark.parametrize("flipped", [None, 0, 10, -2])
-def test_damaged_checksums_refuse_no_checkpoint(
+def test_damaged_checksums_reject_no_checkpoint(
     disk: MemoryDisk, cut: int, flipped: int | None
 ) -> None:
     data = disk.files[layout.CHECKPOINT_CHECKSUMS]
@@ -185,7 +185,7 @@ def test_no_crash_makes_a_sound_checkpoint_look_wrong(
 
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "an older one"])
-def test_gaps_of_a_compacted_log_are_no_damage_without_its_cleaner_offset(how: str) -> None:
+def test_gaps_of_a_compacted_log_without_its_cleaner_offset_are_allowed(how: str) -> None:
     """After a kill the log is read whole: its gaps are allowed though no file says so."""
     disk = MemoryDisk()
     directory = filled(disk)

@@ -72,7 +72,7 @@ def each_crash(deed: Callable[[Log], None]) -> list[tuple[Log, list[bytes]]]:
     pytest.fail("the deed never came to its end")
 
 
-def test_append_loses_nothing_that_was_there() -> None:
+def test_crash_during_append_loses_no_earlier_record() -> None:
     for log, before in each_crash(append):
         after = contents(log)
         assert after[:20] == before
@@ -80,14 +80,14 @@ def test_append_loses_nothing_that_was_there() -> None:
 
 
 @pytest.mark.parametrize("deed", [truncate, close])
-def test_what_remains_is_a_prefix(deed: Callable[[Log], None]) -> None:
+def test_records_after_a_crash_are_a_prefix(deed: Callable[[Log], None]) -> None:
     for log, before in each_crash(deed):
         after = contents(log)
         assert after == before[: len(after)]
         assert len(after) >= (3 if deed is truncate else 20)
 
 
-def test_epochs_tell_old_from_new_at_every_moment() -> None:
+def test_epochs_are_right_after_a_crash_at_every_step() -> None:
     """After a truncation and records of a new epoch: a record of the new epoch is never filed
     under the old one, nor the other way."""
     for log, before in each_crash(truncate_and_append):
@@ -98,7 +98,7 @@ def test_epochs_tell_old_from_new_at_every_moment() -> None:
 
 
 @pytest.mark.parametrize("deed", [drop, drop_all])
-def test_dropping_takes_only_whole_segments_from_the_head(deed: Callable[[Log], None]) -> None:
+def test_crash_during_deletion_removes_only_whole_segments(deed: Callable[[Log], None]) -> None:
     for log, before in each_crash(deed):
         after = contents(log)
         assert after == before[len(before) - len(after) :]
@@ -106,7 +106,7 @@ def test_dropping_takes_only_whole_segments_from_the_head(deed: Callable[[Log], 
         assert log.log_start_offset in (0, 7, 14, 20)
 
 
-def test_restart_leaves_a_prefix_or_the_new_beginning() -> None:
+def test_crash_during_a_log_restart_leaves_a_prefix_or_the_new_start() -> None:
     for log, before in each_crash(restart):
         after = contents(log)
         assert after == before[: len(after)]

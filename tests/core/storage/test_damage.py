@@ -125,7 +125,7 @@ def test_damaged_properties_are_treated_as_missing(disk: MemoryDisk) -> None:
     assert any("meta.properties" in line for line in opened.warnings)
 
 
-def test_the_log_never_ends_with_bytes_that_are_no_batch_of_it(disk: MemoryDisk) -> None:
+def test_log_never_ends_with_foreign_bytes(disk: MemoryDisk) -> None:
     """Two segments have each other's records; the third, above the recovery point, is removed."""
     first, second = (disk.read(path, 0, disk.size(path)) for path in (FIRST, SECOND))
     disk.write(FIRST, second)

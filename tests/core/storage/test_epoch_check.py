@@ -137,7 +137,7 @@ def test_a_wrong_batch_does_not_spoil_a_file_that_was_deleted(disk: MemoryDisk) 
     assert entries(opened(disk)[0]) == TRUE
 
 
-def test_gaps_of_compaction_are_no_sign_of_a_wrong_file() -> None:
+def test_gaps_of_compaction_do_not_make_the_file_wrong() -> None:
     """Of the epoch in the middle nothing is left."""
     disk = MemoryDisk()
     log = new_log(disk)
@@ -150,7 +150,7 @@ def test_gaps_of_compaction_are_no_sign_of_a_wrong_file() -> None:
     assert (entries(again), report.rebuilt) == (TRUE, [])
 
 
-def test_batches_without_an_epoch_are_left_alone() -> None:
+def test_batches_without_an_epoch_are_ignored() -> None:
     """Older Kafka releases wrote none."""
     disk = MemoryDisk()
     log = new_log(disk)

@@ -28,7 +28,7 @@ from tidelog.lab.memory_disk import MemoryDisk
 SEGMENT_RECORDS = 7
 
 
-def test_nothing_is_due_by_default_but_what_was_rolled() -> None:
+def test_only_rolled_segments_are_due_by_default() -> None:
     log = new_log(MemoryDisk())
     fill(log, SEGMENT_RECORDS)
     assert log.flush_due(10**15) is None
@@ -36,7 +36,7 @@ def test_nothing_is_due_by_default_but_what_was_rolled() -> None:
     assert log.flush_due(0) == SEGMENT_RECORDS
 
 
-def test_due_after_so_many_messages() -> None:
+def test_flush_is_due_after_flush_messages() -> None:
     log = new_log(MemoryDisk(), LogConfig(flush_messages=3))
     fill(log, 2)
     assert log.flush_due(0) is None
@@ -44,7 +44,7 @@ def test_due_after_so_many_messages() -> None:
     assert log.flush_due(0) == 3
 
 
-def test_due_after_so_much_time() -> None:
+def test_flush_is_due_after_flush_ms() -> None:
     log = new_log(MemoryDisk(), LogConfig(flush_ms=100))
     assert log.flush_due(10**9) is None
     fill(log, 1, now_ms=1000)
@@ -55,7 +55,7 @@ def test_due_after_so_much_time() -> None:
     assert log.flush_due(10**9) is None
 
 
-def test_a_flush_under_way_is_not_asked_for_again() -> None:
+def test_flush_in_progress_is_not_requested_again() -> None:
     log = new_log(MemoryDisk(), LogConfig(flush_messages=1))
     fill(log, 2)
     flush = log.start_flush()
@@ -68,7 +68,7 @@ def test_a_flush_under_way_is_not_asked_for_again() -> None:
     assert log.recovery_point == 2
 
 
-def test_completions_in_any_order() -> None:
+def test_flushes_complete_in_any_order() -> None:
     log = new_log(MemoryDisk())
     fill(log, 1)
     first = log.start_flush()
@@ -81,7 +81,7 @@ def test_completions_in_any_order() -> None:
     assert log.recovery_point == 2
 
 
-def test_what_is_synced() -> None:
+def test_files_that_a_flush_syncs() -> None:
     log = new_log(MemoryDisk())
     fill(log, SEGMENT_RECORDS + 1)
     rolled = log.start_flush(SEGMENT_RECORDS)
@@ -242,7 +242,7 @@ settings_and_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 @settings(max_examples=60, deadline=None)
 @given(settings_and_sizes, st.integers(1, 8))
-def test_flush_messages_bounds_what_a_power_failure_takes(
+def test_flush_messages_limits_the_loss_of_a_power_failure(
     sizes: list[int], flush_messages: int
 ) -> None:
     """With flush.messages = n and a host that obeys, less than n records are lost; with 1,

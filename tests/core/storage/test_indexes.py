@@ -78,7 +78,7 @@ def test_position_lookup(disk: MemoryDisk, limit: int, position: int) -> None:
 @pytest.mark.parametrize(
     ("timestamp", "offset"), [(0, 100), (10, 100), (11, 104), (50, 104), (51, 130)]
 )
-def test_time_lookup_never_passes_a_record_as_young(
+def test_time_lookup_returns_the_entry_at_or_below(
     disk: MemoryDisk, timestamp: int, offset: int
 ) -> None:
     assert time_index(disk, (10, 104), (50, 130)).floor(timestamp) == offset
@@ -128,7 +128,7 @@ def test_zeros_behind_the_entries_are_space_that_kafka_preallocated(disk: Memory
     assert disk.size("f.timeindex") == 12
 
 
-def test_one_record_at_the_beginning_of_time_is_an_entry(disk: MemoryDisk) -> None:
+def test_record_with_timestamp_0_is_an_entry(disk: MemoryDisk) -> None:
     disk.write("f.timeindex", pack(">qi", 0, 0))
     index = TimeIndex(disk, "f.timeindex", BASE)
     index.load()
@@ -168,7 +168,7 @@ def rising(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[list[int]]:
 
 
 @given(rising(st.integers(0, 2**31 - 1)), rising(st.integers(1, 2**31 - 1)), st.integers(0, 2**31))
-def test_what_is_written_is_read_and_found(
+def test_written_entries_are_read_and_found(
     relative: list[int], positions: list[int], wanted: int
 ) -> None:
     disk = MemoryDisk()

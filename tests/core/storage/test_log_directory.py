@@ -270,7 +270,7 @@ def test_logs_that_were_compacted_may_have_gaps() -> None:
     assert LogDirectory.open(disk, 0, small).logs[ORDERS].log_end_offset == 6
 
 
-def test_a_deleted_log_vanishes_after_the_delay() -> None:
+def test_deleted_log_is_removed_after_the_delay() -> None:
     disk = MemoryDisk()
     directory = two_logs(disk)
     directory.delete(ORDERS, now_ms=1000)
@@ -284,7 +284,7 @@ def test_a_deleted_log_vanishes_after_the_delay() -> None:
     assert folders(disk) == ["bills-3", "orders-0"]
 
 
-def test_a_log_deleted_before_a_crash_vanishes_after_it() -> None:
+def test_log_deleted_before_a_crash_is_removed_after_it() -> None:
     disk = MemoryDisk()
     two_logs(disk).delete(ORDERS, now_ms=1000)
     again = LogDirectory.open(disk, 2000, small)
@@ -293,7 +293,7 @@ def test_a_log_deleted_before_a_crash_vanishes_after_it() -> None:
     assert folders(disk) == ["bills-3"]
 
 
-def test_deleted_segments_vanish_too() -> None:
+def test_deleted_segments_are_removed_after_the_delay() -> None:
     disk = MemoryDisk()
     directory = two_logs(disk)
     assert any(name.endswith(".deleted") for name in disk.list_dir("orders-0"))
@@ -307,7 +307,7 @@ def test_deleted_segments_vanish_too() -> None:
     assert not any(name.endswith(".deleted") for name in disk.list_dir("orders-0"))
 
 
-def test_other_folders_are_left_alone() -> None:
+def test_other_folders_are_not_changed() -> None:
     disk = MemoryDisk()
     two_logs(disk)
     for name in ("__cluster_metadata-0", "orders-1.0123456789abcdef-future", "lost+found"):

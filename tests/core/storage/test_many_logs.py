@@ -55,7 +55,7 @@ def written(log: Log, count: int = 2) -> None:
     append(log, [batch(log.log_end_offset + n) for n in range(count)])
 
 
-def test_many_are_made_like_one() -> None:
+def test_creating_many_logs_equals_creating_them_one_by_one() -> None:
     many, one = MemoryDisk(), MemoryDisk()
     made(many)
     directory = LogDirectory.open(one, 0)
@@ -65,7 +65,7 @@ def test_many_are_made_like_one() -> None:
     assert many.directories == one.directories
 
 
-def test_making_many_takes_as_many_syncs_as_making_one() -> None:
+def test_creating_many_logs_takes_as_many_syncs_as_one() -> None:
     disk = CountingDisk()
     directory = LogDirectory.open(disk, 0)
     disk.syncs = 0
@@ -75,7 +75,7 @@ def test_making_many_takes_as_many_syncs_as_making_one() -> None:
     assert disk.syncs == 2 * once
 
 
-def test_no_record_can_be_there_without_its_topic_id() -> None:
+def test_no_record_exists_without_its_topic_id() -> None:
     """Whatever a power failure takes, a log that has records has its topic's id."""
     disk = ForgetfulDisk()
     for log in made(disk).logs.values():
@@ -85,7 +85,7 @@ def test_no_record_can_be_there_without_its_topic_id() -> None:
     assert {log.topic_id for log in after.logs.values()} == {b"o" * 16}
 
 
-def test_a_crash_while_making_leaves_logs_that_open() -> None:
+def test_crash_while_creating_leaves_logs_that_open() -> None:
     done = False
     changes = 0
     while not done:
@@ -119,7 +119,7 @@ def test_checkpoint_entries_of_earlier_logs_are_removed_for_all_new_logs() -> No
         assert checkpoint.read_offsets(disk, checkpointed) == ({}, [])
 
 
-def test_a_log_is_not_made_twice() -> None:
+def test_log_is_not_created_twice() -> None:
     directory = made(MemoryDisk())
     with pytest.raises(AssertionError):
         directory.create_all(wanted(), 0)
@@ -138,7 +138,7 @@ def test_epochs_of_many_logs_at_once() -> None:
         assert checkpoint.read_epochs(disk, log.epochs_path) == [EpochEntry(number, 0)]
 
 
-def test_a_disk_that_fails_takes_all_those_logs_with_it() -> None:
+def test_disk_error_takes_all_new_logs_offline() -> None:
     disk = StoppingDisk(error=DiskError("broken", "orders-0"))
     directory = made(disk)
     logs = list(directory.logs.values())
@@ -148,7 +148,7 @@ def test_a_disk_that_fails_takes_all_those_logs_with_it() -> None:
     assert [log.offline for log in logs] == [True, True, True, False, False]
 
 
-def test_closing_many_takes_as_many_syncs_as_closing_one() -> None:
+def test_closing_many_logs_takes_as_many_syncs_as_one() -> None:
     counts = []
     for dirty in (1, 5):
         disk = CountingDisk()
@@ -198,7 +198,7 @@ def test_replacing_no_files_writes_and_syncs_nothing() -> None:
     assert (disk.files, disk.changes, disk.syncs) == ({}, [], 1)
 
 
-def test_indexes_that_are_right_are_left_alone_after_a_crash() -> None:
+def test_correct_indexes_are_kept_after_a_crash() -> None:
     disk = CountingDisk()
     directory = LogDirectory.open(disk, 0)
     config = LogConfig(index_interval_bytes=100)
@@ -218,7 +218,7 @@ def test_indexes_that_are_right_are_left_alone_after_a_crash() -> None:
     assert disk.files[index][:-1] == before[:-1]
 
 
-def test_deleting_many_takes_the_syncs_of_one() -> None:
+def test_deleting_many_logs_takes_as_many_syncs_as_one() -> None:
     disk = CountingDisk()
     directory = made(disk)
     disk.syncs = 0
@@ -272,7 +272,7 @@ def test_deleted_logs_are_removed_a_few_at_a_time() -> None:
     ]
 
 
-def test_a_topic_knows_its_logs() -> None:
+def test_logs_of_a_topic() -> None:
     disk = MemoryDisk()
     directory = made(disk)
     other = directory.create(TopicPartition("bills", 3), b"b" * 16, 0)

@@ -53,13 +53,13 @@ def log() -> Log:
 
 
 @pytest.mark.parametrize("offset", [0, MANY // 2, MANY - 1])
-def test_a_fetch_looks_at_one_segment(log: Log, looks: Looks, offset: int) -> None:
+def test_fetch_reads_one_segment(log: Log, looks: Looks, offset: int) -> None:
     assert log.read(offset, 10).length > 0
     assert looks.places <= 2
 
 
 @pytest.mark.parametrize("offset", [0, MANY // 2, MANY - 1])
-def test_a_lookup_by_time_looks_at_few_segments(log: Log, looks: Looks, offset: int) -> None:
+def test_lookup_by_time_reads_few_segments(log: Log, looks: Looks, offset: int) -> None:
     assert log.offset_for_timestamp(1000 + offset) == (1000 + offset, offset, 0)
     assert looks.times >= MANY - 1, "the first one has to see them all"
     looks.times = 0

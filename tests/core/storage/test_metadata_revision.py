@@ -13,7 +13,7 @@ ORDERS = TopicPartition("orders", 0)
 TOPIC_ID = b"t" * 16
 
 
-def test_it_is_written_with_the_logs() -> None:
+def test_revision_is_written_with_the_logs() -> None:
     disk = MemoryDisk()
     directory = LogDirectory.open(disk, 0)
     assert LogDirectory.open(disk, 0).revision is None
@@ -26,7 +26,7 @@ def test_it_is_written_with_the_logs() -> None:
     assert disk.read(layout.METADATA_REVISION, 0, 100).startswith(b"1\n12\n-1 0\n")
 
 
-def test_it_tells_how_far_the_store_was_followed() -> None:
+def test_last_applied_revision_is_stored() -> None:
     disk = MemoryDisk()
     directory = LogDirectory.open(disk, 0)
     directory.write_seen(StorePoint(7, 99))
@@ -43,7 +43,7 @@ def test_the_format_of_earlier_releases_is_read() -> None:
     assert (directory.revision, directory.seen) == (12, StorePoint(12, 0))
 
 
-def test_who_does_not_know_it_changes_nothing() -> None:
+def test_creating_a_log_without_a_revision_writes_none() -> None:
     disk = MemoryDisk()
     LogDirectory.open(disk, 0).create(ORDERS, TOPIC_ID, 0)
     directory = LogDirectory.open(disk, 0)
@@ -65,7 +65,7 @@ def test_who_does_not_know_it_changes_nothing() -> None:
         MetadataRevision(5, StorePoint(6, 7)).format()[:-2],
     ],
 )
-def test_what_cannot_be_read_tells_nothing(data: bytes) -> None:
+def test_unreadable_revision_is_damaged(data: bytes) -> None:
     disk = MemoryDisk()
     disk.write(layout.METADATA_REVISION, data)
     directory = LogDirectory.open(disk, 0)

@@ -63,7 +63,9 @@ def test_a_producer_with_only_a_marker_in_the_log() -> None:
     assert sequences(restart(log, disk), 1) == []
 
 
-def test_producers_out_of_sight_keep_their_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producers_outside_the_window_keep_their_last_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(producer_snapshots, "WINDOW_BYTES", 200)
     disk = MemoryDisk()
     log = new_log(disk)
@@ -84,7 +86,7 @@ def test_an_expired_producer_is_not_restored_with_its_window() -> None:
     assert log.producers.producers.keys() == {2}
 
 
-def test_state_that_knows_another_last_batch_is_left_alone() -> None:
+def test_state_with_another_last_batch_is_not_changed() -> None:
     disk = MemoryDisk()
     log = new_log(disk, LARGE)
     produce(log, Producer(1, 0, 0), 3)
@@ -94,7 +96,7 @@ def test_state_that_knows_another_last_batch_is_left_alone() -> None:
     assert [one.last_sequence for one in other.producers[1].batches] == [0]
 
 
-def test_a_log_that_breaks_under_a_replay_is_an_error() -> None:
+def test_damaged_log_during_a_replay_is_an_error() -> None:
     disk = MemoryDisk()
     log = new_log(disk, LARGE)
     produce(log, Producer(1, 0, 0), 3)
@@ -103,7 +105,7 @@ def test_a_log_that_breaks_under_a_replay_is_an_error() -> None:
         ProducerSnapshots(disk, "orders-0").rebuild(ProducerState(), log.segments)
 
 
-def test_a_snapshot_that_vanished_is_passed_over() -> None:
+def test_missing_snapshot_is_skipped() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     produce(log, Producer(1, 0, 0), 8)
@@ -114,7 +116,7 @@ def test_a_snapshot_that_vanished_is_passed_over() -> None:
     assert state.producers[1].last_sequence == 7
 
 
-def test_strays_go_when_a_log_is_opened() -> None:
+def test_stray_snapshots_are_deleted_when_a_log_is_opened() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     for count in (9, 2, 2):

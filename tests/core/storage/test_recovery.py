@@ -43,7 +43,7 @@ def test_an_undamaged_log_is_opened_unchanged(disk: MemoryDisk) -> None:
     assert report.damage is None
 
 
-def test_only_from_the_recovery_point_on_is_the_log_read(disk: MemoryDisk) -> None:
+def test_log_is_read_from_the_recovery_point_on(disk: MemoryDisk) -> None:
     disk.files[FIRST][100] ^= 1
     log, report = reopen(disk, recovery_point=7)
     assert log.log_end_offset == 20
@@ -137,7 +137,7 @@ def test_a_deleted_segment_that_reappeared_is_deleted_again(
 
 
 @pytest.mark.parametrize("how", ["policy", "cleaned before", "below the recovery point"])
-def test_gaps_of_compaction_stay(disk: MemoryDisk, how: str) -> None:
+def test_gaps_of_compaction_are_kept(disk: MemoryDisk, how: str) -> None:
     del disk.files[SECOND][: record_size()]
     del disk.files[SECOND][5 * record_size() :]
     log, _ = reopen(
@@ -183,7 +183,7 @@ def test_a_tail_of_zeros_is_cut(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_missing_indexes_are_made_again(disk: MemoryDisk, clean: bool) -> None:
+def test_missing_indexes_are_rebuilt(disk: MemoryDisk, clean: bool) -> None:
     reopen(disk)[0].close()
     good = dict(disk.files)
     for base in (0, 14):
@@ -363,7 +363,7 @@ def test_producer_state_before_the_recovery_point_is_from_the_snapshot() -> None
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_damaged_snapshots_are_passed_over(clean: bool) -> None:
+def test_damaged_snapshots_are_skipped(clean: bool) -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     produce(log, 20)
@@ -461,7 +461,7 @@ def test_a_damaged_marker_that_has_to_be_replayed_is_damage(marked: MemoryDisk) 
     assert "transaction marker at offset 3: record ends" in report.damage.reason
 
 
-def test_a_marker_that_says_nothing_ends_the_log(marked: MemoryDisk) -> None:
+def test_empty_marker_ends_the_log(marked: MemoryDisk) -> None:
     file = marked.files[FIRST]
     marker = len(file) - len(encode_marker(ControlType.ABORT, Producer(1, 0), 0, 5))
     UINT32.pack_into(file, marker + 17, crc32c(bytes(file[marker + 21 :])))

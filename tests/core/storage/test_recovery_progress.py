@@ -52,7 +52,7 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
     assert [p.report.scanned_bytes for p in heard if p.report is not None] == [0, 0]
 
 
-def test_strangers_are_not_counted() -> None:
+def test_foreign_folders_are_not_counted() -> None:
     disk, directory = two_logs()
     directory.delete(BILLS, 0)
     disk.make_dir("lost+found")
@@ -60,7 +60,7 @@ def test_strangers_are_not_counted() -> None:
     assert [(p.number, p.total) for p in opened(disk)] == [(1, 1), (1, 1)]
 
 
-def test_an_empty_directory_has_nothing_to_tell() -> None:
+def test_empty_directory_reports_no_progress() -> None:
     assert opened(MemoryDisk()) == []
 
 
@@ -97,5 +97,5 @@ def test_properties_are_written_whole_or_not_at_all() -> None:
         ({**MINE.values, "cluster.id": "xyz"}, "it belongs to cluster xyz, not to abc"),
     ],
 )
-def test_whose_directory_it_is(values: dict[str, str], problem: str | None) -> None:
+def test_mismatch_of_cluster_and_broker_id(values: dict[str, str], problem: str | None) -> None:
     assert MetaProperties(values).mismatch("abc", 1) == problem

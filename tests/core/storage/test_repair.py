@@ -397,7 +397,7 @@ def test_a_crash_at_any_step_loses_no_sound_record(kind: str) -> None:
         pytest.fail("the repair never ended")
 
 
-def test_random_damage_is_repaired_or_never_was() -> None:
+def test_random_damage_is_repaired_or_harmless() -> None:
     draw = Random(16)
     config = LogConfig(segment_bytes=900, index_interval_bytes=100)
     for _ in range(150):
@@ -430,7 +430,7 @@ def test_random_damage_is_repaired_or_never_was() -> None:
 
 
 @pytest.mark.parametrize("stopped_before", [False, True], ids=["at once", "after a clean stop"])
-def test_what_damaged_batches_did_to_producers_is_known_after_the_repair(
+def test_producer_state_includes_repaired_batches(
     stopped_before: bool,
 ) -> None:
     """A kill left no snapshot; the marker that ends a transaction is damaged."""

@@ -57,7 +57,7 @@ def test_nothing_expires_without_the_policy_or_without_limits() -> None:
     assert retention_point(filled(FOREVER), 10**15, 20) is None
 
 
-def test_an_empty_log_has_nothing_to_lose() -> None:
+def test_nothing_expires_in_an_empty_log() -> None:
     log = new_log(MemoryDisk(), replace(SMALL, retention_ms=0, retention_bytes=0))
     assert retention_point(log, 10**9, 0) is None
 
@@ -70,7 +70,7 @@ def test_records_without_timestamps_age_from_when_the_segment_was_opened() -> No
     assert retention_point(log, long_ago, 1, now_ms=5101) == 1
 
 
-def test_what_retention_asks_for_can_be_done() -> None:
+def test_proposed_log_start_can_be_applied() -> None:
     log = filled(replace(SMALL, retention_ms=100))
     point = retention_point(log, 10**9, 20)
     assert point == 20

@@ -80,7 +80,7 @@ def test_locate_skips_gaps(disk: MemoryDisk) -> None:
 
 @pytest.mark.parametrize("reopened", [False, True], ids=["tail in memory", "by index and scan"])
 @pytest.mark.parametrize("max_batches", [0.5, 1, 2.9, 3, 100])
-def test_read_gives_whole_batches_and_always_one(
+def test_read_returns_whole_batches_and_at_least_one(
     disk: MemoryDisk, reopened: bool, max_batches: float
 ) -> None:
     segment = ten(disk)
@@ -109,7 +109,7 @@ def test_index_entries_follow_kafkas_rule(disk: MemoryDisk) -> None:
     assert segment.time_index.entries() == [(1031, 7), (1061, 13), (1091, 19)]
 
 
-def test_finish_notes_the_largest_timestamp(disk: MemoryDisk) -> None:
+def test_finish_stores_the_largest_timestamp(disk: MemoryDisk) -> None:
     segment = segment_of(
         disk, batch(0, timestamp=50), batch(1, timestamp=70), batch(2, timestamp=60)
     )
@@ -172,7 +172,7 @@ def test_truncation_cuts_aborted_transactions(disk: MemoryDisk) -> None:
     assert not disk.exists(segment.file(layout.TXN_INDEX))
 
 
-def test_a_file_that_grew_by_another_hand_is_an_error(disk: MemoryDisk) -> None:
+def test_file_that_another_process_extended_is_an_error(disk: MemoryDisk) -> None:
     segment = ten(disk)
     disk.append(segment.path, [b"intruder"])
     with pytest.raises(DiskError, match="instead of"):
@@ -248,7 +248,7 @@ def test_space_is_reserved_only_for_segments_that_grow() -> None:
     assert disk.size(segment.path) == segment.size
 
 
-def test_preallocate_reserves_a_whole_segment_and_gives_the_rest_back() -> None:
+def test_preallocation_reserves_a_segment_and_releases_the_rest() -> None:
     disk = ReservingDisk()
     disk.make_dir("p")
     config = LogConfig(preallocate=True, segment_bytes=1 << 20)
@@ -261,7 +261,7 @@ def test_preallocate_reserves_a_whole_segment_and_gives_the_rest_back() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"\0" * 61, b"short"], ids=["zeros", "partial header"])
-def test_scans_of_nonsense_raise(disk: MemoryDisk, damage: bytes) -> None:
+def test_scans_of_invalid_bytes_raise(disk: MemoryDisk, damage: bytes) -> None:
     segment = ten(disk)
     end = segment.size + len(damage)
     disk.append(segment.path, [damage])
@@ -281,7 +281,7 @@ def test_whole_batches_larger_than_a_chunk(disk: MemoryDisk) -> None:
     assert [bytes(b.view()) for b in found] == [bytes(b.view()) for b in made]
 
 
-def test_segments_find_each_other(disk: MemoryDisk) -> None:
+def test_segments_know_their_neighbours(disk: MemoryDisk) -> None:
     made = [segment_of(disk, base=base) for base in (10, 20, 30)]
     segments = Segments(made[:1])
     for segment in made[1:]:

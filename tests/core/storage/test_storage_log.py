@@ -104,7 +104,7 @@ def test_rolls_by_the_time_between_records(disk: MemoryDisk, timestamp: int, rol
     assert len(log.segments) == 1 + rolled
 
 
-def test_rolls_by_the_clock_where_records_tell_no_time(disk: MemoryDisk) -> None:
+def test_rolls_by_the_clock_if_records_have_no_timestamps(disk: MemoryDisk) -> None:
     log = new_log(disk, LogConfig(segment_ms=100), now_ms=50)
     for now_ms in (60, 150, 151):
         log.append([batch(log.log_end_offset, timestamp=-1)], now_ms)
@@ -228,7 +228,7 @@ def test_offset_for_a_timestamp_inside_a_batch_and_above_the_log_start(log: Log)
     assert log.offset_for_timestamp(102) is None
 
 
-def test_offset_for_a_timestamp_in_a_batch_of_very_many(
+def test_offset_for_a_timestamp_in_a_very_large_batch(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not opened for every question: its first offset is early enough."""
@@ -238,7 +238,7 @@ def test_offset_for_a_timestamp_in_a_batch_of_very_many(
     assert log.offset_for_timestamp(203) == (204, 4, 0)
 
 
-def test_offset_for_a_timestamp_in_a_batch_of_nonsense(log: Log) -> None:
+def test_offset_for_a_timestamp_in_an_invalid_batch(log: Log) -> None:
     """Nobody opens what producers pack: here it is found out, and only the header can speak."""
     packed = bytearray(encode_batch([Record(b"k", b"v", 100 + n, ()) for n in range(5)]))
     packed[HEADER_SIZE:] = b"\xff" * (len(packed) - HEADER_SIZE)
@@ -260,7 +260,7 @@ def test_timestamps_out_of_order_are_found(log: Log) -> None:
     assert [one and one.offset for one in found] == [0, 3, 5, None]
 
 
-def test_a_batch_whose_young_records_lie_below_the_log_start_is_passed(log: Log) -> None:
+def test_batch_with_young_records_below_the_log_start_is_skipped(log: Log) -> None:
     falling = [Record(None, b"", timestamp) for timestamp in (90, 80, 70)]
     made = parse(encode_batch(falling))
     made.assign(0, 0)
@@ -292,7 +292,7 @@ def test_truncation(log: Log, disk: MemoryDisk, end: int) -> None:
     assert report.cuts == []
 
 
-def test_truncation_of_the_middle_of_a_batch_takes_the_batch(log: Log) -> None:
+def test_truncation_inside_a_batch_removes_the_batch(log: Log) -> None:
     log.append([batch(0, 5), batch(5, 5)], 0)
     assert log.truncate_to(8) == 5
     assert log.log_end_offset == 5
@@ -305,7 +305,7 @@ def test_truncation_at_or_above_the_end_does_nothing(log: Log, disk: MemoryDisk)
     assert disk.files == before
 
 
-def test_truncation_below_the_log_start_takes_the_start_along(log: Log) -> None:
+def test_truncation_below_the_log_start_moves_the_log_start(log: Log) -> None:
     fill(log, 5)
     log.drop_before(4, 0)
     log.truncate_to(2)
@@ -404,7 +404,7 @@ def test_a_fetch_in_progress_outlives_the_deletion(log: Log) -> None:
         log.read_bytes(region)
 
 
-def test_restart_throws_everything_away(log: Log, disk: MemoryDisk) -> None:
+def test_restart_removes_all_records(log: Log, disk: MemoryDisk) -> None:
     fill(log, 20)
     log.append([batch(20, producer=Producer(7, 0, 0))], 0)
     log.restart_at(1000)
@@ -428,7 +428,7 @@ def test_epochs_are_written_when_asked(log: Log, disk: MemoryDisk) -> None:
     assert again.epochs.entries == [EpochEntry(4, 0)]
 
 
-def test_after_a_failed_write_the_log_takes_no_more() -> None:
+def test_log_accepts_no_records_after_a_failed_write() -> None:
     """KAFKA-10778: the next append could land behind half a batch."""
     disk = full_disk(changes=2**31)
     log = new_log(disk)
@@ -480,7 +480,7 @@ steps = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(steps)
-def test_any_history_reads_like_a_list(history: list[tuple[str, int]]) -> None:
+def test_log_behaves_like_a_list(history: list[tuple[str, int]]) -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     model: dict[int, bytes] = {}

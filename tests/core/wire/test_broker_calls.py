@@ -27,11 +27,11 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: type(call).__name__)
-def test_there_and_back(call: object) -> None:
+def test_decoding_restores_the_call(call: object) -> None:
     assert decode_call(encode_call(call)) == call
 
 
-def test_a_partition_stays_one() -> None:
+def test_topic_partition_keeps_its_type() -> None:
     back = decode_call(encode_call(CALLS[0]))
     assert isinstance(back.partitions[0].topic_partition, TopicPartition)
 
@@ -40,6 +40,6 @@ def test_a_partition_stays_one() -> None:
     "data",
     [b"", b"[", b"\xff", b'{"class": "os"}', b'{"class": "Forwarded", "value": 1}', b"[" * 10**5],
 )
-def test_nonsense_is_refused(data: bytes) -> None:
+def test_invalid_calls_are_refused(data: bytes) -> None:
     with pytest.raises(UnknownCall):
         decode_call(data)

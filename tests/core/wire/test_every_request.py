@@ -53,7 +53,9 @@ def damaged(data: st.DataObject, frame: bytes, first: int) -> bytes:
 @pytest.mark.parametrize("message", REQUESTS, ids=IDS)
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
-def test_written_read_cut_and_damaged(message: tuple[int, int, str], data: st.DataObject) -> None:
+def test_round_trip_truncated_and_damaged_messages(
+    message: tuple[int, int, str], data: st.DataObject
+) -> None:
     api_key, version, kind = message
     struct = data.draw(structs(fields_of(*message), version))
     frame = encoded(api_key, version, kind, struct)[LENGTH_SIZE:]

@@ -59,7 +59,7 @@ def test_response_headers(api_key: int, version: int, frame: str) -> None:
     assert parse_response_header(api_key, version, raw) == (7, len(raw))
 
 
-def test_the_length_counts_what_follows_elsewhere() -> None:
+def test_length_includes_bytes_sent_separately() -> None:
     assert finish(begin_response(METADATA, 8, 7), 1000) == (1004).to_bytes(4) + b"\0\0\0\7"
 
 

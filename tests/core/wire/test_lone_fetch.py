@@ -41,7 +41,7 @@ def body_of(frame: bytes) -> tuple[bytes, int]:
 
 
 @given(st.integers(0, 99), offsets, numbers, numbers, st.none() | st.integers(0, 2**31 - 1))
-def test_a_leader_understands(
+def test_leader_decodes_a_follower_fetch(
     index: int, offset: int, size: int, session: int, epoch: int | None
 ) -> None:
     asked = FetchPartition(TopicPartition("a", index), ID, offset, size, epoch, epoch, offset)
@@ -56,7 +56,7 @@ def test_a_leader_understands(
     assert struct["replica_state"]["replica_id"] == 2
 
 
-def test_a_damaged_question_is_read_as_any_other() -> None:
+def test_damaged_request_is_decoded_as_by_the_general_codec() -> None:
     frame = follower_fetch.FollowerFetches("x").encode(7, lone(session_id=9, session_epoch=4))
     body, position = body_of(frame)
     assert fetch_request._decode_lone(body, position, NAMES) is not None
@@ -68,7 +68,7 @@ def test_a_damaged_question_is_read_as_any_other() -> None:
             assert there == usual, (at, byte)
 
 
-def test_a_topic_nobody_knows_is_not_taken_for_one() -> None:
+def test_unknown_topic_id_is_not_mapped_to_a_topic() -> None:
     frame = follower_fetch.FollowerFetches("x").encode(7, lone())
     body, position = body_of(frame)
     heard = decode_fetch(FOLLOWER_VERSION, body, position, {})
@@ -94,7 +94,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("version", [13, 15, 16, 18])
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_are_written_as_any_other(version: int, name: str) -> None:
+def test_response_is_encoded_as_by_the_general_codec(version: int, name: str) -> None:
     def flat(chunks: list[Any]) -> bytes:
         return b"".join(bytes(c.length) if isinstance(c, Region) else bytes(c) for c in chunks)
 
@@ -106,7 +106,7 @@ def test_answers_are_written_as_any_other(version: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["records", "few records", "no records", "elsewhere"])
-def test_a_damaged_answer_is_read_as_any_other(name: str) -> None:
+def test_damaged_response_is_decoded_as_by_the_general_codec(name: str) -> None:
     chunks: list[Any] = list(encode_fetch_response(18, 9, ANSWERS[name]))
     frame = b"".join(map(bytes, chunks))[LENGTH_SIZE:]
     _, position = parse_response_header(1, 18, frame)

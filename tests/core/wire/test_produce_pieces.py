@@ -20,7 +20,7 @@ def versions() -> range:
 
 @pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize("client", ["tidelog", None])
-def test_pieces_are_the_frame_of_the_codec(version: int, client: str | None) -> None:
+def test_pieces_equal_the_frame_of_the_codec(version: int, client: str | None) -> None:
     request = {
         "transactional_id": None,
         "acks": -1,

@@ -43,7 +43,7 @@ def test_round_trip(message: tuple[int, int, str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: f"{APIS[m[0]].name}-{m[2]}-{m[1]}")
-def test_an_empty_struct_takes_defaults(message: tuple[int, int, str]) -> None:
+def test_empty_struct_gets_defaults(message: tuple[int, int, str]) -> None:
     api_key, version, kind = message
     struct = decoded(api_key, version, kind, encoded(api_key, version, kind, {}))
     for field in fields_of(*message):
@@ -54,7 +54,7 @@ def test_an_empty_struct_takes_defaults(message: tuple[int, int, str]) -> None:
             assert struct[field.name] == expected, field
 
 
-def test_fields_of_other_versions_are_not_looked_at() -> None:
+def test_fields_of_other_versions_are_ignored() -> None:
     struct = {"topics": None, "allow_auto_topic_creation": "nonsense", "no_such_field": object()}
     frame = encode_request(METADATA, 1, 7, "client", struct)
     assert decoded(METADATA, 1, REQUEST, frame) == {"topics": None}
@@ -125,7 +125,7 @@ def test_unknown_versions_are_refused(api_key: int, version: int) -> None:
         encode_response(api_key, version, 0, {})
 
 
-def test_spoken_versions() -> None:
+def test_known_versions() -> None:
     assert known_versions(METADATA) == (0, 13)
     assert known_versions(4) is None
 
@@ -182,7 +182,7 @@ def test_plain_bytes_that_may_be_null() -> None:
             assert decode(output, 0) == (struct, len(output))
 
 
-def test_notation() -> None:
+def test_schema_notation() -> None:
     fields = parse_fields(
         [
             "  brokers [] ?1+",

@@ -97,7 +97,7 @@ def test_damaged_requests_of_real_clients(data: st.DataObject) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_damaged_answers_of_real_brokers(data: st.DataObject) -> None:
+def test_damaged_responses_of_real_brokers(data: st.DataObject) -> None:
     exchange = data.draw(st.sampled_from([e for e in SHORT if e["response"]]))
     frame = data.draw(damaged(bytes.fromhex(exchange["response"])))
     api_key, version = exchange["api_key"], exchange["api_version"]
@@ -122,7 +122,7 @@ def test_memory_is_bounded_by_the_frame(byte: str) -> None:
         assert peak < 300 * len(body)
 
 
-def test_texts_are_as_long_as_the_oldest_version_can_say() -> None:
+def test_strings_are_limited_to_the_oldest_versions_length() -> None:
     """Compact lengths could say more; what comes in one version goes out in another."""
     heartbeat = 12
     asked = {"group_id": "g" * 0x7FFF, "generation_id": 1, "member_id": "m"}

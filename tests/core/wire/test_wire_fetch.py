@@ -92,7 +92,7 @@ def test_ids_become_names() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_anywhere_is_refused(version: int) -> None:
+def test_truncated_request_is_refused(version: int) -> None:
     struct = {
         "replica_state": {"replica_id": 1, "replica_epoch": 2},
         "topics": [{"topic": "t", "topic_id": ID, "partitions": [{"partition": 0}]}],
@@ -107,7 +107,7 @@ def test_a_request_cut_anywhere_is_refused(version: int) -> None:
             decode_fetch(version, frame[:end], position, {})
 
 
-def test_who_asks_is_no_tagged_field_before_version_15() -> None:
+def test_replica_state_is_not_a_tagged_field_before_version_15() -> None:
     state = {"replica_state": {"replica_id": 1, "replica_epoch": 2}}
     frame = bytearray(encoded(FETCH, 15, REQUEST, state)[LENGTH_SIZE:])
     tags = frame[-16:]
@@ -156,7 +156,7 @@ def joined(chunks: list[Any]) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_answers_read_as_by_schema(version: int) -> None:
+def test_responses_decode_as_by_schema(version: int) -> None:
     chunks = encode_fetch_response(version, 9, RICH)
     assert Region("a-2/0.log", 40, 300) in chunks
     correlation_id, struct = decode_response(FETCH, version, joined(chunks))
@@ -184,7 +184,7 @@ def test_answers_read_as_by_schema(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_that_ends_with_records(version: int) -> None:
+def test_response_that_ends_with_records(version: int) -> None:
     response = FetchResponse(ErrorCode.NONE, 0, [part("a", ID, 0, Region("f", 0, 5))])
     chunks = encode_fetch_response(version, 9, response)
     assert len(chunks) == (3 if version >= 12 else 2)
@@ -193,7 +193,7 @@ def test_an_answer_that_ends_with_records(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_without_partitions_is_one_chunk(version: int) -> None:
+def test_response_without_partitions_is_one_chunk(version: int) -> None:
     response = FetchResponse(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
     (chunk,) = encode_fetch_response(version, 9, response)
     struct = decode_response(FETCH, version, joined([chunk]))[1]
@@ -201,7 +201,7 @@ def test_an_answer_without_partitions_is_one_chunk(version: int) -> None:
     assert struct.get("error_code", 70) == 70
 
 
-def test_an_id_that_is_missing_is_no_id() -> None:
+def test_missing_topic_id_is_encoded_as_zero() -> None:
     response = FetchResponse(ErrorCode.NONE, 0, [part("a", None, 0)])
     struct = decode_response(FETCH, 13, joined(encode_fetch_response(13, 9, response)))[1]
     assert struct["responses"][0]["topic_id"] == NO_ID
@@ -243,7 +243,7 @@ def follower_fetch(*partitions: FetchPartition, **fields: Any) -> Fetch:
     return Fetch(2, 55, 500, 1, 10_000, list(partitions), **fields)
 
 
-def test_a_follower_asks_so_that_a_leader_understands() -> None:
+def test_leader_decodes_the_request_of_a_follower() -> None:
     fetches = FollowerFetches("broker-2")
     first = follower_fetch(
         question("a", ID, 0, last_fetched_epoch=2, log_start_offset=5),
@@ -279,7 +279,7 @@ def test_a_follower_without_broker_epoch() -> None:
     assert decode_fetch(FOLLOWER_VERSION, frame, position, {}).broker_epoch is None
 
 
-def test_a_follower_reads_answers_without_copying() -> None:
+def test_follower_decodes_responses_without_copying() -> None:
     fetches = FollowerFetches("broker-2")
     fetches.encode(7, follower_fetch(question("a", ID, 0)))
     frame = memoryview(joined(encode_fetch_response(FOLLOWER_VERSION, 9, RICH)))
@@ -302,7 +302,7 @@ def test_a_follower_reads_answers_without_copying() -> None:
     assert all(isinstance(r, memoryview) and r.obj is frame.obj for r in records if r is not None)
 
 
-def test_errors_nobody_knows_are_unknown() -> None:
+def test_unknown_error_codes_become_unknown_server_error() -> None:
     struct = {
         "error_code": 9999,
         "responses": [
@@ -321,7 +321,7 @@ def test_errors_nobody_knows_are_unknown() -> None:
     assert answer.partitions[0].diverging is None
 
 
-def test_an_answer_cut_anywhere_is_refused() -> None:
+def test_truncated_response_is_refused() -> None:
     frame = joined(encode_fetch_response(FOLLOWER_VERSION, 9, RICH))
     fetches = FollowerFetches("broker-2")
     fetches.decode(frame)

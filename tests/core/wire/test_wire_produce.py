@@ -51,7 +51,7 @@ def test_requests_decode_as_by_schema(version: int, data: st.DataObject) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("count", [1, 2, 200])
-def test_short_and_long_ones(version: int, count: int) -> None:
+def test_short_and_long_records(version: int, count: int) -> None:
     for size in (1, 126, 127, 500, 20_000 // count):
         parts = [{"index": index, "records": bytes([index]) * size} for index in range(count)]
         topic = {"name": "t", "topic_id": ID, "partition_data": parts}
@@ -68,7 +68,7 @@ def test_short_and_long_ones(version: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_names_of_any_length_but_none(version: int) -> None:
+def test_names_of_any_length_but_not_null(version: int) -> None:
     for name in ("", "n" * 126, "n" * 127, "n" * 249):
         topic = {"name": name, "partition_data": [{"index": 1, "records": b"abc"}]}
         frame = encoded(PRODUCE, version, REQUEST, {"topic_data": [topic]})[LENGTH_SIZE:]
@@ -107,7 +107,7 @@ def test_records_can_be_patched_in_place() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_cut_anywhere_is_refused(version: int) -> None:
+def test_truncated_request_is_refused(version: int) -> None:
     parts = [{"index": 0, "records": b"abc"}, {"index": 1, "records": None}]
     struct = {"topic_data": [{"name": "t", "topic_id": ID, "partition_data": parts}]}
     frame = encoded(PRODUCE, version, REQUEST, struct)[LENGTH_SIZE:]
@@ -127,7 +127,7 @@ def test_records_of_impossible_length_are_refused() -> None:
             decode_produce(8, bytes(frame), parse_request_header(frame).position, {})
 
 
-def test_hints_without_a_moved_leader() -> None:
+def test_no_leader_hint_unless_the_leader_moved() -> None:
     response = ProduceResponse([answer("a", 0, ErrorCode.NONE), answer("a", 1, ErrorCode.NONE)])
     request = asked(10, ("a", ID, 0), ("a", ID, 1))
     frame = encode_produce_response(9, request, response, lambda _: CurrentLeader(1, 1))
@@ -156,7 +156,7 @@ def answer(topic: str, index: int, error: ErrorCode, **fields: Any) -> ProducePa
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=20, deadline=None)
 @given(offset=st.integers(0, 2**63 - 1), message=st.none() | TEXT, refused=st.lists(TEXT))
-def test_answers_read_as_by_schema(
+def test_responses_decode_as_by_schema(
     version: int, offset: int, message: str | None, refused: list[str]
 ) -> None:
     request = asked(version, ("a", ID, 0), ("a", ID, 3), ("b", OTHER_ID, 0))
@@ -191,13 +191,13 @@ def test_answers_read_as_by_schema(
         assert parts[0]["record_errors"] == []
 
 
-def test_no_partitions_no_topics() -> None:
+def test_response_without_partitions_has_no_topics() -> None:
     for version in VERSIONS:
         frame = encode_produce_response(9, asked(version), ProduceResponse([]))
         assert decode_response(PRODUCE, version, frame[LENGTH_SIZE:])[1]["responses"] == []
 
 
-def test_an_id_that_is_missing_is_no_id() -> None:
+def test_missing_topic_id_is_encoded_as_zero() -> None:
     request = Produce(1, 0, [ProducePartition(TopicPartition("a", 0), bytearray())], 13)
     frame = encode_produce_response(
         9, request, ProduceResponse([answer("a", 0, ErrorCode.UNKNOWN_TOPIC_ID)])

@@ -98,7 +98,7 @@ def prepared(disk: Disk) -> tuple[Log, list[Seen]]:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_what_an_earlier_cleaning_left_does_no_harm(number: int) -> None:
+def test_files_of_an_earlier_cleaning_do_no_harm(number: int) -> None:
     """Files of a cleaner that died, in front of a group that is put in place: a start would take
     the group for half made, and the originals are gone."""
     for changes in range(CHANGES_MAX):
@@ -185,7 +185,7 @@ def test_a_power_failure_anywhere_in_a_cleaning_loses_nothing(
 
 
 @pytest.mark.parametrize("spoil", [lambda _: None, lambda disk: disk.lose_power()])
-def test_a_directory_knows_of_gaps_before_there_are_any(
+def test_gaps_are_recorded_before_they_exist(
     spoil: Callable[[SimDisk], None],
 ) -> None:
     """The settings of topics are unknown when logs are opened: only the checkpoint tells that

@@ -43,9 +43,7 @@ def log(disk: MemoryDisk) -> Log:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_last_value_of_a_key_stays_where_it_was(
-    disk: MemoryDisk, log: Log, codec: Codec
-) -> None:
+def test_last_value_of_a_key_keeps_its_offset(disk: MemoryDisk, log: Log, codec: Codec) -> None:
     put(log, ("a", "1"), ("b", "1"), ("a", "2"), timestamp=2000, attributes=codec)
     put(log, ("b", "2"), ("c", "1"), timestamp=3000, attributes=codec)
     close_segment(log)
@@ -69,7 +67,7 @@ def test_batches_keep_offsets_sequences_and_epochs(disk: MemoryDisk, log: Log) -
     assert (second.base_offset, second.last_offset, second.count) == (3, 4, 2)
 
 
-def test_what_a_producer_wrote_last_leaves_its_header(disk: MemoryDisk, log: Log) -> None:
+def test_last_batch_of_a_producer_keeps_its_header(disk: MemoryDisk, log: Log) -> None:
     """Else a retry of it would be taken for new."""
     put(log, ("a", "1"), producer=Producer(7, 0, 0))
     put(log, ("a", "2"), ("a", "3"), producer=Producer(7, 0, 1), timestamp=4000)
@@ -152,7 +150,7 @@ def test_the_end_of_a_segment_is_not_lost_with_its_last_record(disk: MemoryDisk,
     assert again.log_end_offset == log.log_end_offset
 
 
-def test_small_segments_become_one(disk: MemoryDisk, log: Log) -> None:
+def test_small_segments_are_merged(disk: MemoryDisk, log: Log) -> None:
     for number in range(6):
         put(log, (f"k{number}", "v"))
         close_segment(log)
@@ -168,7 +166,7 @@ def test_small_segments_become_one(disk: MemoryDisk, log: Log) -> None:
     assert bases == [f"{segment.base_offset:020d}" for segment in log.segments]
 
 
-def test_a_segment_that_stays_as_it_is_is_not_replaced(disk: MemoryDisk, log: Log) -> None:
+def test_unchanged_segment_is_not_replaced(disk: MemoryDisk, log: Log) -> None:
     for number in range(9):
         put(log, (f"key{number}", "v" * 80))
     first = log.segments.first
@@ -193,7 +191,7 @@ def test_a_full_map_ends_the_cleaning_early(disk: MemoryDisk, log: Log) -> None:
     assert len(below) == len(set(below))
 
 
-def test_a_batch_larger_than_the_map_is_cleaned_all_the_same(disk: MemoryDisk, log: Log) -> None:
+def test_batch_larger_than_the_map_is_cleaned(disk: MemoryDisk, log: Log) -> None:
     put(log, *((f"k{number}", "v") for number in range(100)))
     put(log, ("k5", "w"))
     close_segment(log)
@@ -216,7 +214,7 @@ def test_times_are_found_past_batches_without_records(disk: MemoryDisk, log: Log
     assert reopen(disk, COMPACT)[0].max_timestamp() == (3000, 1, 0)
 
 
-def test_reads_in_a_gap_go_on_with_what_follows(disk: MemoryDisk, log: Log) -> None:
+def test_reads_in_a_gap_continue_with_the_next_batch(disk: MemoryDisk, log: Log) -> None:
     for number in range(30):
         put(log, (f"k{number % 3}", str(number)))
     compact(disk, log)
@@ -251,7 +249,7 @@ writes = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=4), max
 
 @settings(max_examples=60, deadline=None)
 @given(writes, st.sampled_from(CODECS), st.integers(0, 4), st.integers(24, 1000))
-def test_any_history_ends_as_it_ended(
+def test_cleaning_keeps_the_last_record_of_each_key(
     history: list[list[tuple[str, str | None]]], codec: Codec, rounds: int, map_bytes: int
 ) -> None:
     """Whatever was written and however often it is cleaned: each key's last record stays, none

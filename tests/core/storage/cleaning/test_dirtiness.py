@@ -49,7 +49,7 @@ def test_nothing_at_or_above_the_last_stable_offset_is_cleaned(log: Log) -> None
     assert look(log, last_stable=0) is None
 
 
-def test_nothing_that_a_power_failure_could_take_is_cleaned() -> None:
+def test_unflushed_records_are_not_cleaned() -> None:
     log = new_log(MemoryDisk(), COMPACT)
     for _ in range(3):
         put(log, ("a", "1"))
@@ -64,7 +64,7 @@ def test_nothing_that_a_power_failure_could_take_is_cleaned() -> None:
     assert found.end_offset == second
 
 
-def test_enough_must_be_dirty(log: Log) -> None:
+def test_log_is_cleaned_above_the_dirty_ratio(log: Log) -> None:
     log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.5)
     _, second, third, fourth, _ = bases(log)
     assert look(log, second) is not None
@@ -74,15 +74,13 @@ def test_enough_must_be_dirty(log: Log) -> None:
 
 
 @pytest.mark.parametrize("first_dirty", [-5, 10**6])
-def test_a_first_dirty_offset_outside_the_log_counts_for_nothing(
-    log: Log, first_dirty: int
-) -> None:
+def test_first_dirty_offset_outside_the_log_is_ignored(log: Log, first_dirty: int) -> None:
     found = look(log, first_dirty)
     assert found is not None
     assert found.first_dirty_offset == 0
 
 
-def test_dirt_begins_at_the_log_start(log: Log) -> None:
+def test_dirty_part_begins_at_the_log_start(log: Log) -> None:
     log.drop_before(bases(log)[1] + 1, now_ms=0)
     found = look(log, 0)
     assert found is not None
@@ -92,7 +90,7 @@ def test_dirt_begins_at_the_log_start(log: Log) -> None:
     assert [segment.base_offset for segment in plan.segments] == bases(log)[:-1]
 
 
-def test_young_records_are_left_alone(log: Log) -> None:
+def test_young_records_are_not_cleaned(log: Log) -> None:
     log.config = replace(COMPACT, min_compaction_lag_ms=500)
     now_ms = log.segments.active.max_timestamp
     newest = [segment.max_timestamp for segment in log.segments]

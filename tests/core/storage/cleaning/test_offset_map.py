@@ -7,7 +7,7 @@ from tidelog.core.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
 
 
 @given(st.lists(st.binary(max_size=40), max_size=200))
-def test_it_is_a_dict(keys: list[bytes]) -> None:
+def test_map_behaves_like_a_dict(keys: list[bytes]) -> None:
     offsets = OffsetMap(1 << 20, len(keys))
     expected = {}
     for offset, key in enumerate(keys):
@@ -27,7 +27,7 @@ def test_short_keys_and_their_paddings_are_different() -> None:
     assert [offsets.get(key) for key in keys] == list(range(len(keys)))
 
 
-def test_it_takes_no_more_keys_than_there_is_room_for() -> None:
+def test_map_accepts_no_more_keys_than_it_has_room_for() -> None:
     offsets = OffsetMap(100 * SLOT_BYTES, 10**9)
     assert offsets.room == 75
     taken = sum(offsets.put(b"%d" % number, number) for number in range(200))

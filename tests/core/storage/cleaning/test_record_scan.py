@@ -18,7 +18,7 @@ records = st.builds(Record, optional, optional, st.integers(0, 2**45), headers)
 
 
 @given(st.lists(records, min_size=1, max_size=200))
-def test_it_finds_what_the_decoder_finds(made: list[Record]) -> None:
+def test_scan_finds_the_records_of_the_decoder(made: list[Record]) -> None:
     batch = parse(encode_batch(made))
     data = bytes(batch.view()[HEADER_SIZE:])
     spans = list(record_spans(data, batch.count))
