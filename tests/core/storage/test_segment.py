@@ -281,7 +281,7 @@ def test_whole_batches_larger_than_a_chunk(disk: MemoryDisk) -> None:
     assert [bytes(b.view()) for b in found] == [bytes(b.view()) for b in made]
 
 
-def test_segments_know_their_neighbours(disk: MemoryDisk) -> None:
+def test_segments_are_found_by_offset(disk: MemoryDisk) -> None:
     made = [segment_of(disk, base=base) for base in (10, 20, 30)]
     segments = Segments(made[:1])
     for segment in made[1:]:
