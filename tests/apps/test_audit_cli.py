@@ -1,4 +1,4 @@
-"""The audit from the command line, as far as it goes without Spark; and its reference page."""
+"""`tidelog audit` without Spark: arguments and errors; and its reference page."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every kind of damage is told where it is, and nothing else is told."""
+"""The audit reports every kind of damage at its place, and nothing else."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ STRETCH_BYTES = 700
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cluster to copy: writing one takes longer than all else."""
+    """A cluster to copy: writing one takes most of the time."""
     root = tmp_path_factory.mktemp("sound") / "cluster"
     make_mini_cluster(root)
     return root

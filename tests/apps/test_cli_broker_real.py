@@ -1,4 +1,4 @@
-"""`tidelog status` and `down` go by the brokers that live, whoever started them: real brokers."""
+"""`tidelog status` and `down` find all live brokers, however they were started."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_messages_in_another_folder_name_the_cluster(data: Path, tmp_path: Path)
 
 
 def test_stale_pid_in_a_lock_file_is_not_a_broker(data: Path) -> None:
-    """The lock's file keeps the number of a process that is gone; the number may come back."""
+    """The lock file keeps the pid of an ended process; another process may get the same pid."""
     lock = data / "broker-2" / ".lock"
     assert tidelog("broker", "kill", "2", "--data", str(data)).returncode == 0
     lock.write_text(f"{os.getpid()}\n")

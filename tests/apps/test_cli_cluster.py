@@ -194,7 +194,7 @@ def test_source_of_the_bootstrap_address(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_cluster_of_the_current_folder_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `tidelog up` notes it; the note of one that is gone is not believed."""
+    """`tidelog up` writes its address; the address of an ended cluster is ignored."""
     import os
 
     from tidelog.shell.supervisor import process_identity, up_file

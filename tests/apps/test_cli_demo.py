@@ -39,7 +39,7 @@ def test_nothing_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
 
 
 def test_the_producer_is_connected_to_every_broker() -> None:
-    """Else it waits a second where the leader that dies is the only broker that it talks to."""
+    """Otherwise it waits a second if it is connected only to the leader that dies."""
     name = "kafka_server_socket_server_metrics_connection_count"
     deadline = time.monotonic() + PATIENCE_S
     with LocalCluster(brokers=3) as cluster:

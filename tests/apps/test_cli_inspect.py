@@ -272,7 +272,7 @@ def test_offsets_that_go_back_are_named(tmp_path: Path) -> None:
 
 
 def test_records_that_do_not_decode_are_named(tmp_path: Path) -> None:
-    """The checksum is right, the content is not: somebody wrote it so."""
+    """The checksum is right, but the producer wrote invalid records."""
     path = tmp_path / SEGMENT
     path.write_bytes(encode_batch([Record(None, b"x")], attributes=0))
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Numbers, times, names and streams that nobody would give on purpose: one line, no traceback."""
+"""Unusual numbers, times, names and streams: one line of error, no traceback."""
 
 import json
 import subprocess
@@ -108,7 +108,7 @@ def test_closed_standard_streams(closed: str) -> None:
 
 
 class Pieces:
-    """A source that brings so many bytes at a time."""
+    """A source that returns a given number of bytes at a time."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self._left = [data[at : at + size] for at in range(0, len(data), size)]

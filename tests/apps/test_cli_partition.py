@@ -53,7 +53,7 @@ def append(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def settled(bootstrap: str, name: str, *, isr: int, high_watermark: int) -> dict[str, Any]:
-    """The partition once so many are in sync and all of them know the high watermark."""
+    """The partition, once this many replicas are in sync and know the high watermark."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         (found,) = read(bootstrap, name)["partitions"]

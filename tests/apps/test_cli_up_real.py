@@ -1,4 +1,4 @@
-"""`tidelog up` and `tidelog broker` with real brokers: they start, serve, stop, come back."""
+"""`tidelog up` and `tidelog broker` with real brokers: they start, serve, stop and restart."""
 
 import json
 import os

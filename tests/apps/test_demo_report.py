@@ -1,4 +1,4 @@
-"""The report is one file that needs nothing else, and says what was found, good or bad."""
+"""The report is one self-contained file that shows the results, good or bad."""
 
 import re
 from html.parser import HTMLParser
@@ -162,7 +162,7 @@ def test_a_line_is_cut_at_the_edge_of_its_panel() -> None:
 
 
 def test_lag_lanes_use_the_scale_of_in_sync_replicas() -> None:
-    """Of a replica that is back only the figure is told: it would flatten all others."""
+    """A returned replica is shown as a number only: its lane would flatten all others."""
     watched = a_timeline()
     drawn = picture.draw(watched, picture.whole(watched), Shape(1120, 300, "x"), "x")
     texts = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)

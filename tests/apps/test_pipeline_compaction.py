@@ -1,4 +1,4 @@
-"""Small files become one while others look: never a row twice, never one too few."""
+"""Small files are merged while others read: no row twice, no row missing."""
 
 import os
 import shutil
@@ -168,7 +168,7 @@ def test_files_that_are_selected_for_merging() -> None:
 
 
 def test_names_do_not_grow_with_repeated_merges(tmp_path: Path) -> None:
-    """A quiet topic: a small file comes, and is merged into the one that is there, all day."""
+    """A topic with few records: again and again a small file is merged into the existing one."""
     folder = small_files(tmp_path, 2)
     name = str(folder.relative_to(tmp_path))
     for number in range(2, 40):

@@ -1,4 +1,4 @@
-"""A lake survives a crash at every step: each row is there once, whoever looks."""
+"""A lake survives a crash at every step: every reader sees each row once."""
 
 import os
 from collections.abc import Callable

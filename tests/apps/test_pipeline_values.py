@@ -1,4 +1,4 @@
-"""Without Spark: Avro into columns, reasons in words, failures in a line, what is to be sent."""
+"""Without Spark: Avro to columns, reasons for rejected rows, errors, and parts of a backfill."""
 
 import io
 import json

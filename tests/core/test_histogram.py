@@ -1,4 +1,4 @@
-"""Times in buckets, and the percentiles that come out of them."""
+"""Histograms of times, and their percentiles."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Slotted classes behave as dataclasses do, where anybody looks."""
+"""Slotted classes behave like dataclasses in every respect that is used."""
 
 import copy
 import dataclasses

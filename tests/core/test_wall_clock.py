@@ -1,4 +1,4 @@
-"""How far a wall clock is trusted that somebody may set."""
+"""Which time is trusted when the wall clock can jump."""
 
 import pytest
 from hypothesis import given

@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 
 
 class TwoCounters(Model[Pair]):
-    """Two counters from 0 to 2, one of them goes up at each step: nine states in a diamond.
+    """Two counters from 0 to 2; each step increments one of them: nine states in a diamond.
 
     By level: 00 | 01 10 | 02 11 20 | 12 21 | 22. With the counters interchangeable: 00 | 01 |
     02 11 | 12 | 22.

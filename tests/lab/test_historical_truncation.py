@@ -70,8 +70,8 @@ def test_offsets_at_which_kip_101_and_kip_279_agree(
 
 
 def test_kip_101_and_kip_279_differ_on_an_epoch_of_one_side() -> None:
-    """Asked about epoch 2, a leader without it names epoch 1, which we lack: KIP-101 keeps
-    offsets 2-3 of epoch 2 for good, KIP-279 cuts to the end of what came before and asks on."""
+    """The leader lacks epoch 2 and returns epoch 1, which the follower lacks. KIP-101 keeps
+    offsets 2-3 of epoch 2 permanently; KIP-279 truncates to the epoch before and asks again."""
     mine, told = cache((0, 0), (2, 2)), EpochEnd(1, 4)
     assert POLICIES[KIP_101].cut_on_answer(told, mine, 6, 0) == Cut(4, done=True)
     assert POLICIES[KIP_279].cut_on_answer(told, mine, 6, 0) == Cut(2, done=False)

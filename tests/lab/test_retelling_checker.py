@@ -1,4 +1,4 @@
-"""What the checker finds, told as a story: it ends in the same state, or says that it doesn't."""
+"""A counterexample as a story ends in the same state, or says that it does not."""
 
 import random
 

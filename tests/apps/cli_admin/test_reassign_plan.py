@@ -1,4 +1,4 @@
-"""Plans of where replicas shall be: what is read, and what is made."""
+"""Reassignment plans: reading them from a file, and making them."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Values and journals: what goes in comes out."""
+"""Values and journals are read back as they were written."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Brokers that are asked in bytes, as clients ask: frame, codec, handler, node, and back."""
+"""Brokers that get requests as bytes, like from clients: frame, codec, handler, node, and back."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -107,7 +107,7 @@ class ApiCluster(Cluster):
         listener: str = "CLIENT",
         software: str = "",
     ) -> Struct:
-        """Ask over the wire; `software` is the client library."""
+        """Send a request as bytes; `software` is the client library."""
         version = OFFERED[api_key].last if version is None else version
         frame = memoryview(encode_request(api_key, version, 7, "test", request))[4:]
         header = parse_request_header(frame)
@@ -166,7 +166,7 @@ class ApiCluster(Cluster):
         )
 
     def coordinator(self, group_id: str, broker: BrokerId | None = None) -> BrokerId:
-        """Who looks after a group, once somebody does and is ready; `broker` is asked."""
+        """The coordinator of a group, once it is ready; the request goes to `broker`."""
         asked = {"groups": [group_id]}
         for _ in range(200):
             told = self.request(broker or self.controller(), FIND_COORDINATOR, {"key": group_id}, 2)

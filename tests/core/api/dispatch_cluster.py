@@ -1,4 +1,4 @@
-"""Brokers behind their dispatch: frames go in at one end and come out at the other."""
+"""Brokers with their dispatch: request frames in, response frames out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -94,7 +94,7 @@ class DispatchCluster(ApiCluster):
         )
 
     def _when_settled(self, act: Callable[[], None], unsettled: Callable[[], bool]) -> None:
-        """Now, or when the store has been asked who is dead."""
+        """Now, or when the store has answered which brokers are dead."""
         if unsettled():
             self.at(self.now_ms + PROBE_MS, act)
         else:
@@ -134,7 +134,7 @@ class DispatchCluster(ApiCluster):
     def exchange(
         self, dispatch: Any, api_key: int, version: int, request: Any, line: Line | None = None
     ) -> Any:
-        """Ask, and wait for the one answer."""
+        """Send a request, and wait for its response."""
         line = line or Line()
         before = len(line.answers)
         self.send(dispatch, line, encode_request(api_key, version, 5, "test", request)[4:])

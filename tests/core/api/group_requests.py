@@ -1,4 +1,4 @@
-"""Group requests in bytes to a handler, and answers of a coordinator that does as it is told."""
+"""Group requests as bytes to a handler, and a coordinator with prepared responses."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ class Image:
 
 
 class Coordinator:
-    """Takes down what it is asked, and answers with what it was given."""
+    """Records its requests, and returns prepared responses."""
 
     def __init__(self, *answers: object) -> None:
         self.asked: list[Any] = []
@@ -59,7 +59,7 @@ def ask(
     image: Any = None,
     software: str = "",
 ) -> tuple[Struct, Coordinator]:
-    """The handler's answer over the wire, and what the coordinator heard."""
+    """The handler's response, decoded, and the coordinator with the requests that it got."""
     sent = encode_request(api_key, version, 7, client_id, request)[4:]
     frame = memoryview(bytearray(sent))
     decoded = decode_request(api_key, version, frame, parse_request_header(sent).position)

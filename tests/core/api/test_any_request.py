@@ -1,4 +1,4 @@
-"""Whatever well-formed request comes, each handler has an answer to it that can be sent."""
+"""Every handler returns an encodable response to any well-formed request."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ApiVersions: what clients are told, and what they infer from it."""
+"""ApiVersions: the response, and what clients infer from it."""
 
 import pytest
 from api_cluster import API_VERSIONS, ApiCluster
@@ -54,7 +54,7 @@ def test_features_are_kafkas_supported_ones(cluster: ApiCluster, version: int) -
 
 
 def test_tools_do_not_take_the_cluster_for_an_old_kafka(cluster: ApiCluster) -> None:
-    """kcl and kminion look for the first release that has a key which is missing here: without
+    """kcl and kminion search the first release that has a key which is missing here: without
     24 that is 0.11, without 38 it is 1.1, without 65 it is 3.0, without 68 it is 3.7."""
     assert {24, 25, 26, 28, 38, 39, 40, 41, 65, 66, 68, 69} <= set(ranges(cluster, 0))
 

@@ -106,7 +106,7 @@ def test_offline_broker_can_be_unregistered(cluster: ApiCluster) -> None:
 
 @pytest.mark.parametrize("controller", [False, True], ids=["another", "the controller"])
 def test_a_running_broker_that_is_unregistered_stays_out_until_restarted(controller: bool) -> None:
-    """As in Kafka, where it sends heartbeats in vain."""
+    """As in Kafka, where its heartbeats are rejected."""
     cluster = ApiCluster(texts=OFFSETS).start_all()
     cluster.create("orders", 1, 3)
     in_office = cluster.controller()

@@ -83,7 +83,7 @@ def test_produce_and_fetch(cluster: DispatchCluster, version: int) -> None:
 
 
 def test_wait_time_of_a_fetch_is_limited(cluster: DispatchCluster) -> None:
-    """Its client may be gone: until it is answered it takes memory."""
+    """Its client may have disconnected: a waiting fetch takes memory."""
     dispatch, line = cluster.dispatch(1), Line()
     patient = {**fetch(cluster), "max_wait_ms": 2**31 - 1}
     cluster.send(dispatch, line, encode_request(FETCH, 12, 1, "test", patient)[4:])
@@ -153,13 +153,13 @@ def test_offline_partition_gets_no_leader_hint(cluster: DispatchCluster) -> None
 
 
 def cluster_of(cluster: DispatchCluster, broker: int) -> DispatchCluster:
-    """The same cluster; broker 1 is only a name for whoever is left."""
+    """The same cluster; broker 1 is only a name for the remaining broker."""
     cluster.nodes.setdefault(1, cluster.nodes[broker])
     return cluster
 
 
 def test_handlers_that_do_not_call_the_node(cluster: DispatchCluster) -> None:
-    """One that answers at once, and one that finds nothing to ask."""
+    """One that responds at once, and one that has no request for the node."""
     dispatch = cluster.dispatch(1)
     named = {"client_software_name": "test", "client_software_version": "1"}
     answer = cluster.exchange(dispatch, API_VERSIONS, 4, named)
@@ -212,7 +212,7 @@ def test_responses_are_sent_in_the_order_of_requests(cluster: DispatchCluster) -
 
 
 def test_metadata_waits_for_the_election_after_a_dead_leader(cluster: DispatchCluster) -> None:
-    """Whoever asks just then is held back for a moment, then told what there is."""
+    """A request at that moment is delayed, then gets the current state."""
     image = cluster.nodes[2].image
     asked: list[Any] = [
         None,

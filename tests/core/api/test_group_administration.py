@@ -118,7 +118,7 @@ def test_deleting(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_the_coordinator_of_one_group(version: int) -> None:
-    """Kafka's word for no error is NONE, also as a text."""
+    """Kafka returns NONE as the error message if there is no error."""
     answer = FindCoordinatorResponse(ErrorCode.NONE, 2, "localhost", 9092)
     response, coordinator = ask(find_coordinator, FIND, version, {"key": "readers"}, answer)
     assert coordinator.only == FindCoordinator("readers")

@@ -167,7 +167,7 @@ HANDLERS: dict[int, tuple[Any, Callable[[Any], list[object]]]] = {
 
 
 class WholeImage(Image):
-    """Has every topic that is asked for."""
+    """Has every requested topic."""
 
     def __init__(self, request: Any) -> None:
         topics = list(request.get("topics") or [])

@@ -177,7 +177,7 @@ def test_fetching(version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 7, 8, 9, 10])
 def test_fetching_everything(version: int) -> None:
-    """Of a topic that is gone only its name is left, which version 10 can't say."""
+    """A deleted topic has only a name, which version 10 can't contain."""
     gone = FetchedOffset("ghosts", 0, 3, None, "", ErrorCode.NONE)
     fetched = OffsetFetchResponse(ErrorCode.NONE, (*FETCHED.partitions, gone))
     asked = fetching(version, None)

@@ -226,7 +226,7 @@ def test_other_brokers_answer_not_coordinator(cluster: ApiCluster) -> None:
 
 
 def test_next_coordinator_loads_the_group(cluster: ApiCluster) -> None:
-    """Members and offsets are in the log; a member finds its new coordinator and goes on."""
+    """Members and offsets are in the log; a member finds its new coordinator and continues."""
     member = Member(cluster)
     member.join()
     assert member.commit(7, 8) == {ErrorCode.NONE}

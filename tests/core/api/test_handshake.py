@@ -154,7 +154,7 @@ def test_a_proof_before_the_hello_is_refused() -> None:
 
 
 def test_a_second_hello_is_refused() -> None:
-    """Else one nonce of the listener would serve several transcripts."""
+    """Otherwise one nonce of the listener would be used for several transcripts."""
     second = listening()
     second.challenge(connecting().hello())
     with pytest.raises(HandshakeFailed, match="second Hello"):

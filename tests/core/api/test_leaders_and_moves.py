@@ -64,7 +64,7 @@ def elect(
 
 
 def lose_leadership(cluster: ApiCluster) -> None:
-    """Broker 1 is away for a while, comes back and is in sync again."""
+    """Broker 1 is down for a while, restarts and is in sync again."""
     cluster.crash(1, proof=True)
     cluster.run_until(lambda: leader(cluster) == 2)
     cluster.start(1, port=9091)

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords, asked of leaders and of others."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords, sent to leaders and to other brokers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Metadata and DescribeCluster: what clients see of the cluster, also when part of it is gone."""
+"""Metadata and DescribeCluster: what clients see of the cluster, also when brokers are down."""
 
 from typing import Any
 
@@ -190,7 +190,7 @@ TOPIC = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "confi
 
 
 def stop(cluster: ApiCluster, *brokers: int) -> int:
-    """They die, and the others know it; who is left to ask."""
+    """Kill brokers, wait until the others know it, and return a remaining one."""
     for broker in brokers:
         cluster.crash(broker, proof=True)
     left = next(broker for broker in cluster.brokers if broker not in brokers)

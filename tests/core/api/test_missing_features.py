@@ -1,4 +1,4 @@
-"""Features that are not here yet: clients are told so, each in the way it understands."""
+"""Missing features: each client library gets an error that it understands."""
 
 import pytest
 from api_cluster import (

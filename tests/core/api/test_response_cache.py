@@ -1,4 +1,4 @@
-"""Metadata that is asked for again and again: spelled out once, and never out of date."""
+"""Repeated Metadata requests: the response is encoded once, and never out of date."""
 
 from typing import Any
 

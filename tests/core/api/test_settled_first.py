@@ -12,7 +12,7 @@ from tidelog.core.wire.codec import decode_response, encode_request
 
 
 class Behind(DispatchCluster):
-    """Nobody knows what the store has until it is told."""
+    """No broker knows the contents of the store until it is notified."""
 
     def __init__(self) -> None:
         super().__init__(brokers=(1, 2))

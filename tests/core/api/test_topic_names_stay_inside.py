@@ -1,4 +1,4 @@
-"""No topic name leads out of the data folder, by whatever way it comes."""
+"""No topic name leads outside the data folder, whichever request contains it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, asked of any broker."""
+"""CreateTopics, DeleteTopics and CreatePartitions, sent to any broker."""
 
 from copy import copy
 from typing import Any
@@ -126,7 +126,7 @@ def test_invalid_topic_does_not_affect_others(
 
 
 def test_the_controller_says_whether_a_topic_exists(cluster: ApiCluster) -> None:
-    """The broker that is asked may not have heard yet that it was deleted."""
+    """The broker that gets the request may not know yet that the topic was deleted."""
     cluster.create("orders")
     other = bystander(cluster)
     topics = cluster.nodes[other].image.topics
@@ -226,7 +226,7 @@ def test_delete_by_name_and_by_id(cluster: ApiCluster) -> None:
 
 
 def test_an_id_never_deletes_the_next_topic_of_that_name(cluster: ApiCluster) -> None:
-    """The broker that was asked has not heard yet that the topic was made anew."""
+    """The broker that gets the request does not know yet that the topic was recreated."""
     asked = bystander(cluster)
     old = cluster.create("a")["topic_id"]
     stale = copy(cluster.nodes[asked].image.topic_names)
@@ -243,7 +243,7 @@ def test_an_id_never_deletes_the_next_topic_of_that_name(cluster: ApiCluster) ->
 
 
 def test_an_id_that_only_the_controller_knows_yet(cluster: ApiCluster) -> None:
-    """A topic is deleted by id at a broker that has not heard of its making."""
+    """A topic is deleted by id at a broker that does not know the topic yet."""
     asked = bystander(cluster)
     ids = [cluster.create(name)["topic_id"] for name in "ab"]
     image = cluster.nodes[asked].image

@@ -1,7 +1,7 @@
 """A small cluster for tests: controllers over one store in memory.
 
-It carries out transactions and brings the watch round until all is quiet, unless told to
-hold something back. Time stands still but for `tick`.
+It carries out transactions and delivers watch events until nothing is pending, unless a test
+holds something back. Time advances only by `tick`.
 """
 
 from collections import deque

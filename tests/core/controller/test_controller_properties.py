@@ -1,8 +1,8 @@
 """Random events in random order: the store stays valid, and every request is answered.
 
-Brokers crash, restart, lose sessions and go deaf to the watch; answers of the store get
-lost, and transactions of unknown outcome land late. After every revision the invariants
-are read off the store's own history, so nothing that a controller believes can hide them.
+Brokers crash, restart, lose sessions and stop getting watch events; responses of the store get
+lost, and transactions of unknown outcome are applied late. After every revision the invariants
+are checked on the store's own history, independently of the state of any controller.
 """
 
 from typing import Any

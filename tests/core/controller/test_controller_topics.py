@@ -173,7 +173,7 @@ def test_a_large_topic_is_visible_only_when_all_partitions_are_written() -> None
 
 def die_in_the_middle(cluster: Cluster, event: on.Request, *, for_good: bool = False) -> None:
     """Broker 3 dies when the first step is written, before the controller sees it; for good
-    means that its registration is gone too."""
+    means that its registration is deleted too."""
     cluster.step(1, event)
     cluster.carry_out(1)
     cluster.deaf.add(1)

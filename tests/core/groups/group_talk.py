@@ -106,7 +106,7 @@ class Talk:
         return self.answer(self.ask(request), kind)
 
     def joining(self, member: str = "", **fields: Any) -> int:
-        """Join; the response may come later."""
+        """Join; the response may arrive later."""
         options: dict[str, Any] = {
             "group_id": GROUP,
             "session_timeout_ms": SESSION_MS,
@@ -217,7 +217,7 @@ class Talk:
     # -- whole groups ---------------------------------------------------------------------
 
     def stable(self, count: int = 1, **fields: Any) -> tuple[int, list[str]]:
-        """A group in Stable with so many members: its generation and their ids, the leader
+        """A group in Stable with this many members: its generation and their ids, the leader
         first. Each is assigned its own id."""
         members = [self.join(**fields).member_id]
         for _ in range(count - 1):

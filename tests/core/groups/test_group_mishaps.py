@@ -181,7 +181,7 @@ def test_the_oldest_unused_member_ids_are_dropped(
 
 
 def test_members_that_join_and_leave_leave_no_ids() -> None:
-    """Else a broker under consumer churn grows by one id for each join, up to PENDING_MAX."""
+    """Otherwise a broker would keep one id for each join, up to PENDING_MAX."""
     talk = Talk()
     for _ in range(500):
         member = talk.join(version=4).member_id

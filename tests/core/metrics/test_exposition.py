@@ -23,7 +23,7 @@ AROUND = HostMetrics({"process_open_fds": 12}, {"PLAINTEXT": 3}, {"idle": 1}, {"
 
 
 class Scraped:
-    """What a broker tells, by name and labels."""
+    """The metrics of a broker, by name and labels."""
 
     def __init__(self, cluster: Cluster, broker: int) -> None:
         def no_time() -> int:

@@ -124,7 +124,7 @@ class Cluster:
             self.step(broker, on.WallClockRead(self.now_ms + ahead_ms, self.now_ms))
 
     def crash(self, broker: BrokerId, *, proof: bool = False) -> None:
-        """The process is gone; calls to it fail; with `proof` its death is known at once."""
+        """Kill the process; calls to it fail; with `proof` its death is known at once."""
         node = self.nodes.pop(broker)
         self._watching.pop(broker, None)
         lease = self._leases.pop(broker, None)

@@ -102,7 +102,7 @@ def test_later_topic_gets_the_brokers_setting() -> None:
 
 
 def test_index_interval_of_a_topic_is_limited() -> None:
-    """Else each look-up in a segment of a gigabyte would read all of it."""
+    """Otherwise each look-up in a segment of a gigabyte would read all of it."""
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,), index_interval_bytes=str(2**31 - 1))

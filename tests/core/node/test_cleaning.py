@@ -102,7 +102,7 @@ def test_a_cleaner_that_is_turned_off_does_nothing() -> None:
 
 
 def test_cleaner_settings_can_change_while_running() -> None:
-    """One broker's own value goes before that of all."""
+    """The value of one broker takes precedence over that of all brokers."""
     cluster = started(1, 2, log_cleaner_backoff_ms=20_000)
     make(cluster)
     for broker, text in ((None, "5000"), (2, "3000000")):
@@ -184,7 +184,7 @@ def tell(cluster: Cluster, broker: int, effect: CleanLog, told: list[CleaningMes
 
 
 def test_a_truncation_ends_a_cleaning_and_cuts_the_checkpoint() -> None:
-    """KAFKA-3330: what comes above the cut was never cleaned."""
+    """KAFKA-3330: records appended above the truncation were never cleaned."""
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -364,8 +364,8 @@ def send(cluster: Cluster, key: bytes, value: bytes | None) -> None:
 
 
 def test_deleted_key_does_not_return_with_a_returned_replica() -> None:
-    """Longer than `delete.retention.ms`: had the tombstone gone, the replica would keep the
-    value for ever, and show it when it leads."""
+    """It was down for longer than `delete.retention.ms`. If the tombstone were removed, the replica
+    would keep the value permanently, and return it when it leads."""
     cluster = started(1, 2, 3)
     make(cluster, delete_retention_ms="0", min_insync_replicas="1")
     send(cluster, b"gone", b"old" * 20)

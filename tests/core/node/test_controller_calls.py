@@ -90,7 +90,7 @@ def test_forwarded_request_is_carried_out(cluster: Cluster) -> None:
 
 
 def test_next_request_sees_the_result_of_the_last(cluster: Cluster) -> None:
-    """A topic is made, grown, deleted and made again as fast as answers come."""
+    """A topic is created, grown, deleted and recreated, each request right after a response."""
     for turn in range(3):
         made = replace(new_topic(), topic_id=bytes([turn + 1]) * 16)
         for request in (

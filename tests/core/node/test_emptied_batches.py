@@ -37,7 +37,7 @@ def emptied(log: Log) -> list[RecordBatch]:
 
 
 def test_a_consumer_continues_after_a_batch_without_records() -> None:
-    """kafka-go goes back to the start when an answer begins with one."""
+    """kafka-go restarts at the beginning when a response begins with one."""
     cluster = compacted()
     assert len(emptied(cluster.replica(1).log)) >= 3
     told: list[int] = []

@@ -1,4 +1,4 @@
-"""A follower fetches a newly led partition without first waiting for records of others."""
+"""A follower fetches a newly led partition before records of other partitions arrive."""
 
 import pytest
 from node_cluster import DELAY_MS, ORDERS, Cluster

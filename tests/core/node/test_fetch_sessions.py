@@ -76,7 +76,7 @@ def test_topic_with_an_unknown_id_gets_no_session() -> None:
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["named", "forgotten"])
 def test_a_topic_that_lost_its_name_ends_the_session(forgotten: bool) -> None:
-    """Else a deleted topic would stay in it: nobody could forget it by its id."""
+    """Otherwise a deleted topic would stay in it: a request could not remove it by its id."""
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A)))
     next_one = request(

@@ -185,7 +185,7 @@ def test_settings_change_while_running(cluster: Cluster) -> None:
 
 
 def test_requests_of_other_peers_are_not_mixed_up(cluster: Cluster) -> None:
-    """A late answer to an earlier round is none to the current one."""
+    """A late response to an earlier round does not count for the current one."""
     leader = cluster.leader()
     assert leader is not None
     held: list[Any] = []

@@ -1,5 +1,5 @@
-"""A partition's folder is taken away while its broker is down: whoever still has records keeps
-them, and whoever lost everything is never made leader over them by itself."""
+"""A partition's folder is removed while its broker is down: replicas with records keep them, and
+the replica that lost its log is not elected automatically while they exist."""
 
 from copy import deepcopy
 from functools import partial
@@ -321,7 +321,7 @@ def test_a_broker_does_not_act_before_its_loss_is_known() -> None:
 
 
 def test_a_replica_with_a_new_log_keeps_the_last_records() -> None:
-    """Broker 2 lost its folder, copied some of it anew, and then all others lose theirs."""
+    """Broker 2 lost its folder and copied a part again; then all other brokers lose theirs."""
     cluster = running(min_insync_replicas="1")
     cluster.crash(2, proof=True)
     remove(cluster, 2)
@@ -376,7 +376,7 @@ def test_a_log_that_cannot_be_opened_is_copied_from_the_leader() -> None:
 
 @pytest.mark.parametrize("replicas", [(1,), (1, 2)])
 def test_no_empty_log_takes_the_place_of_the_only_copy(replicas: tuple[BrokerId, ...]) -> None:
-    """It can't be opened, and nobody else has the records."""
+    """It can't be opened, and no other replica has the records."""
     cluster = Cluster()
     cluster.start()
     cluster.create_topic(replicas=replicas)

@@ -357,7 +357,7 @@ def test_list_offsets_without_response_is_sent_again(follower: Follower, how: st
 
 
 def test_unreachable_leader_gets_no_requests_in_a_loop(follower: Follower) -> None:
-    """A host tells at once that a broker is gone: asking at once would never end."""
+    """A host reports a dead broker at once: an immediate retry would never end."""
     follower.give(follower.request(), part(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     began, asked = follower.now_ms, 0
     while follower.now_ms < began + 10_000:

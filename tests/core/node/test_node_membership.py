@@ -172,7 +172,7 @@ def test_a_restarted_sole_replica_does_not_lead_in_its_old_epoch() -> None:
 
 
 class BrokenDisk(MemoryDisk):
-    """Refuses to append once told to."""
+    """Fails to append once it is switched on."""
 
     broken = False
 

@@ -181,7 +181,7 @@ def test_fetch_waits_for_min_bytes(cluster: Cluster) -> None:
 
 
 def test_fetch_of_a_closed_segment_does_not_wait_for_min_bytes() -> None:
-    """An older segment gets no more records: at its end a reader would wait in vain."""
+    """An older segment gets no more records: at its end a reader would wait without result."""
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,), segment_bytes="100")

@@ -172,7 +172,7 @@ def test_records_that_do_not_decode_are_refused_where_keys_are_needed() -> None:
 
 
 def test_work_of_one_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest of it is refused, and the next request begins anew."""
+    """The remaining batches are refused; the next request has a new budget."""
     monkeypatch.setattr(work_budget, "STEPS_MAX", 26)
     cluster = cluster_with(cleanup_policy="compact")
     parts = [ProducePartition(ORDERS, encode_batch(RECORDS)) for _ in range(2)]

@@ -1,5 +1,5 @@
-"""A topic of many partitions is made, led and dropped a few partitions at a time: others are
-served in between, and a crash in the middle is one like any other."""
+"""A topic of many partitions is created, led and deleted a few partitions at a time: other
+requests are served in between, and a crash in the middle loses nothing."""
 
 from collections.abc import Callable
 
@@ -143,7 +143,7 @@ def test_a_change_of_leader_does_not_wait_for_new_logs(cluster: Cluster) -> None
 
 @pytest.mark.parametrize("slices", range(1, 12))
 def test_a_crash_in_the_middle_loses_nothing(cluster: Cluster, slices: int) -> None:
-    """Some logs are made and serve nobody yet; none of those that are not counts as lost."""
+    """Some logs are created and not used yet; logs that do not exist yet do not count as lost."""
     ask_for_many(cluster)
     victim = max(set(cluster.nodes) - {cluster.controller()})
     cluster.run_until(lambda: logs(cluster.nodes[victim]) >= min(slices * AT_ONCE, COUNT))
@@ -234,7 +234,7 @@ def test_a_recreated_topic_gets_no_records_of_the_old_one(cluster: Cluster) -> N
 
 
 def test_a_broker_is_active_once_all_changes_are_applied() -> None:
-    """Else it might think of itself as a leader that it was in an earlier epoch."""
+    """Otherwise it might act as the leader that it was in an earlier epoch."""
     cluster = Cluster((1,), {"partitions_at_once": AT_ONCE}, turn_ms=2)
     cluster.start()
     cluster.run_until(lambda: cluster.nodes[1].acting)
@@ -263,7 +263,7 @@ def test_broker_that_may_not_act_delays_pending_changes(cluster: Cluster) -> Non
     node = cluster.nodes[survivor]
 
     def led() -> set[TopicPartition]:
-        """By the word that its replica has heard."""
+        """By the last change that its replica has applied."""
         return {name for name in NAMES if node.replicas[name].partition.is_leader}
 
     def to_lead() -> set[TopicPartition]:
@@ -285,7 +285,7 @@ def test_broker_that_may_not_act_delays_pending_changes(cluster: Cluster) -> Non
 def test_leader_with_a_pending_change_commits_nothing(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers or settings are others, and so may be its leader: it is made up for later."""
+    """Brokers, settings or the leader have changed; it commits once the change is applied."""
     leader = cluster.leader()
     assert leader is not None
     node = cluster.nodes[leader]
@@ -309,7 +309,7 @@ def test_leader_with_a_pending_change_commits_nothing(
 
 
 def test_request_has_at_most_as_many_proposals_as_one_step_decides(cluster: Cluster) -> None:
-    """A broker comes back, and all its replicas join their ISRs again."""
+    """A broker returns, and all its replicas join their ISRs again."""
     at_once = cluster.nodes[1].config.decisions_at_once
     assert at_once < COUNT
     office = cluster.controller()

@@ -143,7 +143,7 @@ def test_the_follower_serves_up_to_its_own_high_watermark(cluster: Cluster) -> N
 
 
 def test_beyond_the_followers_end_is_out_of_range_there(cluster: Cluster) -> None:
-    """The consumer then comes back to the leader."""
+    """The consumer then returns to the leader."""
     settled(cluster, b"one")
     cluster.cut |= {(1, 2)}
     cluster.produce(1, b"two", acks=1)

@@ -1,6 +1,6 @@
 """A partition's folder is replaced by an old copy after a clean stop, its checkpoints too.
 
-Nothing on that broker tells that records are missing. Its followers know that these records were
+Nothing on that broker shows that records are missing. Its followers know that these records were
 committed, and keep them.
 """
 

@@ -207,7 +207,7 @@ def test_damage_before_the_range_that_is_being_fetched_is_repaired_too() -> None
 
 
 def test_a_damaged_leader_of_an_unclean_election_hands_over_when_another_is_in_sync() -> None:
-    """Its damage was stored when nobody led. Broker 3 has the missing records."""
+    """Its damage was stored when the partition had no leader. Broker 3 has the missing records."""
     cluster = Cluster()
     cluster.start()
     cluster.create_topic("orders", (2, 3), segment_bytes="600")

@@ -183,7 +183,7 @@ def test_a_pause_longer_than_the_hold_proves_nothing(cluster: Cluster) -> None:
 
 
 def run_reading(cluster: Cluster, for_ms: int) -> None:
-    """Let time pass, with looks at the clock now and then."""
+    """Advance the time, and read the clock at intervals."""
     for _ in range(for_ms // CHECK_MS):
         cluster.run(CHECK_MS)
         cluster.read_clock()

@@ -1,4 +1,4 @@
-"""Requests from another epoch are rejected with the right error (KAFKA.md 2.6)."""
+"""Requests from another epoch are rejected with the right error."""
 
 import pytest
 from playbook import A, B, answer, consume, fetch, follower, leader

@@ -1,4 +1,4 @@
-"""The follower: truncation, responses, errors, out of range (KAFKA.md 1.7, 2.4)."""
+"""The follower: truncation, responses, errors, out of range."""
 
 import pytest
 from playbook import (
@@ -259,7 +259,7 @@ def refusing(*, of: int = A, epoch: int = 3) -> Partition:
 
 
 def test_a_leader_that_lacks_committed_records_is_refused() -> None:
-    """The log stays as it is, and the leader is asked nothing more."""
+    """The log stays unchanged, and the leader gets no more requests."""
     partition = refusing()
     assert (partition.log_end_offset, partition.high_watermark) == (8, 6)
     assert epochs_of(partition) == [(0, 0), (1, 4)]
@@ -391,7 +391,7 @@ def test_kafka_10706_an_epoch_without_records_is_removed_though_no_record_is() -
 
 
 def test_kip_279_epochs_of_one_side_are_truncated_one_by_one() -> None:
-    """The follower has 0, 2 and 4, the leader 1, 3 and 5: everything goes, step by step."""
+    """The follower has 0, 2 and 4, the leader 1, 3 and 5: the log is truncated step by step."""
     partition = follower(epoch=5, epochs=[(0, 0), (2, 2), (4, 4)], log=(0, 6))
     steps = [((3, 6), 4, 2), ((1, 3), 2, 0), ((0, 0), 0, None)]
     for diverging, end, last in steps:
@@ -414,8 +414,8 @@ def test_kip_279_epochs_of_one_side_are_truncated_one_by_one() -> None:
     ],
 )
 def test_follower_pauses_after_an_error(error: ErrorCode) -> None:
-    """Ten milliseconds at first, for a new leader hears of its office soon; then twice as
-    long each time, up to the backoff. An answer begins it anew."""
+    """Ten milliseconds at first, because a new leader soon learns of its election; then twice as
+    long each time, up to the backoff. A response resets it."""
     config = PartitionConfig(replica_fetch_backoff_ms=50)
     partition = follower(epochs=[(0, 0)], log=(0, 5), config=config)
     for pause_ms in (10, 20, 40, 50, 50):
@@ -441,7 +441,7 @@ def test_a_fenced_follower_stops_until_the_next_registration() -> None:
 
 
 def astray(*, log: tuple[int, int] = (2, 8), hw: int = 6) -> Partition:
-    """A follower that was told OFFSET_OUT_OF_RANGE."""
+    """A follower that got OFFSET_OUT_OF_RANGE."""
     partition = follower(epochs=[(0, log[0])], log=log, hw=hw)
     assert Playbook(partition) >> reply(log[1], error=OUT_OF_RANGE) << None
     assert partition.next_question(0) == do.OffsetsQuestion(1)
@@ -471,7 +471,7 @@ def test_a_leader_whose_log_ends_below_the_high_watermark_is_refused() -> None:
 
 
 def test_kafka_9491_a_follower_restarts_at_the_start_of_a_leader_that_starts_later() -> None:
-    """The high watermark goes along."""
+    """The high watermark moves with it."""
     partition = astray()
     assert (
         Playbook(partition)
@@ -542,7 +542,7 @@ def test_kafka_6975_an_empty_log_that_starts_inside_a_batch(
 
 
 def test_with_flush_before_ack_the_next_fetch_waits_for_the_flush() -> None:
-    """A fetch offset tells the leader how far this replica has come: on stable storage."""
+    """A fetch offset shows the leader which records this replica has on stable storage."""
     partition = follower(config=PartitionConfig(flush_before_ack=True))
     assert partition.next_question(0) == position(0)
     partition.step(reply(0, span(0, 2)))
@@ -560,7 +560,7 @@ def test_damaged_log_is_truncated_to_its_sound_part() -> None:
 
 
 def test_a_log_that_ends_inside_a_batch_of_the_leader_drops_its_last_batch() -> None:
-    """A damaged header let it end there; no other fetch would ever go on."""
+    """A damaged header let it end there; fetches would never make progress."""
     partition = follower(log=(0, 8), hw=2, epochs=[(1, 0)])
     assert Playbook(partition) >> reply(8, span(5, 9)) << do.TruncateTo(5, 8, 2)
     assert partition.next_question(0) == position(5, last=1)

@@ -1,4 +1,4 @@
-"""M10, M11, M13 and KAFKA.md 1.6, 1.7: the formula, and the events that trigger it."""
+"""The high watermark (M10, M11, M13): the formula, and the events that trigger it."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Maximal ISR (KIP-497), and how a leader changes the ISR (KAFKA.md 1.3-1.5)."""
+"""Maximal ISR (KIP-497), and how a leader changes the ISR."""
 
 from collections.abc import Callable
 
@@ -153,7 +153,7 @@ def test_lag_time_does_not_matter_for_joining() -> None:
 
 
 def test_one_change_at_a_time() -> None:
-    """SingleInFlightAlterIsr: no second expansion, no shrink, while one is under way."""
+    """SingleInFlightAlterIsr: no second expansion, no shrink, while one is pending."""
     partition = leader(isr=(A,))
     partition.step(fetch(B, 0))
     pending = partition.isr

@@ -56,7 +56,7 @@ def test_kafka_7415_the_epoch_is_cached_before_anything_is_written() -> None:
 
 
 def test_a_new_leader_starts_from_its_own_high_watermark() -> None:
-    """1.8: what lies above is kept, and confirmed anew."""
+    """Records above it are kept, and must be confirmed again."""
     partition = leader(log=(0, 5), epochs=[(0, 0)], hw=3)
     assert (partition.high_watermark, partition.log_end_offset) == (3, 5)
 
@@ -211,7 +211,7 @@ def test_m17_the_ack_waits_for_the_slowest_in_sync_replica() -> None:
 
 
 def test_an_expected_member_does_not_count_for_min_isr_but_does_for_the_answer() -> None:
-    """1.5: the check before the append uses the committed ISR, the answer the maximal one."""
+    """The check before the append uses the committed ISR, the acknowledgement the maximal one."""
     config = PartitionConfig(min_insync_replicas=2)
     partition = leader(isr=(A,), replicas=(A, B), config=config)
     assert partition.commit_error() is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -53,7 +53,7 @@ def test_leaders_end_at_a_fetch_never_decreases() -> None:
 
 
 def test_follower_log_end_is_the_fetch_offset_and_may_decrease() -> None:
-    """A follower that has truncated asks for less than before."""
+    """A follower that has truncated fetches from a lower offset than before."""
     follower = progress(15)
     follower.fetched(12, leader_log_end_offset=20, now_ms=2_000)
     assert follower.log_end_offset == 12

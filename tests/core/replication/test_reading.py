@@ -1,4 +1,4 @@
-"""Requests that read a log: the vectors of KAFKA.md 2.3, consumers, epochs, offsets."""
+"""Requests that read a log: test vectors of Kafka, consumers, epochs, offsets."""
 
 import pytest
 from playbook import (

@@ -27,7 +27,7 @@ choices = st.integers(0, 5)
 
 
 class Written(NamedTuple):
-    """A record: the epoch it was written in, and a number nobody else has."""
+    """A record: the epoch it was written in, and a unique number."""
 
     epoch: int
     number: int
@@ -41,7 +41,7 @@ class Host:
         self.partition = Partition(local, PartitionConfig(), BROKERS, LeaderEpochs())
 
     def carry_out(self, effects: list[do.Effect], numbers: dict[int, Written]) -> None:
-        """Change the log as the replica asks, and hold it to its word on where that ends."""
+        """Change the log as the replica requests, and check the log end that it announced."""
         for effect in effects:
             match effect:
                 case do.AppendRecords():
@@ -59,7 +59,7 @@ class Host:
         assert sorted(self.log) == list(range(start, end))
 
     def restart(self, checkpoint: Offset) -> None:
-        """Come back with the whole log, and a high watermark that may be out of date."""
+        """Restart with the whole log, and a high watermark that may be out of date."""
         old = self.partition
         self.partition = Partition(
             old.local,
@@ -89,7 +89,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule(broker=brokers)
     def learn(self, broker: BrokerId) -> None:
-        """A broker hears the controller's last word; it may have missed others."""
+        """A broker gets the controller's last registration; it may have missed earlier ones."""
         self.word.now_ms = self.now_ms
         self.step(broker, self.word)
 
@@ -137,7 +137,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule(choice=choices, count=st.integers(1, 2))
     def produce(self, choice: int, count: int) -> None:
-        """Whoever takes itself for the leader takes records."""
+        """Every replica that considers itself the leader accepts records."""
         leaders = [broker for broker in ALL if self.hosts[broker].partition.is_leader]
         for _ in range(count if leaders else 0):
             broker = leaders[choice % len(leaders)]
@@ -285,7 +285,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Once all have heard and fetched, their logs are the same."""
+        """Once all replicas know the leader and have fetched, their logs are the same."""
         for broker in ALL:
             self.learn(broker)
         for _ in range(12):

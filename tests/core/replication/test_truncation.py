@@ -1,4 +1,4 @@
-"""Where a follower truncates (KAFKA.md 2.4): the shipped rule, and one that asks first."""
+"""Where a follower truncates: the shipped rule, and one that sends a request first."""
 
 import pytest
 from playbook import A, B, Playbook, elected, epochs_of, follower, replica
@@ -98,7 +98,8 @@ def test_follower_requests_epochs_until_both_agree_and_then_fetches() -> None:
 
 
 def test_no_epoch_is_requested_when_none_is_left() -> None:
-    """Every epoch here is newer than the one answered: the log goes, and the fetch begins."""
+    """Every epoch here is newer than the returned one: the whole log is truncated, and fetching
+    begins."""
     partition = follower(epoch=5, epochs=[(3, 0), (4, 2)], log=(0, 4), policy=ASKS)
     partition.step(told(4, (2, 9)))
     assert epochs_of(partition) == []

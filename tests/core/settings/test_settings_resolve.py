@@ -1,4 +1,4 @@
-"""Layers on one another: who wins, what is refused, and that all of it is told at once."""
+"""Layers of settings: precedence, refused values, and reporting all problems at once."""
 
 import pytest
 
@@ -97,7 +97,7 @@ PROTECTING = {
 
 @pytest.mark.parametrize("name", PROTECTING)
 def test_a_setting_that_protects_kafka_is_refused(name: str) -> None:
-    """A broker that ignored it would be open to everybody, though its file says otherwise."""
+    """A broker that ignored it would be open to every client, contrary to its file."""
     with pytest.raises(InvalidSettings) as raised:
         settings_of({"node.id": "1", name: PROTECTING[name]})
     [problem] = raised.value.problems

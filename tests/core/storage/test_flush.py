@@ -198,7 +198,7 @@ def transaction(log: Log, end: ControlType) -> None:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "roll"])
 def test_aborted_transactions_are_on_disk_with_their_markers(clean: bool) -> None:
-    """Else readers of committed records are given them after a power failure."""
+    """Otherwise read_committed consumers get them after a power failure."""
     disk = ForgetfulDisk()
     log = new_log(disk)
     transaction(log, ControlType.ABORT)

@@ -103,7 +103,7 @@ def test_records_that_are_missing_after_a_clean_stop_are_noticed(damage: str) ->
 
 
 def test_a_crash_while_loading_counts_as_unclean() -> None:
-    """KAFKA-10471: the mark goes before anything is loaded."""
+    """KAFKA-10471: the mark is removed before anything is loaded."""
     disk = StoppingDisk()
     two_logs(disk).close({})
     disk.changes = 3
@@ -238,7 +238,7 @@ def test_a_copy_of_a_compacted_log_may_have_gaps_too() -> None:
 
 
 def test_a_first_dirty_offset_is_never_above_the_log_end() -> None:
-    """Records that come there later were never cleaned (KAFKA-3330)."""
+    """Records appended there later were never cleaned (KAFKA-3330)."""
     disk = MemoryDisk()
     directory = two_logs(disk)
     directory.set_cleaner_offset(ORDERS, 15)
@@ -333,7 +333,7 @@ def test_properties() -> None:
 
 
 def test_names_of_deleted_logs_are_not_kept_for_ever() -> None:
-    """Else a broker under topic churn grows: one name for each partition ever deleted."""
+    """Otherwise a broker would keep a name for each partition that was ever deleted."""
     disk = MemoryDisk()
     directory = two_logs(disk)
     directory.close({ORDERS: 15, BILLS: 3}, broker_epoch=12)

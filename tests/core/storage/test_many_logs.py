@@ -17,7 +17,7 @@ NAMES = [TopicPartition("orders", n) for n in range(5)]
 
 
 class CountingDisk(MemoryDisk):
-    """Counts how often a sync is asked for, however much it covers."""
+    """Counts the requested syncs, however much each covers."""
 
     def __init__(self) -> None:
         super().__init__()

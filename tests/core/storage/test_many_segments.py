@@ -19,7 +19,7 @@ FEW = 12
 
 
 class Looks:
-    """How often each was asked of any segment."""
+    """How often each method of a segment was called."""
 
     def __init__(self) -> None:
         self.times = 0

@@ -70,7 +70,7 @@ def write_two_logs(disk: Disk, *, cleaned: bool = False) -> None:
 
 
 def put(root: Path, name: str, what: str) -> None:
-    """Something that is no file, in a file's place."""
+    """Put something that is not a regular file in the place of a file."""
     path = root / name
     path.unlink(missing_ok=True)
     if what == "directory":

@@ -1,4 +1,4 @@
-"""Completion of segment swaps that a crash interrupted (KAFKA.md 4.4, step 1)."""
+"""Completion of segment swaps that a crash interrupted."""
 
 import pytest
 from storage_kit import batch, contents, fill, names, new_log, reopen

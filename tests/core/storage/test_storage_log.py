@@ -239,7 +239,8 @@ def test_offset_for_a_timestamp_in_a_very_large_batch(
 
 
 def test_offset_for_a_timestamp_in_an_invalid_batch(log: Log) -> None:
-    """Nobody opens what producers pack: here it is found out, and only the header can speak."""
+    """Brokers do not decompress produced batches, so the search finds the damage here and uses the
+    header."""
     packed = bytearray(encode_batch([Record(b"k", b"v", 100 + n, ()) for n in range(5)]))
     packed[HEADER_SIZE:] = b"\xff" * (len(packed) - HEADER_SIZE)
     log.append([parse(packed)], 0)

@@ -83,7 +83,7 @@ def test_a_missing_batch_is_found_where_the_log_has_no_gaps(disk: MemoryDisk, nu
 
 
 def test_a_read_of_a_missing_segment_does_not_skip_it(disk: MemoryDisk) -> None:
-    """Of a log that was never compacted: else the reader would not notice the hole."""
+    """The log was never compacted; otherwise the reader would not notice the gap."""
     disk.delete(SECOND)
     log, _ = reopen(disk, clean=True, recovery_point=20)
     assert log.read(7, 1 << 20).path != SECOND, "of a log that may have gaps"

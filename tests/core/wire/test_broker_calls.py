@@ -1,4 +1,4 @@
-"""What brokers ask each other comes out as it went in, types and all."""
+"""Calls between brokers are decoded as they were encoded, with their types."""
 
 import pytest
 

@@ -123,7 +123,7 @@ def test_memory_is_bounded_by_the_frame(byte: str) -> None:
 
 
 def test_strings_are_limited_to_the_oldest_versions_length() -> None:
-    """Compact lengths could say more; what comes in one version goes out in another."""
+    """Compact lengths allow more, but a string received in one version is sent in another."""
     heartbeat = 12
     asked = {"group_id": "g" * 0x7FFF, "generation_id": 1, "member_id": "m"}
     frame = encode_request(heartbeat, 4, 1, "test", asked)[4:]

@@ -43,8 +43,8 @@ SEEDS = 6
 
 
 def fill(log: Log) -> None:
-    """Keys that come again, one that ends, a producer's last words, a transaction taken back;
-    over several segments that become fewer."""
+    """Repeated keys, a deleted key, a producer's last batch and an aborted transaction,
+    in several segments that cleaning merges."""
     for number in range(12):
         put(log, (f"k{number % 5}", str(number)), ("same", str(number)))
     put(log, ("gone", "1"), ("k9", "stays"), producer=Producer(3, 0, 0))
@@ -78,7 +78,7 @@ def clean_and_append(disk: Disk, log: Log) -> None:
 
 
 def check(log: Log, before: list[Seen]) -> None:
-    """All that must stay is there, and nothing else but what was there before, nor twice."""
+    """Check that all records that must stay exist once, and no record that was not written."""
     for earlier, later in pairwise(log.segments):
         assert earlier.next_offset() <= later.base_offset, "segments do not overlap"
     now = seen(log)
@@ -99,8 +99,8 @@ def prepared(disk: Disk) -> tuple[Log, list[Seen]]:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_files_of_an_earlier_cleaning_do_no_harm(number: int) -> None:
-    """Files of a cleaner that died, in front of a group that is put in place: a start would take
-    the group for half made, and the originals are gone."""
+    """Files of a dead cleaner precede a group that is installed: a start would take the group for
+    incomplete, and its original segments are deleted."""
     for changes in range(CHANGES_MAX):
         disk = StoppingDisk()
         log, before = prepared(disk)
@@ -188,8 +188,8 @@ def test_a_power_failure_anywhere_in_a_cleaning_loses_nothing(
 def test_gaps_are_recorded_before_they_exist(
     spoil: Callable[[SimDisk], None],
 ) -> None:
-    """The settings of topics are unknown when logs are opened: only the checkpoint tells that
-    gaps are no damage, also if the very first swap was cut off."""
+    """The settings of topics are unknown when logs are opened: only the checkpoint shows that
+    gaps are not damage, also if the first swap was interrupted."""
     for moment in range(CHANGES_MAX):
         disk = SimDisk(World(moment), "d", Habits())
         directory = LogDirectory.open(disk, 0)

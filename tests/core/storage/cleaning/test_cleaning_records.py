@@ -68,7 +68,7 @@ def test_batches_keep_offsets_sequences_and_epochs(disk: MemoryDisk, log: Log) -
 
 
 def test_last_batch_of_a_producer_keeps_its_header(disk: MemoryDisk, log: Log) -> None:
-    """Else a retry of it would be taken for new."""
+    """Otherwise a retry of it would be appended."""
     put(log, ("a", "1"), producer=Producer(7, 0, 0))
     put(log, ("a", "2"), ("a", "3"), producer=Producer(7, 0, 1), timestamp=4000)
     put(log, ("a", "4"), producer=Producer(8, 0, 0))
@@ -252,8 +252,8 @@ writes = st.lists(st.lists(st.tuples(keys, values), min_size=1, max_size=4), max
 def test_cleaning_keeps_the_last_record_of_each_key(
     history: list[list[tuple[str, str | None]]], codec: Codec, rounds: int, map_bytes: int
 ) -> None:
-    """Whatever was written and however often it is cleaned: each key's last record stays, none
-    moves, and only tombstones and what was superseded goes."""
+    """For any records and any number of cleanings: each key's last record stays at its offset, and
+    only tombstones and superseded records are removed."""
     disk = MemoryDisk()
     log = new_log(disk, replace(COMPACT, delete_retention_ms=2**40))
     for batch in history:
