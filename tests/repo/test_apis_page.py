@@ -1,4 +1,4 @@
-"""The page of APIs is what the code says, and the code keeps within what Kafka serves."""
+"""The page of APIs matches the code, and offered versions are within those of Kafka."""
 
 import gzip
 import json
@@ -42,23 +42,23 @@ def test_page_has_every_api_once_with_its_versions() -> None:
         assert row[5], "each has a note"
 
 
-def test_what_is_offered_lies_within_what_kafka_serves() -> None:
+def test_offered_versions_are_within_kafkas() -> None:
     for key, ours in OFFERED.items():
         kafkas = KAFKA_APIS[key]
         assert ours.name == kafkas.name
         assert kafkas.first <= ours.first <= ours.last <= kafkas.last
 
 
-def test_what_the_codec_speaks_has_kafkas_names() -> None:
+def test_codec_uses_kafkas_names() -> None:
     spoken = {key: api.name for key, api in APIS.items() if key not in PRIVATE}
     assert spoken == {key: KAFKA_APIS[key].name for key in spoken}
 
 
-def test_every_api_that_is_missing_has_its_reason() -> None:
+def test_every_missing_api_has_a_reason() -> None:
     assert set(WHY_NOT) == set(KAFKA_APIS) - set(OFFERED)
 
 
-def test_the_table_is_what_a_broker_of_kafka_said() -> None:
+def test_table_of_kafkas_versions_matches_a_kafka_broker() -> None:
     answers = [
         decode_response(API_VERSIONS, exchange["api_version"], bytes.fromhex(exchange["response"]))
         for line in gzip.decompress(FRAMES.read_bytes()).splitlines()

@@ -1,4 +1,4 @@
-"""The bench beside Kafka: what it makes of its rounds, its plot, its page, and a missing Java."""
+"""The benchmark against Kafka: evaluation of rounds, plot, page, and a missing Java."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def found(bench: Any) -> dict[str, Any]:
     return {**told, "touched": "1 GB", "warm_up": 3, "cold": {}, "quick": False, "rows": rows}
 
 
-def test_the_ratio_is_that_of_the_median_round_and_the_spread_of_the_extremes(bench: Any) -> None:
+def test_ratio_is_the_median_and_spread_the_extremes_of_rounds(bench: Any) -> None:
     ours, theirs = [one(s, 1) for s in (1, 2, 4)], [one(s, 3) for s in (4, 4, 4)]
     result = bench("beside_kafka.figures").summary(
         row(bench, unit="MB/s"), {"tidelog": ours, "kafka": theirs}
@@ -70,7 +70,7 @@ def test_the_ratio_is_that_of_the_median_round_and_the_spread_of_the_extremes(be
         ({"unit": "us", "take": "p99_us"}, 7, 3000),
     ],
 )
-def test_a_figure_is_a_rate_or_what_the_row_takes(
+def test_figure_is_a_rate_or_a_time(
     bench: Any, given: dict[str, Any], figure: float, cpu: float
 ) -> None:
     figures = bench("beside_kafka.figures")
@@ -80,7 +80,7 @@ def test_a_figure_is_a_rate_or_what_the_row_takes(
 
 
 @pytest.mark.parametrize("unit", ["us", "s", "MB", "cores"])
-def test_less_of_some_units_is_better(bench: Any, unit: str) -> None:
+def test_some_units_are_better_if_lower(bench: Any, unit: str) -> None:
     better = bench("beside_kafka.figures").better
     assert better(row(bench, unit=unit), 2, 6) == 3
     assert better(row(bench, unit="MB/s"), 6, 2) == 3
@@ -96,7 +96,7 @@ def test_goals_are_marked_and_the_missed_ones_named(bench: Any) -> None:
     )
 
 
-def test_lines_fit_and_a_failed_row_says_so(bench: Any) -> None:
+def test_lines_fit_and_failed_rows_are_marked(bench: Any) -> None:
     figures = bench("beside_kafka.figures")
     rows = found(bench)["rows"]
     lines = [figures.heading(), *(line for r in rows for line in figures.line(r).splitlines())]
@@ -110,11 +110,11 @@ def test_lines_fit_and_a_failed_row_says_so(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("us", "told"), [(811, "0.811"), (33_300, "33.3"), (999_700, "1000"), (3_630_000, "3630")]
 )
-def test_long_latencies_are_told_in_milliseconds(bench: Any, us: float, told: str) -> None:
+def test_long_latencies_are_in_milliseconds(bench: Any, us: float, told: str) -> None:
     assert bench("beside_kafka.figures").milliseconds(us) == told
 
 
-def test_rows_have_names_of_their_own_and_rows_on_shared_clusters_come_first(bench: Any) -> None:
+def test_rows_have_unique_names_and_shared_clusters_come_first(bench: Any) -> None:
     rows, where = bench("beside_kafka.rows").ROWS, bench("beside_kafka.rows").Where
     assert len({each.name for each in rows}) == len(rows)
     shared = [each.where is where.SHARED for each in rows]
@@ -129,14 +129,14 @@ def test_only_the_same_work_on_the_same_clusters_is_done_once(bench: Any) -> Non
     assert len(together) == 6, "five latencies and the rest"
 
 
-def test_the_quick_run_has_the_most_telling_rows(bench: Any) -> None:
+def test_quick_run_has_the_most_important_rows(bench: Any) -> None:
     quick = {each.name for each in bench("beside_kafka.rows").ROWS if each.quick}
     told = {"produce RF3 1 KB", "one in flight RF3", "start-up to ready", "failover after kill -9"}
     assert told < quick
     assert len(quick) < 20
 
 
-def test_what_is_left_is_stretched_by_the_pace_so_far(bench: Any) -> None:
+def test_remaining_time_is_scaled_by_the_pace_so_far(bench: Any) -> None:
     progress = bench("beside_kafka.progress")
     assert progress.left_s(0, [10, 20, 30], 0, 0, 0) == 60
     assert progress.left_s(70, [100, 100], 1, 0, 370) == 200
@@ -159,7 +159,7 @@ def test_the_plot_has_a_bar_for_each_ratio_and_a_tick_for_each_goal(bench: Any) 
     assert "prefers-color-scheme: dark" in text
 
 
-def test_a_ratio_below_one_goes_to_the_left(bench: Any) -> None:
+def test_ratio_below_one_is_drawn_to_the_left(bench: Any) -> None:
     plot = bench("beside_kafka.plot")
     scale = plot.Scale([0.5, 2.0])
     worse, better = (ElementTree.fromstring(plot.bar("cpu", scale, r, 0, 5)) for r in (0.5, 2))
@@ -170,7 +170,7 @@ def test_a_ratio_below_one_goes_to_the_left(bench: Any) -> None:
     assert float(worse.get("x", 0)) + float(worse.get("width", 0)) == pytest.approx(scale(1), 0.01)
 
 
-def test_only_figures_of_the_page_are_renewed(bench: Any) -> None:
+def test_only_the_figures_of_the_page_are_updated(bench: Any) -> None:
     page, marks = bench("beside_kafka.page"), bench("docs_figures")
     before = f"# Title\n\nprose\n\n{marks.BEGIN}\nold\n{marks.END}\n\nmore prose\n"
     after = page.renewed(before, found(bench))
@@ -194,20 +194,20 @@ def test_a_page_of_a_busy_machine_says_so(bench: Any) -> None:
     assert "**Other processes used up to 0.9 cores" in section(run)
 
 
-def test_a_remark_stands_in_the_page_and_under_the_plot(bench: Any) -> None:
+def test_remark_is_in_the_page_and_under_the_plot(bench: Any) -> None:
     run = {**found(bench), "remark": "Not one run. More of it."}
     assert "**Not one run. More of it.**" in bench("beside_kafka.page").section(run)
     assert "Not one run<" in bench("beside_kafka.plot").plot(run)
 
 
-def test_the_committed_page_and_plot_are_what_the_committed_figures_say(bench: Any) -> None:
+def test_committed_page_and_plot_match_the_committed_figures(bench: Any) -> None:
     run = json.loads((IMAGES / "beside-kafka.json").read_text())
     assert bench("beside_kafka.page").renewed(PAGE.read_text(), run) == PAGE.read_text()
     assert bench("beside_kafka.plot").plot(run) == (IMAGES / "beside-kafka.svg").read_text()
     assert len(run["rows"]) > 10
 
 
-def test_a_build_of_python_that_does_not_say_is_called_unknown(bench: Any) -> None:
+def test_python_build_without_information_is_unknown(bench: Any) -> None:
     build = bench("processes").build
     assert build("'--enable-optimizations' '--with-lto'", "/opt", False) == "optimised build"
     assert build("'--enable-shared'", "/usr", True) == "Debian's optimised build"
@@ -215,7 +215,7 @@ def test_a_build_of_python_that_does_not_say_is_called_unknown(bench: Any) -> No
     assert build("'--enable-shared'", "/home/me/.pyenv", True).startswith("unknown build")
 
 
-def test_a_meter_counts_only_what_brokers_burned_since(bench: Any) -> None:
+def test_meter_counts_only_cpu_since_its_start(bench: Any) -> None:
     meter = bench("processes").Meter(lambda: [os.getpid()])
     grown = bytearray(os.urandom(50_000_000))
     size = len(grown)

@@ -114,7 +114,7 @@ COMMAND_SECTIONS = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_page_names_what_exists(page: Path) -> None:
+def test_files_and_stories_named_on_a_page_exist(page: Path) -> None:
     text, sentences = page.read_text(), prose(page)
     assert text.startswith("# ")
     assert len(re.findall(r"^# ", sentences, re.MULTILINE)) == 1, "one title"
@@ -136,7 +136,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for target in LINK.findall(prose(page)):
         if "://" in target:
             continue
@@ -217,7 +217,7 @@ def test_command_runs(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", commands("make"), ids=str)
-def test_make_knows_the_verb(command: Command) -> None:
+def test_make_targets_exist(command: Command) -> None:
     assert re.search(rf"^{command.words[0]}:.* ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
@@ -284,7 +284,7 @@ def texts_of_sources() -> str:
 
 
 @pytest.mark.parametrize("page", [DOCS / "how-to" / "troubleshoot.md"], ids=name)
-def test_messages_exist(page: Path) -> None:
+def test_messages_of_the_troubleshooting_page_exist(page: Path) -> None:
     """Readers search the page for what they see."""
     texts = texts_of_sources()
     messages = [m for cells in rows(page.read_text()) for m in re.findall(r"`([^`]+)`", cells[0])]
@@ -293,25 +293,25 @@ def test_messages_exist(page: Path) -> None:
     assert not sorted(part for part in parts if part not in texts)
 
 
-def test_mistakes_that_the_lab_does_not_find_are_named() -> None:
+def test_mutants_that_the_lab_does_not_find_are_listed() -> None:
     text = (DOCS / "explanation" / "what-the-lab-proves.md").read_text()
     named = re.findall(r"^- `([a-z-]+)`: ", text, re.MULTILINE)
     assert named == [mutant.name for mutant in ESCAPED]
 
 
-def test_no_fault_is_named_that_does_not_exist() -> None:
+def test_named_faults_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
     known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER}
     assert not set(re.findall(r"`([^`]+)`", table)) - known
 
 
-def test_every_verb_of_make_is_explained() -> None:
+def test_every_make_target_is_explained() -> None:
     verbs = re.findall(r"^([a-z-]+):.* ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert not [verb for verb in verbs if verb != "help" and f"| `{verb}` |" not in text]
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_every_dependency_has_a_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
     packages = [re.match(r"[\w-]+", requirement) for requirement in wanted]
@@ -320,7 +320,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("page", ADRS, ids=name)
-def test_decisions_have_one_form(page: Path) -> None:
+def test_adrs_have_the_four_headings(page: Path) -> None:
     assert list(sections(page)) == ["Context", "Options", "Decision", "Consequences"]
     assert page.read_text().startswith(f"# {page.name[:4]}: ")
     assert f"({page.name})" in (DOCS / "adr" / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""The pages of metrics and log events are what the code says; so is the dashboard."""
+"""The pages of metrics and log events, and the dashboard, match the code."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def test_pages_are_written(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == pages()
 
 
-def test_names_are_unique_and_as_prometheus_wants_them() -> None:
+def test_names_are_unique_and_valid_for_prometheus() -> None:
     names = [family.name for family in FAMILIES]
     assert len(set(names)) == len(names)
     for family in FAMILIES:
@@ -44,7 +44,7 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
-def test_the_dashboard_shows_only_what_is_told() -> None:
+def test_dashboard_uses_only_existing_metrics() -> None:
     told = {family.name for family in FAMILIES}
     asked = set()
     for panel in panels():
@@ -73,7 +73,7 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
     assert len({panel["id"] for panel in panels()}) == len(panels())
 
 
-def test_alerts_are_about_what_is_told() -> None:
+def test_alerts_use_only_existing_metrics() -> None:
     told = {family.name for family in FAMILIES}
     text = (ROOT / "docs" / "how-to" / "watch-with-prometheus.md").read_text()
     expressions = "".join(re.findall(r"expr: (.*)", text))

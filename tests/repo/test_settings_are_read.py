@@ -1,4 +1,4 @@
-"""No setting is there for show: each reaches a node's configuration, or is asked for by name."""
+"""Every setting is used: it reaches a node's configuration, or code reads it by name."""
 
 from dataclasses import fields
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages of settings are what the code says."""
+"""The pages of settings match the code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The repository keeps its own form: sizes, names, no leftovers."""
+"""The form of the repository: sizes, duplicates, unused modules."""
 
 import ast
 import hashlib
@@ -32,7 +32,7 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_file_fits_one_sitting(path: Path) -> None:
+def test_file_size_is_limited(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
     assert path.stem not in VAGUE_NAMES
     too_long = {
@@ -43,7 +43,7 @@ def test_file_fits_one_sitting(path: Path) -> None:
     assert not too_long
 
 
-def test_folders_are_small() -> None:
+def test_folder_size_is_limited() -> None:
     counts: dict[str, int] = defaultdict(int)
     for path in SOURCES:
         if path.name != "__init__.py":
@@ -51,7 +51,7 @@ def test_folders_are_small() -> None:
     assert not {folder: n for folder, n in counts.items() if n > FOLDER_FILES_MAX}
 
 
-def test_no_function_body_is_written_twice() -> None:
+def test_no_function_body_is_duplicated() -> None:
     seen: dict[str, str] = {}
     twice = []
     for path in SOURCES:
