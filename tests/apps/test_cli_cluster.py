@@ -1,4 +1,4 @@
-"""`tidelog cluster`: who is there, and what is in danger (M16)."""
+"""`tidelog cluster`: brokers, and partitions at risk (M16)."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`tidelog demo`, for real."""
+"""`tidelog demo` with real brokers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`tidelog group` and `tidelog consume --group` on a real cluster, beside librdkafka's groups."""
+"""`tidelog group` and `tidelog consume --group` on a real cluster, together with librdkafka."""
 
 import json
 import os

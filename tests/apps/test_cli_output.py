@@ -1,4 +1,4 @@
-"""What all commands share: progress for those who watch, nothing for those who don't."""
+"""Output that all commands share: progress on a terminal only, tables, JSON."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""`tidelog partition describe`: on a real cluster, on brokers of another make, and as text."""
+"""`tidelog partition describe`: on a real cluster, on another Kafka, and as text."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`tidelog produce` and `tidelog consume` on a real cluster, beside librdkafka both ways."""
+"""`tidelog produce` and `tidelog consume` on a real cluster, compared with librdkafka."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""`tidelog repair`: the folder of a stopped broker is checked, and mended from a copy."""
+"""`tidelog repair`: the folder of a stopped broker is checked, and repaired from a copy."""
 
 import json
 import shutil

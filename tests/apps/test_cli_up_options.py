@@ -1,4 +1,4 @@
-"""Two readers of `tidelog up`'s options: the quick one never disagrees with click."""
+"""The two parsers of `tidelog up`'s options: the quick one agrees with click."""
 
 import json
 import subprocess

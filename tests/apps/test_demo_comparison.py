@@ -1,4 +1,4 @@
-"""The demo's comparison finds what is lost, doubled, foreign or added up wrongly."""
+"""The demo's comparison finds lost, duplicated and foreign orders, and wrong sums."""
 
 from tidelog.apps.demo import orders
 from tidelog.apps.demo.comparison import compare_records, compare_sums

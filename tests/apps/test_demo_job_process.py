@@ -1,4 +1,4 @@
-"""The demo's job ends with the demo, and says why it ended if it did so by itself."""
+"""The demo's Spark job ends with the demo; if it fails, the reason is reported."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The demo holds only if every part of it does; and what it reads back is what was written."""
+"""The demo succeeds only if each of its checks does; it reads its results back correctly."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

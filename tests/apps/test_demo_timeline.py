@@ -1,4 +1,4 @@
-"""What the observer saw becomes lines with gaps, reigns, and spans in and out of sync."""
+"""The observer's samples become lines with gaps, leaderships, and times in and out of sync."""
 
 from tidelog.apps.demo.observer import Round, Sample, thinned
 from tidelog.apps.demo.timeline import (

@@ -1,4 +1,4 @@
-"""A pipeline file: what it says becomes a plan, and every mistake is one line with its place."""
+"""A pipeline file becomes a plan; every error is one line with its place."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""KIP-497's model: what its two rules are for, and that the states are all there."""
+"""KIP-497's model: the need for its two rules, and the number of states."""
 
 from functools import cache
 from itertools import pairwise

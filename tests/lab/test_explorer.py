@@ -1,4 +1,4 @@
-"""The explorer on models small enough to enumerate with a pencil."""
+"""The explorer on models that are small enough to enumerate by hand."""
 
 from collections.abc import Iterable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The old rules, each by itself, and the three stories in which they part (M24-M26)."""
+"""The old truncation rules, and the three stories in which they differ (M24-M26)."""
 
 import pytest
 

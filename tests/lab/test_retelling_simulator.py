@@ -1,4 +1,4 @@
-"""A failed run of the simulator as a story: short if it can be, and honest if it can't."""
+"""A failed run of the simulator as a story: short, and with a note if it does not show it."""
 
 import pytest
 

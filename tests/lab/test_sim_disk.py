@@ -1,4 +1,4 @@
-"""The simulator's disk forgets exactly what it may forget."""
+"""The simulator's disk loses only what a real disk may lose."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Virtual time, the network and the store, each by itself."""
+"""Virtual time, the network and the store of the simulator, tested separately."""
 
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import OutcomeUnknown, Put, TxnResult

@@ -1,4 +1,4 @@
-"""Whole runs: the same seed is the same run, the shipped rule holds, broken ones are caught."""
+"""Whole runs: the same seed is the same run, the shipped rule holds, broken rules are found."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Each invariant holds on a healthy picture, and each notices the one thing it is for."""
+"""Each invariant holds on a healthy state, and reports the violation that it is for."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Finding, judging and rendering stories."""
+"""Finding, checking and rendering stories."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the pages of these commands show runs, one command after the other, on a real cluster."""
+"""The commands shown on the reference pages run in order on a real cluster."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The two ways to a whole log: served by a leader, and on the disk of a stopped broker."""
+"""Reading a whole log: from its leader, and from the disk of a stopped broker."""
 
 from itertools import chain
 from pathlib import Path

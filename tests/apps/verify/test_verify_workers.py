@@ -1,4 +1,4 @@
-"""The worker processes against brokers that are not ours: librdkafka's own mock cluster."""
+"""The worker processes with librdkafka's mock cluster."""
 
 import subprocess
 import sys

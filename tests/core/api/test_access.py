@@ -1,4 +1,4 @@
-"""Access control, authentication and quotas, which are not there: each refusal says so."""
+"""Access control, authentication and quotas do not exist: each refusal says so."""
 
 from typing import Any
 

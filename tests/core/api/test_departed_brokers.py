@@ -1,4 +1,4 @@
-"""Who left a moment ago is still named, and an answer waits while a dead leader is named."""
+"""A broker that just left is still listed; a response waits while it would name a dead leader."""
 
 from api_cluster import ApiCluster
 

@@ -1,4 +1,4 @@
-"""A client's frames: answered, refused, or left unanswered if the client wants that."""
+"""A client's frames: answered, refused, or without response with acks=0."""
 
 import json
 import struct

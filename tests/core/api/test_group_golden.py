@@ -1,4 +1,4 @@
-"""Where a coordinator says what Kafka's said, our handlers answer with Kafka's bytes."""
+"""Given the results of Kafka's coordinator, the handlers return Kafka's bytes."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: topics that are there, and topics that are not."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: existing and missing topics."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Groups over the wire on brokers of the simulator: a whole life, and a coordinator that dies."""
+"""Groups on brokers of the simulator, by requests as bytes; a coordinator that dies."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The handshake between brokers: both prove the secret, and nothing proves it twice."""
+"""The handshake between brokers: both prove the secret, and no proof can be reused."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Requests between brokers: only after the handshake, and each broker in its own name."""
+"""Requests between brokers: only after the handshake, and only under the broker's own id."""
 
 import json
 

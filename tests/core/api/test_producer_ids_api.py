@@ -1,4 +1,4 @@
-"""InitProducerId: ids, and honest refusals."""
+"""InitProducerId: ids, and refused requests."""
 
 from typing import Any
 

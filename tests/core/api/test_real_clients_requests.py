@@ -1,4 +1,4 @@
-"""Requests that real clients sent to Kafka 4.3.1: each is understood, and answered in its form."""
+"""Requests that real clients sent to Kafka 4.3.1: decoded, and answered in Kafka's form."""
 
 import gzip
 import json

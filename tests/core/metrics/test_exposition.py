@@ -1,4 +1,4 @@
-"""The text that Prometheus reads: of a cluster without sockets, parsed by Prometheus' own."""
+"""The metrics page of a cluster without sockets, read by Prometheus' own parser."""
 
 from typing import Any
 

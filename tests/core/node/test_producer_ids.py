@@ -1,4 +1,4 @@
-"""Producer ids: each is given once, whatever happens to brokers, controllers and answers."""
+"""Producer ids: each is assigned once, whatever happens to brokers, controllers and responses."""
 
 from typing import Any
 

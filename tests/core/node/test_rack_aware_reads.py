@@ -1,4 +1,4 @@
-"""KIP-392: consumers are sent to a replica in their rack, which serves what it knows committed."""
+"""KIP-392: consumers are sent to a replica in their rack, which serves committed records."""
 
 from typing import Any
 

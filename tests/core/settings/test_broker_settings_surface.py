@@ -1,4 +1,4 @@
-"""Limits of the surface: what is wrong is said at the start, and the default is this machine."""
+"""Settings of listeners and limits: invalid values are refused; the default is localhost."""
 
 import pytest
 

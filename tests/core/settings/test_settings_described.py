@@ -1,4 +1,4 @@
-"""What DescribeConfigs shows; the shapes are those of Kafka 4.3.1's answers."""
+"""What DescribeConfigs shows; compared with responses of Kafka 4.3.1."""
 
 from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.broker_settings import settings_of

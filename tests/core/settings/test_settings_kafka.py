@@ -1,4 +1,4 @@
-"""The tables beside what Kafka 4.3.1 says of its own settings."""
+"""The tables of settings compared with the documentation of Kafka 4.3.1."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Listeners as Kafka's files have them."""
+"""Listeners in the format of Kafka's files."""
 
 import pytest
 

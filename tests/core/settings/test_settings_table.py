@@ -1,4 +1,4 @@
-"""The table itself: each row is documented, and agrees with itself and with its neighbours."""
+"""The table itself: each row is documented and consistent."""
 
 from sys import float_info
 

@@ -1,5 +1,5 @@
-"""Every request of every version of every API: what is written is read again, what is cut off
-is refused, and what is damaged is read or refused, with little work."""
+"""Every request of every version of every API: round trips succeed, truncated frames are refused,
+and damaged frames are decoded or refused, with little work."""
 
 from contextlib import suppress
 from typing import Any

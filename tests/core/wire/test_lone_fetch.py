@@ -1,4 +1,4 @@
-"""Fetches and answers about one partition take a way of their own: it must lead to the same."""
+"""Fetches of one partition have their own codec, which must agree with the general one."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A request in pieces is the request that the codec makes."""
+"""A Produce request in pieces equals the one of the codec."""
 
 import pytest
 

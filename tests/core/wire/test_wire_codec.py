@@ -1,4 +1,4 @@
-"""Every message of every version: what is written is read again; the rest is refused."""
+"""Every message of every version: encoded messages are decoded again; invalid bytes are refused."""
 
 from typing import Any
 

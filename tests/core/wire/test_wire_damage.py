@@ -1,4 +1,4 @@
-"""Whatever bytes arrive: a value or MalformedRequest, with work bounded by the bytes."""
+"""Any bytes give a value or MalformedRequest, with work limited by their number."""
 
 import gzip
 import json

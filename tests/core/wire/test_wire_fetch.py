@@ -1,4 +1,4 @@
-"""Fetch by hand says the same as the schema."""
+"""The hand-written codec of Fetch agrees with the schema."""
 
 from typing import Any
 

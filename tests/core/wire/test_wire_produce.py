@@ -1,4 +1,4 @@
-"""Produce by hand says the same as the schema."""
+"""The hand-written codec of Produce agrees with the schema."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Requests that name what was made a moment ago at another broker."""
+"""Requests that name a topic that another broker has just created."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Story commands that retellings need: partial news, one slow follower, delayed replies."""
+"""Story commands that generated stories need: partial metadata, a slow follower, delays."""
 
 import pytest
 
