@@ -123,7 +123,7 @@ def test_commit_succeeds_only_with_enough_replicas() -> None:
 # --- what the log itself reports ------------------------------------------------------------
 
 
-def test_a_log_cut_at_a_batch_boundary_ends_earlier_than_asked() -> None:
+def test_log_cut_at_a_batch_boundary_ends_earlier_than_requested() -> None:
     partition = follower(epoch=5, epochs=[(0, 0), (4, 5)], log=(0, 9), hw=7)
     partition.step(reply(9, diverging=(4, 6), epoch=5))
     assert Playbook(partition) >> on.LogEndMoved(5) << do.WriteEpochs()

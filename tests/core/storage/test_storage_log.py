@@ -418,7 +418,7 @@ def test_restart_removes_all_records(log: Log, disk: MemoryDisk) -> None:
     assert offsets(log, 1000) == [1000, 1001]
 
 
-def test_epochs_are_written_when_asked(log: Log, disk: MemoryDisk) -> None:
+def test_epochs_are_written_on_request(log: Log, disk: MemoryDisk) -> None:
     log.epochs.assign(4, 0)
     log.write_epochs()
     again, _ = reopen(disk, clean=True)
