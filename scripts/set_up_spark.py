@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import debian_packages
 from package_index import NoSuchArchive, PackageIndex
 from resumed_download import NotDownloaded, Wanted, download
 
@@ -208,8 +209,10 @@ def _pip(words: list[str], trouble: str, **environment: str) -> None:
 def have_java() -> None:
     """Check the machine's Java; as root, install one if it is missing. Raises NotSetUp."""
     trouble = java_trouble()
-    if trouble and "JAVA_HOME" not in os.environ and _install_java():
-        trouble = java_trouble()
+    if trouble and "JAVA_HOME" not in os.environ and debian_packages.obstacle() is None:
+        _say("this machine has no Java that Spark can use; installing one with apt-get")
+        if any(debian_packages.install([each], "to run Spark") for each in JAVA_PACKAGES):
+            trouble = java_trouble()
     if trouble:
         raise NotSetUp(trouble)
 
@@ -224,22 +227,6 @@ def java_trouble() -> str:
     except NoJava as error:
         return str(error)
     return ""
-
-
-def _install_java() -> bool:
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        return False
-    command = [apt, "--quiet=2"]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-
-    def run(*words: str) -> bool:
-        quiet = subprocess.DEVNULL
-        return not subprocess.run([*command, *words], env=environment, stdout=quiet).returncode
-
-    _say("there is no Java here; installing one from this machine's packages")
-    run("update")
-    return any(run("install", "--yes", "--no-install-recommends", p) for p in JAVA_PACKAGES)
 
 
 if __name__ == "__main__":
