@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from tidelog.apps.cli import cluster as cluster_command
 from tidelog.apps.cli import connection as cli_bootstrap
+from tidelog.apps.cli import output
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.rendering import cluster as rendering
 from tidelog.apps.views.cluster import DamagedReplica, HealthView, PartitionProblem
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
@@ -227,7 +228,7 @@ def test_long_lists_are_shortened_with_a_note() -> None:
     many = [PartitionProblem("orders", number, 1, [1, 2], [1], 1) for number in range(50)]
     health = HealthView(50, [], [], many, [], [], True, [2], False)
     out = io.StringIO()
-    rendering.show_health(Console(file=out, width=100, highlight=False), health)
+    cluster_command.show_health(Console(file=out, width=100, highlight=False), health)
     text = out.getvalue()
     assert "no controller: no leader can be elected" in text
     assert "50 under-replicated" in text
@@ -244,7 +245,7 @@ def test_partition_is_listed_once_and_internal_topics_come_last() -> None:
     alone = PartitionProblem("alone", 0, 2, [2], [2], 1)
     health = HealthView(53, [], [], own + mine, [*own, *mine, alone], mine, False, [1], False)
     out = io.StringIO()
-    rendering.show_health(Console(file=out, width=100, highlight=False), health)
+    cluster_command.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
         "broker 1 is offline (fenced) or does not respond",
         "52 under-replicated",
@@ -266,7 +267,7 @@ def test_a_cluster_with_a_damaged_replica_is_not_healthy() -> None:
     assert not health.holds
     assert health.as_data()["damaged"][0]["offset"] == 17
     out = io.StringIO()
-    rendering.show_health(Console(file=out, width=100, highlight=False), health)
+    cluster_command.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
         "orders/0: the replica of broker 2 is damaged from offset 17 on",
         "✗ partitions: 1; 0 offline, 0 under min ISR, 0 under-replicated, 1 with a damaged replica",
@@ -277,7 +278,7 @@ def test_health_names_the_command_that_elects_preferred_leaders() -> None:
     led_by_another = PartitionProblem("orders", 0, 2, [1, 2], [1, 2], 1)
     health = HealthView(1, [], [], [], [], [led_by_another], False, [], False)
     out = io.StringIO()
-    rendering.show_health(Console(file=out, width=100, highlight=False), health)
+    cluster_command.show_health(Console(file=out, width=100, highlight=False), health)
     assert out.getvalue().splitlines() == [
         "1 not led by its preferred replica",
         "  orders/0  leader 2, in sync [1, 2] of [1, 2], min ISR 1",
@@ -290,4 +291,4 @@ def test_health_names_the_command_that_elects_preferred_leaders() -> None:
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**40, "3.0 TiB")]
 )
 def test_sizes_are_formatted_with_units(count: int, text: str) -> None:
-    assert rendering.size(count) == text
+    assert output.size(count) == text

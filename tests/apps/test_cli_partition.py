@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from tidelog.apps.cli import partition as partition_command
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.rendering import partition as rendering
 from tidelog.apps.views.partition import PartitionsView, PartitionView, ReplicaView
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
@@ -189,11 +189,11 @@ def replica(broker: int, end: int | None, watermark: int | None, **more: Any) ->
 
 
 def bars(*replicas: ReplicaView) -> list[str]:
-    return [line.plain.rstrip() for line in rendering.bars(list(replicas))]
+    return [line.plain.rstrip() for line in partition_command.bars(list(replicas))]
 
 
 def test_bars_share_one_scale() -> None:
-    full, light = rendering.COMMITTED, rendering.UNCOMMITTED
+    full, light = partition_command.COMMITTED, partition_command.UNCOMMITTED
     assert bars(replica(1, 80, 40), replica(2, 40, 40), replica(3, 20, 20)) == [
         f"   1 {full * 20}{light * 20} 80",
         f"   2 {full * 20}{' ' * 20} 40",
@@ -202,7 +202,7 @@ def test_bars_share_one_scale() -> None:
 
 
 def test_a_bar_begins_where_the_log_begins() -> None:
-    full = rendering.COMMITTED
+    full = partition_command.COMMITTED
     later = replica(2, 300, 300, log_start_offset=200)
     assert bars(replica(1, 300, 300, log_start_offset=100), later) == [
         f"   1 {full * 40} 300",
@@ -212,13 +212,15 @@ def test_a_bar_begins_where_the_log_begins() -> None:
 
 def test_one_record_above_the_high_watermark_is_visible() -> None:
     (line,) = bars(replica(1, 1_000_000, 999_999))
-    assert line == f"   1 {rendering.COMMITTED * 39}{rendering.UNCOMMITTED} 1000000"
+    assert line == f"   1 {partition_command.COMMITTED * 39}{partition_command.UNCOMMITTED} 1000000"
 
 
 def test_unreachable_replica_is_drawn_from_its_leaders_view() -> None:
     """Its own high watermark is not known; the leader's is."""
     seen = replica(2, 40, None, in_isr=False, role="unknown")
-    assert bars(replica(1, 80, 60), seen)[1] == f"   2 {rendering.COMMITTED * 20}{' ' * 20} 40"
+    assert (
+        bars(replica(1, 80, 60), seen)[1] == f"   2 {partition_command.COMMITTED * 20}{' ' * 20} 40"
+    )
     assert bars(replica(1, 80, 60), replica(3, None, None)) == bars(replica(1, 80, 60))
 
 
@@ -248,7 +250,7 @@ def partition(**more: Any) -> PartitionView:
 def shown(one: PartitionView) -> str:
     out = io.StringIO()
     screen = Console(file=out, width=120, markup=False, highlight=False)
-    rendering.show(screen, PartitionsView([one], None))
+    partition_command.show_partitions(screen, PartitionsView([one], None))
     return out.getvalue()
 
 
@@ -337,7 +339,7 @@ def test_epochs_are_shown_with_start_offsets_and_the_oldest_are_left_out() -> No
 def test_narrow_screen_shows_everything() -> None:
     out = io.StringIO()
     screen = Console(file=out, width=50, markup=False, highlight=False)
-    rendering.show(screen, PartitionsView([partition()], None))
+    partition_command.show_partitions(screen, PartitionsView([partition()], None))
     assert "log end: 9" in out.getvalue()
 
 
@@ -345,7 +347,7 @@ def test_narrow_screen_shows_everything() -> None:
     ("ms", "text"), [(5, "5 ms"), (3_240, "3.2 s"), (125_000, "2 min"), (7_300_000, "2 h")]
 )
 def test_durations_are_formatted(ms: int, text: str) -> None:
-    assert rendering.duration(ms) == text
+    assert partition_command.duration(ms) == text
 
 
 def test_watch_continues_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,6 +363,6 @@ def test_watch_continues_until_interrupted(monkeypatch: pytest.MonkeyPatch) -> N
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", nap)
-    last = rendering.watch(lambda: reports[-1], reports[0])
+    last = partition_command.watch_partitions(lambda: reports[-1], reports[0])
     assert last is reports[-1]
-    assert naps == [rendering.WATCH_S] * 3
+    assert naps == [partition_command.WATCH_S] * 3

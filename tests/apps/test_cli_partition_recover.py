@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.rendering.partition import recovery_verdict, show_recovery
+from tidelog.apps.cli.partition import recovery_verdict, show_recovery
 from tidelog.apps.views.partition import PartitionView, ReplicaView
 from tidelog.apps.views.recovery import RecoveryView, view_recovery
 from tidelog.core.record.record import Record

@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from tidelog.apps.cli.local.up import up
+from tidelog.apps.cli.local.lifecycle import up
 from tidelog.apps.cli.local.up_options import OPTIONS, UpOptions, read_plain
 
 PLAIN = [

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.pipeline import FIRST_FILES
-from tidelog.apps.cli.rendering.pipeline import batch_line, show_report
+from tidelog.apps.cli.pipeline import FIRST_FILES, batch_line, show_report
 from tidelog.apps.pipeline.decoding.declared_columns import declared_columns
 from tidelog.apps.pipeline.file_keys import FREE, SECTIONS
 from tidelog.apps.pipeline.pipeline_file import BadFile, parse_plan, read_plan

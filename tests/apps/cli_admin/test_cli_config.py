@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from tidelog.apps.cli.rendering import config as rendering
+from tidelog.apps.cli.config import show_configs
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.configs import ConfigEntry, Resource, describe_configs
 from tidelog.shell.client.cluster import Cluster
@@ -140,7 +140,7 @@ def test_long_values_are_shown_whole_and_hidden_ones_are_marked() -> None:
     paper = io.StringIO()
     screen = Console(file=paper, width=110, color_system=None)
     entries = [entry("log.dirs", "/long" * 30), entry("ssl.key.password", None, sensitive=True)]
-    rendering.show(screen, Resource(admin.BROKER_RESOURCE, "1"), entries, "text", everything=False)
+    show_configs(screen, Resource(admin.BROKER_RESOURCE, "1"), entries, "text", everything=False)
     assert "".join(paper.getvalue().split()).count("/long") >= 29
     assert "…" not in paper.getvalue()
     assert "(hidden)" in paper.getvalue()

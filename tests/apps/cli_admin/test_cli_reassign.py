@@ -13,7 +13,7 @@ from click.testing import Result
 
 from tidelog.apps.changes import reassignment
 from tidelog.apps.cli import output
-from tidelog.apps.cli.rendering import reassign as rendering
+from tidelog.apps.cli import reassign as reassign_command
 from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client import admin
@@ -144,16 +144,16 @@ def test_terminal_shows_progress(cluster: Cluster, monkeypatch: pytest.MonkeyPat
 
     @contextmanager
     def progress(_what: str, total: int) -> Iterator[Callable[[int, str], None]]:
-        assert total == 2 * rendering.PARTS
+        assert total == 2 * reassign_command.PARTS
         yield lambda done, note: told.append((done, note))
 
     monkeypatch.setattr(output, "progress", progress)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     plan = {TopicPartition("watched", 0): [2], TopicPartition("watched", 1): [3]}
     reassignment.begin(cluster, plan)
-    states = rendering.wait_with_progress(cluster, plan, 30)
+    states = reassign_command.wait_with_progress(cluster, plan, 30)
     assert [each.state for each in states] == ["done", "done"]
-    assert all(0 <= done <= 2 * rendering.PARTS and " of " in note for done, note in told)
+    assert all(0 <= done <= 2 * reassign_command.PARTS and " of " in note for done, note in told)
 
 
 WRONG = {

@@ -1,20 +1,30 @@
 """`tidelog audit`: check and compare replicas' files on disk, with Spark."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.cli import output
+from tidelog.apps.cli.usage import examples, format_option, spark_options, usage_error
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def _settings(
-    _ctx: click.Context, _param: click.Parameter, pairs: tuple[str, ...]
-) -> dict[str, str]:
-    settings = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"{pair!r} is not in the form KEY=VALUE")
-        settings[key] = value
-    return settings
+    from tidelog.apps.audit.report.findings import Finding
+    from tidelog.apps.audit.report.report import PartitionState, Report
+
+SHOWN_MAX = 200
+COLUMNS = (
+    "partition",
+    "replicas",
+    "log start",
+    "LEO",
+    "HW",
+    "epochs",
+    "batches",
+    "records",
+    "bytes",
+)
 
 
 @click.command(
@@ -28,21 +38,7 @@ def _settings(
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
 @click.option("--deep", is_flag=True, help="Also decode every record of every batch.")
-@click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    metavar="URL",
-    help="Spark master. Its workers must have the folders under the same paths.",
-)
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    callback=_settings,
-    metavar="KEY=VALUE",
-    help="Set a Spark config; repeatable.",
-)
+@spark_options("Spark master. Its workers must have the folders under the same paths.")
 @format_option()
 def audit(
     folders: tuple[str, ...], deep: bool, master: str, settings: dict[str, str], form: str
@@ -57,27 +53,90 @@ def audit(
     """
     from tidelog.apps import install_advice
     from tidelog.apps.audit.folders.discovery import NothingThere, find_log_dirs
-    from tidelog.apps.cli import output
     from tidelog.apps.spark.session import NoJava, spark_session
 
     try:
         find_log_dirs(folders)
     except NothingThere as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise usage_error(str(error)) from error
     try:
         from tidelog.apps.audit.run import audit as make_audit
-        from tidelog.apps.cli.rendering.audit import AuditView
     except ImportError as error:
         raise click.ClickException(
             f"the audit needs Spark ({error.name} is missing): {install_advice.SPARK}"
         ) from error
     settings = {"spark.log.level": "ERROR", **settings}
     try:
-        with output.progress("audit") as tell:
-            tell(0, "starting Spark")
+        with output.progress("audit") as show_progress:
+            show_progress(0, "starting Spark")
             spark = spark_session("tidelog-audit", master, settings)
-            report = make_audit(spark, folders, deep, lambda note: tell(0, note))
+            report = make_audit(spark, folders, deep, lambda note: show_progress(0, note))
     except NoJava as error:
         raise click.ClickException(str(error)) from error
-    view = AuditView(report)
-    return output.conclude(form, report.holds, report.as_data(), view.show)
+    return output.conclude(
+        form, report.holds, report.as_data(), lambda screen: _show(screen, report)
+    )
+
+
+def _show(screen: "Console", report: "Report") -> None:
+    """Print a table of partitions, then the findings, damage first."""
+    table = output.table(COLUMNS, numbers=COLUMNS[1:])
+    for row in report.partitions:
+        table.add_row(*_cells(row))
+    output.show_table(screen, table)
+    for finding in report.findings[:SHOWN_MAX]:
+        _show_finding(screen, finding)
+    left = len(report.findings) - SHOWN_MAX
+    if left > 0:
+        screen.print(f"and {left} more; --format json has all of them")
+    for mending in report.mendings:
+        screen.print(mending.text, soft_wrap=True)
+    replicas = sum(len(row.replicas) for row in report.partitions)
+    summary = (
+        f"{len(report.partitions)} partitions, {replicas} replicas,"
+        f" {report.bytes / 1e6:.1f} MB in {report.seconds:.1f} s:"
+        f" {len(report.damage)} damage, {len(report.notices)}"
+        f" notice{'' if len(report.notices) == 1 else 's'}"
+    )
+    screen.print(output.verdict_line(report.holds, summary))
+
+
+def _show_finding(screen: "Console", finding: "Finding") -> None:
+    from tidelog.apps.audit.report.kinds import KINDS
+
+    style = output.BAD if finding.is_damage else output.WARN
+    where = [f"{finding.replica}/{finding.file}".rstrip("/")]
+    if finding.position >= 0:
+        where.append(f"byte {finding.position}")
+    if finding.first_offset >= 0:
+        where.append(f"offsets {finding.first_offset} to {finding.last_offset}")
+    head = output.styled(f"{finding.severity} ", style).append(finding.kind, output.NAME)
+    screen.print(head.append("  " + ", ".join(where)), soft_wrap=True)
+    screen.print(f"  {finding.text}", soft_wrap=True)
+    if finding.is_damage:
+        kind = KINDS[finding.kind]
+        screen.print(output.faint(f"  {kind.meaning} To do: {kind.advice}."), soft_wrap=True)
+
+
+def _cells(row: "PartitionState") -> list[str]:
+    """Return the cells of a row: a number that all replicas share once, others as a range."""
+    states = row.replicas
+    high = [each.high_watermark for each in states if each.high_watermark is not None]
+    return [
+        f"{row.topic}-{row.partition}",
+        str(len(states)),
+        _span([each.log_start for each in states]),
+        _span([each.log_end for each in states]),
+        _span(high),
+        _span([len(each.epochs) for each in states]),
+        _span([each.batches for each in states]),
+        _span([each.records for each in states]),
+        _span([each.bytes for each in states]),
+    ]
+
+
+def _span(numbers: list[int]) -> str:
+    if not numbers:
+        return "-"
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low}..{high}"

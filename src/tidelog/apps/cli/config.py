@@ -1,25 +1,30 @@
-"""`tidelog config`: describe and alter configs of topics and brokers of a running cluster."""
+"""`tidelog config`: describe and alter configs of topics and brokers of a running cluster.
 
-from typing import TYPE_CHECKING
+Invariant: a value that the broker hides is shown as hidden, never as empty.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.apps.cli import arguments
+from tidelog.apps.cli import output, usage
 from tidelog.apps.cli.connection import (
-    bootstrap_option,
+    cluster_options,
     complete_broker,
     complete_topic,
     connected_cluster,
-    timeout_option,
 )
-from tidelog.apps.cli.usage import F, Section, examples, format_option
+from tidelog.apps.cli.usage import F, Section, examples, usage_error
 from tidelog.apps.near_names import near, nearest
 
 if TYPE_CHECKING:
-    from tidelog.shell.client.administration.configs import Resource
+    from rich.console import Console
+
+    from tidelog.shell.client.administration.configs import ConfigEntry, Resource
     from tidelog.shell.client.cluster import Cluster
 
 TOPIC, BROKER, BROKERS = "topic", "broker", "brokers"
+HIDDEN, NO_VALUE = "(hidden)", "(none)"
 
 
 @click.group(
@@ -61,9 +66,7 @@ def _resource_arguments(command: F) -> F:
     "--key", "keys", multiple=True, metavar="KEY", help="Show only this config; repeatable."
 )
 @click.option("--doc", "documented", is_flag=True, help="Show the documentation of each config.")
-@bootstrap_option()
-@timeout_option()
-@format_option("kafka")
+@cluster_options("kafka")
 def describe_command(
     kind: str,
     name: str | None,
@@ -80,21 +83,16 @@ def describe_command(
     --all or --key, configs at their default are left out. `--format kafka` prints the layout of
     kafka-configs.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import config as rendering
-    from tidelog.apps.views.config import configs_as_data, view_configs
 
     with connected_cluster(bootstrap, timeout_s) as cluster:
         resource = _resource(cluster, kind, name)
-        found = view_configs(cluster, resource, documentation=documented)
+        found = _view_configs(cluster, resource, documentation=documented)
         known = [each.name for each in found]
         if kind != BROKERS:  # for all brokers only dynamic configs are returned
             for key in keys:
                 if key not in known:
-                    raise click.UsageError(
-                        f"a {kind} has no config {key!r}; {_near_key(key, known)}",
-                        click.get_current_context(),
-                    )
+                    hint = nearest(key, known) or "--all lists the configs"
+                    raise usage_error(f"a {kind} has no config {key!r}; {hint}")
     if keys:
         found = [each for each in found if each.name in keys]
     elif not everything:
@@ -102,13 +100,25 @@ def describe_command(
     return output.conclude(
         form,
         True,
-        {"whose": {"kind": kind, "name": resource.name}, "configs": configs_as_data(found)},
-        lambda screen: rendering.show(screen, resource, found, form, everything=everything),
+        {
+            "whose": {"kind": kind, "name": resource.name},
+            "configs": [_as_data(each) for each in found],
+        },
+        lambda screen: show_configs(screen, resource, found, form, everything=everything),
     )
 
 
-def _near_key(key: str, known: list[str]) -> str:
-    return nearest(key, known) or "--all lists the configs"
+def _view_configs(
+    cluster: "Cluster", resource: "Resource", *, documentation: bool = False
+) -> "list[ConfigEntry]":
+    """Return all configs of a topic, of a broker, or of all brokers. Raises ClientError."""
+    from tidelog.shell.client.administration.configs import describe_configs
+
+    return describe_configs(cluster, [resource], documentation=documentation)[resource]
+
+
+def _as_data(entry: "ConfigEntry") -> dict[str, Any]:
+    return {**entry._asdict(), "synonyms": [synonym._asdict() for synonym in entry.synonyms]}
 
 
 @config.command(
@@ -120,7 +130,7 @@ def _near_key(key: str, known: list[str]) -> str:
     ),
 )
 @_resource_arguments
-@arguments.config_option("--set", help_text="Set a config; repeatable.")
+@usage.config_option("--set", help_text="Set a config; repeatable.")
 @click.option(
     "--delete",
     "unset",
@@ -131,21 +141,19 @@ def _near_key(key: str, known: list[str]) -> str:
 @click.option(
     "--append",
     multiple=True,
-    callback=arguments.read_settings,
+    callback=usage.read_settings,
     metavar="KEY=VALUE",
     help="Add a value to a list; repeatable.",
 )
 @click.option(
     "--subtract",
     multiple=True,
-    callback=arguments.read_settings,
+    callback=usage.read_settings,
     metavar="KEY=VALUE",
     help="Remove a value from a list; repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Validate the request, change nothing.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def alter_command(
     kind: str,
     name: str | None,
@@ -163,7 +171,6 @@ def alter_command(
     Write `topic NAME`, `broker ID`, or `brokers` for all brokers.
     """
     from tidelog.apps.changes.outcome import done, near_keys, rejected
-    from tidelog.apps.cli.output import conclude_changes
     from tidelog.shell.client.administration import configs
 
     keys = [*settings, *unset, *append, *subtract]
@@ -181,17 +188,14 @@ def alter_command(
         else:
             hint = near_keys(keys, _known_keys(cluster, resource))
             change = rejected(f"changing configs of {resource}", outcome, hint)
-    return conclude_changes(form, "changes", [change], dry_run=dry_run)
+    return output.conclude_changes(form, "changes", [change], dry_run=dry_run)
 
 
 def _check_keys(keys: list[str]) -> None:
-    context = click.get_current_context()
     if not keys:
-        raise click.UsageError(
-            "nothing to change; use --set, --delete, --append or --subtract", context
-        )
+        raise usage_error("nothing to change; use --set, --delete, --append or --subtract")
     if twice := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
-        raise click.UsageError(f"{twice[0]} is changed by two options; remove one", context)
+        raise usage_error(f"{twice[0]} is changed by two options; remove one")
 
 
 def _resource(cluster: "Cluster", kind: str, name: str | None) -> "Resource":
@@ -199,23 +203,16 @@ def _resource(cluster: "Cluster", kind: str, name: str | None) -> "Resource":
     from tidelog.shell.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE
     from tidelog.shell.client.administration.configs import Resource
 
-    context = click.get_current_context()
     if kind == BROKERS:
         if name is not None:
-            raise click.UsageError(
-                f"`brokers` means all brokers; for one write: broker {name}", context
-            )
+            raise usage_error(f"`brokers` means all brokers; for one write: broker {name}")
         return Resource(BROKER_RESOURCE, "")
     if name is None:
-        raise click.UsageError(
-            f"name the {kind}: {kind} {'ID' if kind == BROKER else 'NAME'}", context
-        )
+        raise usage_error(f"name the {kind}: {kind} {'ID' if kind == BROKER else 'NAME'}")
     if kind == BROKER:
         known = [str(each) for each in cluster.metadata.brokers]
         if name not in known:
-            raise click.UsageError(
-                f"broker {name!r} is not in the cluster; {near(name, known)}", context
-            )
+            raise usage_error(f"broker {name!r} is not in the cluster; {near(name, known)}")
         return Resource(BROKER_RESOURCE, name)
     cluster.topic(name)  # raises NoSuchTopic
     return Resource(TOPIC_RESOURCE, name)
@@ -223,9 +220,82 @@ def _resource(cluster: "Cluster", kind: str, name: str | None) -> "Resource":
 
 def _known_keys(cluster: "Cluster", resource: "Resource") -> list[str]:
     """Return the names of all configs; for all brokers those of one broker."""
-    from tidelog.apps.views.config import view_configs
     from tidelog.shell.client.admin import TOPIC_RESOURCE
 
     if resource.kind != TOPIC_RESOURCE and not resource.name:
         resource = resource._replace(name=str(min(cluster.metadata.brokers)))
-    return [each.name for each in view_configs(cluster, resource)]
+    return [each.name for each in _view_configs(cluster, resource)]
+
+
+# -- text output -----------------------------------------------------------------------------
+
+
+def show_configs(
+    screen: "Console",
+    resource: "Resource",
+    entries: "list[ConfigEntry]",
+    form: str,
+    *,
+    everything: bool,
+) -> None:
+    """Print the configs of one topic or broker."""
+    if form == "kafka":
+        _show_as_kafka(resource, entries, everything)
+        return
+    table = output.table(("KEY", "VALUE", "SOURCE", "OVERRIDES"))
+    for column in table.columns:
+        column.overflow = "fold"  # never cut a value
+        column.no_wrap = column.header in ("KEY", "SOURCE")
+    documented = any(each.documentation for each in entries)
+    for each in entries:
+        behind = "\n".join(f"{s.name}={s.value} ({s.source})" for s in each.synonyms[1:])
+        table.add_row(each.name, _value(each), each.source, behind)
+    if entries and not documented:
+        output.show_table(screen, table)
+    elif entries:
+        for each in entries:
+            _show_documented(screen, each)
+    else:
+        screen.print(
+            output.faint(f"{resource}: all configs are at their defaults; --all shows them")
+        )
+
+
+def _show_documented(screen: "Console", each: "ConfigEntry") -> None:
+    screen.print(output.heading(f"{each.name}={_value(each)}"), soft_wrap=True)
+    kind = "" if each.type is None else f", {each.type}"
+    fixed = ", read-only" if each.read_only else ""
+    screen.print(output.indented(output.faint(f"{each.source}{kind}{fixed}")))
+    for synonym in each.synonyms[1:]:
+        text = f"overrides {synonym.name}={synonym.value} ({synonym.source})"
+        screen.print(output.indented(output.faint(text)))
+    if each.documentation:
+        screen.print(output.indented(each.documentation))
+
+
+def _show_as_kafka(resource: "Resource", entries: "list[ConfigEntry]", everything: bool) -> None:
+    """Print what kafka-configs prints: without --all, only dynamic configs of this resource."""
+    if resource.name:
+        click.echo(f"{'All' if everything else 'Dynamic'} configs for {resource} are:")
+    else:
+        click.echo("Default configs for brokers in the cluster are:")
+    for each in entries:
+        if everything or each.source == resource.own_source:
+            click.echo(kafka_line(each))
+
+
+def _value(each: "ConfigEntry") -> str:
+    if each.value is not None:
+        return each.value
+    return HIDDEN if each.sensitive else NO_VALUE
+
+
+def kafka_line(each: "ConfigEntry") -> str:
+    """Return the line of a config, as kafka-configs --describe prints it."""
+    value = "null" if each.value is None else each.value
+    synonyms = ", ".join(
+        f"{one.source}:{one.name}={'null' if one.value is None else one.value}"
+        for one in each.synonyms
+    )
+    sensitive = str(each.sensitive).lower()
+    return f"  {each.name}={value} sensitive={sensitive} synonyms={{{synonyms}}}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.usage import F
+from tidelog.apps.cli.usage import F, format_option
 from tidelog.apps.near_names import nearest
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ def timeout_option() -> Callable[[F], F]:
         metavar="SECONDS",
         help="How long to wait for a response of a broker.",
     )
+
+
+def cluster_options(*forms: str) -> Callable[[F], F]:
+    """Add `--bootstrap`, `--timeout` and `--format` (text, json, and further formats)."""
+
+    def add(command: F) -> F:
+        return bootstrap_option()(timeout_option()(format_option(*forms)(command)))
+
+    return add
 
 
 def find_bootstrap(given: str | None) -> str:
@@ -152,7 +161,7 @@ def _matching(
 ) -> list[str]:
     """Return the names that start with `incomplete`; empty after a timeout or an error.
 
-    A thread asks, so that a slow name service or broker can't block the shell.
+    A thread sends the request, so that a slow name service or broker can't block the shell.
     """
     from threading import Thread
 

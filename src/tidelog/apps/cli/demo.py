@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import examples, format_option, write_file
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
     """
     from tempfile import TemporaryDirectory
 
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import partition as rendering
+    from tidelog.apps.cli.partition import show_partitions
     from tidelog.apps.demo.job_process import JobFailed
     from tidelog.apps.demo.orders import PARTITION, TOPIC
     from tidelog.apps.demo.play import Audience, Play, PlayFailed
@@ -74,7 +74,7 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
         waiting.clear()
         if text:
             with Cluster(bootstrap) as cluster:
-                rendering.show(screen, view_partitions(cluster, TOPIC, PARTITION))
+                show_partitions(screen, view_partitions(cluster, TOPIC, PARTITION))
 
     with TemporaryDirectory(prefix="tidelog-demo-") as work:
         audience = Audience(say, waiting.show, look)

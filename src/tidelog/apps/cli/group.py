@@ -1,20 +1,26 @@
 """`tidelog group`: list, describe, reset and delete consumer groups of a running cluster."""
 
 import time
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.connection import (
-    bootstrap_option,
+    cluster_options,
     complete_group,
     connected_to_groups,
-    timeout_option,
 )
-from tidelog.apps.cli.usage import Section, examples, format_option
+from tidelog.apps.cli.usage import Section, examples, usage_error
 
 if TYPE_CHECKING:
-    from tidelog.apps.changes.group_offsets import ResetRule
+    from rich.console import Console
+
+    from tidelog.apps.changes.group_offsets import NewOffset, ResetRule
+    from tidelog.apps.views.group import GroupView
+    from tidelog.core.types import TopicPartition
+    from tidelog.shell.client.groups.group_admin import ListedGroup
 
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
 SECTIONS = ("state", "members", "offsets")
@@ -29,6 +35,18 @@ RULES = (
     "from_file",
 )
 """The options of `reset` of which exactly one must be given."""
+OFFSET_COLUMNS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "HOST",
+    "CLIENT-ID",
+)
+"""The columns of kafka-consumer-groups."""
 
 
 @click.group(
@@ -54,9 +72,7 @@ def group() -> None:
     type=click.Choice(STATES, case_sensitive=False),
     help="List only groups in this state; repeatable.",
 )
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def list_command(
     states: tuple[str, ...], bootstrap: str | None, timeout_s: float, form: str
 ) -> int:
@@ -64,8 +80,6 @@ def list_command(
 
     Exit code 0 means that every broker listed its groups.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import group as rendering
     from tidelog.apps.views.group import view_groups
 
     with connected_to_groups(bootstrap, timeout_s) as cluster:
@@ -78,9 +92,7 @@ def list_command(
         "groups": [each._asdict() for each in groups],
         "errors": [str(error) for error in failed],
     }
-    return output.conclude(
-        form, not failed, data, lambda screen: rendering.show_list(screen, groups)
-    )
+    return output.conclude(form, not failed, data, lambda screen: _show_list(screen, groups))
 
 
 @group.command(
@@ -97,16 +109,12 @@ def list_command(
 @click.option("--offsets", is_flag=True, help="Show offsets and lag in each partition (default).")
 @click.option("--members", is_flag=True, help="Show the members and their partitions.")
 @click.option("--state", is_flag=True, help="Show state, coordinator and assignor.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def describe_command(**given: Any) -> int:
     """Show a group's committed offset, lag and member in each partition.
 
     The columns are those of kafka-consumer-groups; a dash means unknown.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import group as rendering
     from tidelog.apps.views.group import view_group
     from tidelog.shell.client.groups.group_admin import NoSuchGroup, list_groups
 
@@ -134,7 +142,7 @@ def describe_command(**given: Any) -> int:
         given["form"],
         True,
         data,
-        lambda screen: rendering.show_described(screen, groups, sections),
+        lambda screen: _show_described(screen, groups, sections),
     )
 
 
@@ -195,9 +203,7 @@ def describe_command(**given: Any) -> int:
 )
 @click.option("--export", is_flag=True, help="Print the new offsets in the format of --from-file.")
 @click.option("--new", is_flag=True, help="Create the group if it does not exist.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def reset_command(**given: Any) -> int:
     """Reset the committed offsets of a group, by exactly one of the rules below.
 
@@ -206,8 +212,6 @@ def reset_command(**given: Any) -> int:
     log is moved to the start or end of the log, with a note on stderr.
     """
     from tidelog.apps.changes.group_offsets import check_idle, parse_topics, plan_reset
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import group as rendering
     from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
 
     name, execute, form = given["name"], given["execute"], given["form"]
@@ -216,7 +220,7 @@ def reset_command(**given: Any) -> int:
     try:
         topics = parse_topics(given["topics"])
     except ValueError as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise usage_error(str(error)) from error
     with connected_to_groups(given["bootstrap"], given["timeout_s"]) as cluster:
         check_idle(cluster, name, may_be_new=given["new"])
         offsets = plan_reset(cluster, name, topics, rule, notes.append)
@@ -240,9 +244,7 @@ def reset_command(**given: Any) -> int:
         ],
         "notes": notes,
     }
-    return output.conclude(
-        form, True, data, lambda screen: rendering.show_reset(screen, name, offsets)
-    )
+    return output.conclude(form, True, data, lambda screen: _show_reset(screen, name, offsets))
 
 
 def _rule(given: dict[str, Any]) -> "ResetRule":
@@ -271,7 +273,7 @@ def _rule(given: dict[str, Any]) -> "ResetRule":
     except OSError as error:
         raise click.UsageError(f"can't read {given[rule]}: {error.strerror}") from error
     except ValueError as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise usage_error(str(error)) from error
     return group_offsets.ResetRule(rule, int(given[rule]))
 
 
@@ -291,9 +293,7 @@ def _rule(given: dict[str, Any]) -> "ResetRule":
     help="Delete only the groups' offsets in this topic, or in some partitions (TOPIC:0,1);"
     " repeatable.",
 )
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def delete_command(
     names: tuple[str, ...],
     topics: tuple[str, ...],
@@ -306,15 +306,104 @@ def delete_command(
     Groups with members are not deleted, nor offsets in topics that a member reads.
     """
     from tidelog.apps.changes.group_offsets import delete_groups, delete_offsets, parse_topics
-    from tidelog.apps.cli.output import conclude_changes
 
     try:
         wanted = parse_topics(topics)
     except ValueError as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise usage_error(str(error)) from error
     with connected_to_groups(bootstrap, timeout_s) as cluster:
         if wanted:
             changes = [change for name in names for change in delete_offsets(cluster, name, wanted)]
         else:
             changes = delete_groups(cluster, names)
-    return conclude_changes(form, "offsets" if wanted else "groups", changes)
+    return output.conclude_changes(form, "offsets" if wanted else "groups", changes)
+
+
+# -- text output -----------------------------------------------------------------------------
+
+
+def _print_columns(
+    screen: "Console", heading: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Print a table, at any screen width.
+
+    Columns are separated by blanks and no cell is empty, so that scripts written for
+    kafka-consumer-groups can read the table.
+    """
+    table = [heading, *([_cell(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[place]) for line in table) for place in range(len(heading))]
+    for line in table:
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        screen.print(text.rstrip(), soft_wrap=True)
+
+
+def _cell(cell: object) -> str:
+    return "-" if cell is None or cell == "" else str(cell)
+
+
+def _show_list(screen: "Console", groups: "Sequence[ListedGroup]") -> None:
+    """Print a list of groups."""
+    rows = [(each.group, each.state, each.kind, each.coordinator) for each in groups]
+    _print_columns(screen, ("GROUP", "STATE", "TYPE", "COORDINATOR"), rows)
+
+
+def _show_described(
+    screen: "Console", groups: "Sequence[GroupView]", sections: Sequence[str]
+) -> None:
+    """Print sections (state, members, offsets) of all groups."""
+    show = {"state": _show_state, "members": _show_members, "offsets": _show_offsets}
+    for number, section in enumerate(sections):
+        if number:
+            screen.print()
+        show[section](screen, groups)
+
+
+def _show_offsets(screen: "Console", groups: "Sequence[GroupView]") -> None:
+    rows = []
+    for each in groups:
+        for row in each.rows:
+            member = row.member
+            who = (None,) * 3
+            if member is not None:
+                who = (member.member_id, member.host, member.client_id)  # type: ignore[assignment]
+            ends = (row.current_offset, row.log_end_offset, row.lag)
+            rows.append((each.group.group, *row.key, *ends, *who))
+    _print_columns(screen, OFFSET_COLUMNS, rows)
+
+
+def _show_members(screen: "Console", groups: "Sequence[GroupView]") -> None:
+    named = any(member.instance_id for each in groups for member in each.group.members)
+    instance = ("GROUP-INSTANCE-ID",) if named else ()
+    heading = ("GROUP", "CONSUMER-ID", *instance, "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT")
+    rows = []
+    for each in groups:
+        for member in each.group.members:
+            its = (member.instance_id,) if named else ()
+            count, assignment = len(member.partitions), _assignment_text(member.partitions)
+            who = (each.group.group, member.member_id, *its, member.host, member.client_id)
+            rows.append((*who, count, assignment))
+    _print_columns(screen, heading, rows)
+
+
+def _show_state(screen: "Console", groups: "Sequence[GroupView]") -> None:
+    heading = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
+    rows = []
+    for each in groups:
+        group = each.group
+        coordinator = f"{each.address} ({group.coordinator})"
+        rows.append((group.group, coordinator, group.assignor, group.state, len(group.members)))
+    _print_columns(screen, heading, rows)
+
+
+def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
+    """Format partitions as `orders(0,1),payments(2)`."""
+    topics: dict[str, list[str]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(str(partition))
+    return ",".join(f"{topic}({','.join(numbers)})" for topic, numbers in topics.items())
+
+
+def _show_reset(screen: "Console", group: str, offsets: "Sequence[NewOffset]") -> None:
+    """Print new and prior offsets of a group."""
+    rows = [(group, *each.key, each.new, each.prior) for each in offsets]
+    _print_columns(screen, ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET", "PRIOR-OFFSET"), rows)

@@ -5,14 +5,18 @@ Invariant: files are opened for reading only; a broker may be using them.
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tidelog.apps.cli.usage import Section, examples, format_option
+from tidelog.apps.cli import output
+from tidelog.apps.cli.usage import Section, examples, format_option, usage_error
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidelog.apps.cli.rendering.segment_view import Printer
+    from tidelog.apps.log_files.checkpoint_files import Checkpoints, Epochs
 
 SEGMENT_FILES = "a .log, .index, .timeindex, .txnindex or .snapshot file, or a partition's folder"
 
@@ -73,7 +77,7 @@ def segment_command(path: str, records: bool, form: str) -> int:
 
 
 def _bad_path(what: str) -> click.UsageError:
-    return click.UsageError(what, click.get_current_context())
+    return usage_error(what)
 
 
 def _check_exists(path: str) -> None:
@@ -129,8 +133,6 @@ def epochs_command(path: str, form: str) -> int:
 
     PATH is a partition's folder, or its leader-epoch-checkpoint.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering.checkpoint_view import EpochsView
     from tidelog.apps.log_files.checkpoint_files import read_epochs
     from tidelog.apps.log_files.read_only_file import CannotRead, Vanished
 
@@ -163,8 +165,6 @@ def checkpoints_command(path: str, form: str) -> int:
     replication-offset-checkpoint (high watermarks), log-start-offset-checkpoint,
     cleaner-offset-checkpoint, meta.properties, .kafka_cleanshutdown.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering.checkpoint_view import CheckpointsView
     from tidelog.apps.log_files import checkpoint_files
     from tidelog.apps.log_files.read_only_file import CannotRead
 
@@ -180,3 +180,83 @@ def checkpoints_command(path: str, form: str) -> int:
         raise _bad_path(f"{path!r} has no checkpoints; give a log directory")
     view = CheckpointsView(path, found)
     return output.conclude(form, not found.problems, view.as_data(), view.show)
+
+
+# -- text and JSON of epochs and checkpoints --------------------------------------------------
+
+
+class EpochsView(NamedTuple):
+    """A partition's leader epochs."""
+
+    found: "Epochs"
+
+    def as_data(self) -> dict[str, Any]:
+        entries = [
+            {"epoch": entry.epoch, "start_offset": entry.start_offset, "end_offset": end}
+            for entry, end in zip(self.found.entries, self.found.ends(), strict=True)
+        ]
+        return {"path": self.found.path, "epochs": entries, "problems": self.found.problems}
+
+    def show(self, screen: "Console") -> None:
+        screen.print(output.heading(self.found.path))
+        columns = ("epoch", "start offset", "end offset", "offsets")
+        table = output.table(columns, numbers=columns)
+        for entry, end in zip(self.found.entries, self.found.ends(), strict=True):
+            span = output.UNKNOWN if end is None else str(end - entry.start_offset)
+            last = "log end" if end is None else str(end)
+            table.add_row(str(entry.epoch), str(entry.start_offset), last, span)
+        if self.found.entries:
+            output.show_table(screen, table)
+        _verdict(screen, self.found.problems, f"{len(self.found.entries)} epochs")
+
+
+class CheckpointsView(NamedTuple):
+    """The checkpoints of a log directory."""
+
+    path: str
+    found: "Checkpoints"
+
+    def as_data(self) -> dict[str, Any]:
+        rows = []
+        for partition in self.found.partitions():
+            offsets = {what: found.get(partition) for what, found in self.found.offsets.items()}
+            row = {"topic": partition.topic, "partition": partition.partition, **offsets}
+            rows.append(row)
+        return {
+            "path": self.path,
+            "files": self.found.files,
+            "properties": self.found.properties,
+            "clean_shutdown": self.found.clean_shutdown,
+            "partitions": rows,
+            "problems": self.found.problems,
+        }
+
+    def show(self, screen: "Console") -> None:
+        screen.print(output.heading(self.path))
+        for key, value in self.found.properties.items():
+            screen.print(f"  {key} = {value}")
+        if self.found.clean_shutdown is not None:
+            epoch = self.found.clean_shutdown.get("brokerEpoch")
+            note = "" if epoch is None else f", broker epoch {epoch}"
+            screen.print(f"  stopped cleanly{note}")
+        from tidelog.apps.log_files.checkpoint_files import OFFSET_FILES
+
+        kinds = [what for what in OFFSET_FILES.values() if what in self.found.offsets]
+        names = [what.replace("_", " ") for what in kinds]
+        table = output.table(["partition", *names], numbers=names)
+        for partition in self.found.partitions():
+            cells = [self.found.offsets[what].get(partition) for what in kinds]
+            shown = (output.UNKNOWN if cell is None else str(cell) for cell in cells)
+            table.add_row(str(partition), *shown)
+        if table.row_count:
+            output.show_table(screen, table)
+        count = len(self.found.partitions())
+        text = f"{', '.join(self.found.files) or 'no checkpoint files'}; {count} partitions"
+        _verdict(screen, self.found.problems, text)
+
+
+def _verdict(screen: "Console", problems: list[str], good: str) -> None:
+    for problem in problems:
+        screen.print(output.verdict_line(False, problem), soft_wrap=True)
+    if not problems:
+        screen.print(output.verdict_line(True, good), soft_wrap=True)

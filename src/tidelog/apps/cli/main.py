@@ -1,4 +1,4 @@
-"""The tree of commands.
+"""The tree of commands, and `tidelog completion`, which prints completion scripts for it.
 
 Invariant: a command's module is imported only when that command runs, so that no command pays for
 the imports of another. Exit codes: 0 success, 1 a check failed or a request was rejected, 2 the
@@ -12,9 +12,9 @@ from tidelog.apps.cli.usage import LazyCommands, Root, examples
 COMMANDS = LazyCommands(
     {
         "demo": "tidelog.apps.cli.demo:demo",
-        "up": "tidelog.apps.cli.local.up:up",
-        "status": "tidelog.apps.cli.local.running:status",
-        "down": "tidelog.apps.cli.local.running:down",
+        "up": "tidelog.apps.cli.local.lifecycle:up",
+        "status": "tidelog.apps.cli.local.lifecycle:status",
+        "down": "tidelog.apps.cli.local.lifecycle:down",
         "broker": "tidelog.apps.cli.local.broker:broker",
         "cluster": "tidelog.apps.cli.cluster:cluster",
         "partition": "tidelog.apps.cli.partition:partition",
@@ -24,7 +24,7 @@ COMMANDS = LazyCommands(
         "group": "tidelog.apps.cli.group:group",
         "config": "tidelog.apps.cli.config:config",
         "reassign": "tidelog.apps.cli.reassign:reassign",
-        "completion": "tidelog.apps.cli.completion:completion",
+        "completion": "tidelog.apps.cli.main:completion",
         "inspect": "tidelog.apps.cli.inspect:inspect",
         "audit": "tidelog.apps.cli.audit:audit",
         "repair": "tidelog.apps.cli.repair:repair",
@@ -37,6 +37,8 @@ COMMANDS = LazyCommands(
     }
 )
 """Command name -> "module:attribute", in the order of `tidelog --help`."""
+COMPLETE_VARIABLE = "_TIDELOG_COMPLETE"
+"""The environment variable by which a completion script calls this program."""
 
 
 @click.group(
@@ -60,6 +62,33 @@ def cli() -> None:
     Exit codes: 0 success, 1 a check failed or a request was rejected, 2 the command line is
     invalid.
     """
+
+
+@click.command(
+    "completion",
+    epilog=examples(
+        "tidelog completion bash",
+        "tidelog completion zsh",
+        "tidelog completion fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print a shell script that completes commands, options and topics.
+
+    For bash, add this line to ~/.bashrc: source <(tidelog completion bash). For zsh, add the same
+    with zsh to ~/.zshrc. For fish, write the output to ~/.config/fish/completions/tidelog.fish.
+    Topic names are completed if a cluster is running.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    # Whether the shell is installed is not checked: the script may be for another machine.
+    found = kind(root, {}, "tidelog", COMPLETE_VARIABLE)
+    click.echo(found.source_template % found.source_vars())
+    return 0
 
 
 def main() -> None:

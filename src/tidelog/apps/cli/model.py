@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import (
     F,
     Section,
@@ -12,6 +13,7 @@ from tidelog.apps.cli.usage import (
     format_option,
     policy_option,
     story_file_option,
+    usage_error,
     workers_option,
     write_file,
 )
@@ -77,7 +79,6 @@ def table_command(size: "Size", workers: int | None, form: str) -> int:
     model of KIP-497. Exit code 0 means that every verdict, the depth of every first violation and
     every state count are as expected.
     """
-    from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import model as rendering
     from tidelog.lab.modelcheck import verdicts
 
@@ -148,7 +149,6 @@ def check_command(  # noqa: PLR0913 - one an option
     Visits every state within the bounds; with the defaults that takes seconds. Exit code 0 means
     that all states were visited and every invariant holds in each.
     """
-    from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import model as rendering
     from tidelog.lab.historical_truncation import POLICIES
     from tidelog.lab.modelcheck.explorer import explore
@@ -192,7 +192,7 @@ def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None
     A mutant is the broker's code without one rule, known from a bug of Kafka or from a published
     model. The model checker or the simulator must find it. Exit code 0 means that all were found.
     """
-    from tidelog.apps.cli import mutant_hunt, output
+    from tidelog.apps.cli import mutant_hunt
 
     chosen = _choose(names, mutant_hunt.all_prey())
     if list_only:
@@ -209,7 +209,5 @@ def _choose(names: tuple[str, ...], known: "list[MutantCase]") -> "list[MutantCa
     by_name = {prey.name: prey for prey in known}
     for name in names:
         if name not in by_name:
-            raise click.UsageError(
-                f"unknown mutant {name!r}; {near(name, by_name)}", click.get_current_context()
-            )
+            raise usage_error(f"unknown mutant {name!r}; {near(name, by_name)}")
     return [by_name[name] for name in names] or known

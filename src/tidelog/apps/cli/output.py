@@ -1,26 +1,27 @@
 """Output that commands share: tables, JSON documents, results of changes, progress.
 
-Results go to stdout; progress goes to stderr, and only on a terminal. Invariants: a JSON document
-is one object whose `holds` is true exactly when the exit code is 0; a rejected change is reported
-on stderr and makes the exit code 1.
+Results go to stdout; progress goes to stderr, and only on a terminal. rich and json are imported
+when something is printed: every command imports this module, and `--help` every command.
+
+Invariants: a JSON document is one object whose `holds` is true exactly when the exit code is 0; a
+rejected change is reported on stderr and makes the exit code 1.
 """
 
 import io
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from rich import box
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
     from tidelog.apps.changes.outcome import Change
 
 GOOD, BAD, WARN, FAINT, NAME, HEADING = "green", "bold red", "yellow", "dim", "cyan", "bold"
@@ -29,13 +30,18 @@ WIDE = 100
 PIPED_WIDTH = 120
 """The width if stdout is not a terminal."""
 REFRESH_S = 0.1
+KIBI = 1024
+UNKNOWN = "–"
+"""Printed for a value that is unknown."""
 
 ShowProgress: TypeAlias = Callable[[float, str], None]
 """Called with the amount done and a note."""
 
 
-def screen() -> Console:
+def screen() -> "Console":
     """Return a console on stdout, without markup: logs are printed in square brackets."""
+    from rich.console import Console
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # ASCII terminals get `?` for a tick
     console = Console(markup=False, highlight=False, emoji=False)
@@ -45,10 +51,12 @@ def screen() -> Console:
 
 
 def conclude(
-    form: str, holds: bool, data: Mapping[str, Any], show: Callable[[Console], None]
+    form: str, holds: bool, data: Mapping[str, Any], show: Callable[["Console"], None]
 ) -> int:
     """Print the result as text or JSON; return the exit code."""
     if form == "json":
+        import json
+
         json.dump({"holds": holds, **data}, sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
@@ -63,7 +71,7 @@ def conclude_changes(form: str, what: str, changes: Sequence["Change"], **more: 
     return conclude(form, holds, data, lambda screen: _show_changes(screen, changes))
 
 
-def _show_changes(screen: Console, changes: Sequence["Change"]) -> None:
+def _show_changes(screen: "Console", changes: Sequence["Change"]) -> None:
     for change in changes:
         if change.holds:
             screen.print(verdict_line(True, change.done), soft_wrap=True)
@@ -71,9 +79,14 @@ def _show_changes(screen: Console, changes: Sequence["Change"]) -> None:
             click.echo(f"tidelog: {change.message}", err=True)
 
 
-def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
-    """Return an empty table. Columns in `numbers` are right-aligned; they and the first column
-    are not wrapped."""
+def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> "Table":
+    """Return an empty table.
+
+    Columns in `numbers` are right-aligned; they and the first column are not wrapped.
+    """
+    from rich import box
+    from rich.table import Table
+
     empty = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style=HEADING)
     for place, column in enumerate(columns):
         right = column in numbers
@@ -82,7 +95,7 @@ def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> Table:
     return empty
 
 
-def show_table(screen: Console, table: Table) -> None:
+def show_table(screen: "Console", table: "Table") -> None:
     """Print a table; on a screen too narrow for it, print a block for each row."""
     unbound = screen.options.update(max_width=10 * WIDE)
     if screen.width >= WIDE or screen.measure(table, options=unbound).maximum <= screen.width:
@@ -92,37 +105,59 @@ def show_table(screen: Console, table: Table) -> None:
         screen.print(_titled(table, name), soft_wrap=True)
         for column, cell in zip(table.columns[1:], cells, strict=True):
             if cell:
-                screen.print(indented(Text(f"{column.header}: ").append(cell)))
+                screen.print(indented(styled(f"{column.header}: ").append(cell)))
 
 
-def _titled(table: Table, name: RenderableType) -> RenderableType:
+def _titled(table: "Table", name: "RenderableType") -> "RenderableType":
     """Return the title of a row: a bare number gets the name of its column."""
     if str(name)[:1].isdigit():
-        return Text(f"{table.columns[0].header} ").append(str(name))
+        return styled(f"{table.columns[0].header} ").append(str(name))
     return name
 
 
-def mark(holds: bool, good: str = "holds", bad: str = "VIOLATED") -> Text:
+def styled(text: str, style: str = "") -> "Text":
+    """Return text with one style."""
+    from rich.text import Text
+
+    return Text(text, style)
+
+
+def mark(holds: bool, good: str = "holds", bad: str = "VIOLATED") -> "Text":
     """Return a coloured word for a check."""
-    return Text(good, GOOD) if holds else Text(bad, BAD)
+    return styled(good, GOOD) if holds else styled(bad, BAD)
 
 
-def heading(text: str) -> Text:
+def heading(text: str) -> "Text":
     """Return a heading."""
-    return Text(text, HEADING)
+    return styled(text, HEADING)
 
 
-def faint(text: str) -> Text:
+def faint(text: str) -> "Text":
     """Return text of low importance."""
-    return Text(text, FAINT)
+    return styled(text, FAINT)
 
 
-def verdict_line(holds: bool, text: str) -> Text:
+def verdict_line(holds: bool, text: str) -> "Text":
     """Return the last line of a result: a tick or a cross, and a summary."""
-    return Text("✓ " if holds else "✗ ", GOOD if holds else BAD).append(text)
+    return styled("✓ " if holds else "✗ ", GOOD if holds else BAD).append(text)
 
 
-def indented(renderable: RenderableType, by: int = 2) -> RenderableType:
+def size(count: int) -> str:
+    """Format a byte count with a unit."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < KIBI:
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= KIBI
+    return f"{value:.1f} TiB"
+
+
+def brokers(ids: Iterable[int] | None) -> str:
+    """Return `1,2,3`, or `N/A` if unknown."""
+    return "N/A" if ids is None else ",".join(map(str, ids))
+
+
+def indented(renderable: "RenderableType", by: int = 2) -> "RenderableType":
     """Indent a renderable."""
     from rich.padding import Padding
 
@@ -139,6 +174,7 @@ def progress(what: str, total: int | None = None) -> Iterator[ShowProgress]:
     if not sys.stderr.isatty():
         yield lambda _done, _note: None
         return
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(30), TextColumn("{task.fields[note]}"))

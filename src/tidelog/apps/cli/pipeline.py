@@ -2,17 +2,23 @@
 
 import os
 import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.connection import bootstrap_option
-from tidelog.apps.cli.usage import Section, examples, format_option
+from tidelog.apps.cli.usage import Section, examples, format_option, spark_options
 
 if TYPE_CHECKING:
-    from tidelog.apps.pipeline.plan import Plan
+    from rich.console import Console
 
-LOCAL = "local[*]"
+    from tidelog.apps.pipeline.plan import Plan
+    from tidelog.apps.pipeline.report import Progress, Report, Tell
+
 FAILED, NOT_STARTED = 1, 2
 
 
@@ -99,18 +105,6 @@ def pipeline() -> None:
     """Run pipelines on Spark: topics to a lake, window aggregates, a lake to topics."""
 
 
-def _settings(
-    _ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    settings = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r} is not in the form KEY=VALUE")
-        settings[key.strip()] = value
-    return settings
-
-
 @pipeline.command(
     "run",
     epilog=examples(
@@ -120,15 +114,7 @@ def _settings(
     ),
 )
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
-@click.option("--master", default=LOCAL, show_default=True, help="Spark master.")
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    callback=_settings,
-    metavar="KEY=VALUE",
-    help="Set a Spark config; repeatable.",
-)
+@spark_options("Spark master.")
 @click.option("--verbose", is_flag=True, help="Show Spark's log, and the stack trace of a failure.")
 @bootstrap_option()
 @format_option()
@@ -139,8 +125,6 @@ def run_command(**given: Any) -> int:
     is committed, 1 that the pipeline failed (the reason is on stderr), 2 that Spark did not
     start.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import pipeline as rendering
     from tidelog.apps.pipeline import runner
     from tidelog.apps.pipeline.failure import CannotStart, one_line
     from tidelog.apps.spark.session import NoJava
@@ -151,10 +135,10 @@ def run_command(**given: Any) -> int:
         log = None if given["verbose"] else _log_file(plan)
         with (
             runner.stopped_by_signals() as stop,
-            rendering.live(plan) as tell,
+            _progress_line(plan) as show_batch,
             runner.own_spark(plan.name, given["master"], given["settings"], log) as spark,
         ):
-            report = runner.run_plan(spark, plan, stop, tell)
+            report = runner.run_plan(spark, plan, stop, show_batch)
     except (NoJava, ModuleNotFoundError) as error:
         _fail(given["form"], plan, one_line(error), None)
         return NOT_STARTED
@@ -167,7 +151,7 @@ def run_command(**given: Any) -> int:
         given["form"],
         True,
         report.as_data(),
-        lambda screen: rendering.show_report(screen, plan, report),
+        lambda screen: show_report(screen, plan, report),
     )
 
 
@@ -208,16 +192,13 @@ def check_command(file: str, bootstrap: str | None, form: str) -> int:
 
     An error in the file is reported with its line number; the exit code is 2.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import pipeline as rendering
-    from tidelog.apps.views.pipeline import plan_as_data
 
     plan = _plan(file, bootstrap)
     return output.conclude(
         form,
         True,
-        plan_as_data(plan),
-        lambda screen: rendering.show_plan(screen, plan),
+        _as_data(plan),
+        lambda screen: _show_plan(screen, plan),
     )
 
 
@@ -227,3 +208,94 @@ def init_command(kind: str) -> int:
     """Print a template of a pipeline file."""
     click.echo(FIRST_FILES[kind], nl=False)
     return 0
+
+
+# -- text output -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _progress_line(plan: "Plan") -> "Iterator[Tell]":
+    """Show a line about the last batch on stderr, if it is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _progress: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    from tidelog.apps.pipeline.report import Report
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    sums = Report(plan.name, plan.kind)
+    # Without a thread: Spark forks its Java process, and a fork must not copy a held lock.
+    with Live(
+        output.styled(f"{plan.name}: starting Spark"),
+        console=console,
+        auto_refresh=False,
+        transient=True,
+    ) as line:
+        line.refresh()
+
+        def show_batch(progress: "Progress") -> None:
+            sums.add(progress)
+            line.update(output.styled(batch_line(plan.name, progress, sums)), refresh=True)
+
+        yield show_batch
+
+
+def batch_line(name: str, progress: "Progress", sums: "Report") -> str:
+    """Return the line about a batch."""
+    parts = [
+        f"{name}: batch {progress.batch}",
+        f"in {sums.rows_in:,}",
+        f"out {sums.rows_out:,}",
+        f"late {sums.late:,}",
+        f"rejected {sums.rejected:,}",
+        f"{progress.rows_per_s:,.0f} rows/s",
+    ]
+    if progress.lag is not None:
+        parts.append(f"lag {progress.lag:,}")
+    return "  ".join([*parts, time.strftime("%H:%M:%S")])
+
+
+def show_report(screen: "Console", plan: "Plan", report: "Report") -> None:
+    """Print the row counts of this run and of all runs."""
+    table = output.table(["", "rows in", "out", "late", "rejected"], numbers=["rows in", "out"])
+    table.add_row("this run", *_numbers(report.as_data()))
+    if report.totals:
+        table.add_row("all runs", *_numbers(report.totals))
+    output.show_table(screen, table)
+    if report.lost:
+        screen.print(f"{report.lost:,} offsets were lost in the topics and skipped")
+    for note in report.notes:
+        screen.print(note)
+    how = "stopped; run it again to continue" if report.stopped else "all available records done"
+    batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+    screen.print(
+        output.verdict_line(True, f"{plan.name}: {how}; {batches} in {report.seconds:.1f} s")
+    )
+
+
+def _numbers(data: Mapping[str, Any]) -> list[str]:
+    return [f"{data.get(key, 0):,}" for key in ("rows_in", "rows_out", "late", "rejected")]
+
+
+def _show_plan(screen: "Console", plan: "Plan") -> None:
+    """Print every value of the plan, set or default."""
+    table = output.table(["key", "value"])
+    for key, value in _as_data(plan).items():
+        for name, part in value.items() if isinstance(value, dict) else [("", value)]:
+            if part not in (None, (), {}):
+                table.add_row(f"{key}.{name}".rstrip("."), _shown(part))
+    output.show_table(screen, table)
+    screen.print(output.verdict_line(True, f"{plan.name}: the file is valid"))
+
+
+def _as_data(plan: "Plan") -> dict[str, Any]:
+    """Convert a plan to what JSON can hold."""
+    from dataclasses import asdict
+
+    return {key: str(v) if key in ("first", "last") else v for key, v in asdict(plan).items()}
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

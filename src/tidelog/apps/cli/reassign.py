@@ -1,23 +1,34 @@
-"""`tidelog reassign`: move replicas between brokers, by a plan."""
+"""`tidelog reassign`: move replicas between brokers, by a plan.
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+Invariant: a plan is printed as one line of Kafka's JSON, to be copied into a file.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.apps.cli import arguments
+from tidelog.apps.cli import output, usage
 from tidelog.apps.cli.connection import (
     WAIT_MAX_S,
-    bootstrap_option,
+    cluster_options,
     complete_topic,
     connected_cluster,
-    timeout_option,
 )
-from tidelog.apps.cli.usage import F, examples, format_option
+from tidelog.apps.cli.usage import F, examples, usage_error, write_file
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tidelog.apps.changes.reassignment import MoveProgress, MoveState
     from tidelog.apps.changes.reassignment_plan import Plan
+    from tidelog.core.types import TopicPartition
+    from tidelog.shell.client.administration.reassignments import Reassignment
     from tidelog.shell.client.cluster import Cluster
+
+PARTS = 100
+"""Steps of the progress bar for each partition."""
 
 
 def _action(name: str, text: str) -> Callable[[F], F]:
@@ -46,13 +57,13 @@ def _action(name: str, text: str) -> Callable[[F], F]:
 )
 @click.option(
     "--brokers",
-    callback=arguments.read_brokers,
+    callback=usage.read_brokers,
     metavar="1,2,3",
     help="Brokers to move the topics to.",
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(1, arguments.REPLICAS_MAX),
+    type=click.IntRange(1, usage.REPLICAS_MAX),
     help="New replica count of each partition.  [default: the current count]",
 )
 @_action("execute", "Start the reassignment.")
@@ -74,9 +85,7 @@ def _action(name: str, text: str) -> Callable[[F], F]:
     metavar="FILE",
     help="Write the current assignment to FILE, as a plan to roll back.",
 )
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def reassign(
     plan_file: str | None,
     topics: tuple[str, ...],
@@ -121,25 +130,22 @@ def _check_usage(
     wait_s: float | None,
 ) -> str | None:
     """Return the action; None means: only show the plan."""
-    context = click.get_current_context()
     if len(set(actions)) > 1:
         names = " and ".join(f"--{action}" for action in actions)
-        raise click.UsageError(f"{names} can't be combined", context)
+        raise usage_error(f"{names} can't be combined")
     action = actions[0] if actions else None
     if action == "list":
         return action
     if (plan_file is None) == (not topics):
         hint = ", not both" if topics else "; --list shows reassignments in progress"
-        raise click.UsageError(f"give a PLAN file or --topic{hint}", context)
+        raise usage_error(f"give a PLAN file or --topic{hint}")
     if wait_s is not None and action not in ("execute", "verify"):
-        raise click.UsageError("--wait requires --execute or --verify", context)
+        raise usage_error("--wait requires --execute or --verify")
     makes_plan = topics and action in (None, "execute")
     if makes_plan and brokers is None:
-        raise click.UsageError("--topic requires --brokers, such as --brokers 1,2,3", context)
+        raise usage_error("--topic requires --brokers, such as --brokers 1,2,3")
     if brokers is not None and not makes_plan:
-        raise click.UsageError(
-            "--brokers is only used to make a plan for --topic; remove it", context
-        )
+        raise usage_error("--brokers is only used to make a plan for --topic; remove it")
     return action
 
 
@@ -162,9 +168,7 @@ def _named_plan(cluster: "Cluster", plan_file: str | None, topics: tuple[str, ..
     except OSError as error:
         raise click.UsageError(f"can't read {plan_file}: {error.strerror}") from error
     except BadPlan as error:
-        raise click.UsageError(
-            f"{plan_file} is not a valid plan: {error}", click.get_current_context()
-        ) from error
+        raise usage_error(f"{plan_file} is not a valid plan: {error}") from error
     cluster.refresh()
     for key in plan:
         cluster.partition(*key)
@@ -178,20 +182,17 @@ def _made_plan(
     from tidelog.apps.changes.reassignment_plan import BadPlan, make_plan
     from tidelog.shell.client.administration.brokers import registered_brokers
 
-    context = click.get_current_context()
     cluster.refresh()
     known = registered_brokers(cluster)
     for broker in brokers:
         if broker not in known:
             ids = ", ".join(map(str, sorted(known)))
-            raise click.UsageError(
-                f"broker {broker} is not registered; choose from: {ids}", context
-            )
+            raise usage_error(f"broker {broker} is not registered; choose from: {ids}")
     racks = {broker: address.rack for broker, address in known.items()}
     try:
         return make_plan(origins(cluster, topics), brokers, racks, factor)
     except BadPlan as error:
-        raise click.UsageError(str(error), context) from error
+        raise usage_error(str(error)) from error
 
 
 # -- actions ---------------------------------------------------------------------------------
@@ -201,28 +202,21 @@ def _propose(cluster: "Cluster", form: str, plan: "Plan", rollback_file: str | N
     """Show the plan. Its JSON is a plan that this command and Kafka's own tool read."""
     from tidelog.apps.changes.reassignment import origins
     from tidelog.apps.changes.reassignment_plan import as_document
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import reassign as rendering
 
     before = _rollback_plan(origins(cluster, {key.topic for key in plan}), plan, rollback_file)
     return output.conclude(
         form,
         True,
         {**as_document(plan), "rollback": as_document(before)},
-        lambda screen: rendering.show_plan(screen, before, plan),
+        lambda screen: _show_plan(screen, before, plan),
     )
 
 
 def _rollback_plan(before: "Plan", plan: "Plan", rollback_file: str | None) -> "Plan":
     """Return the current replicas of the plan's partitions; write them to the rollback file."""
-    import json
-
-    from tidelog.apps.changes.reassignment_plan import as_document
-    from tidelog.apps.cli.usage import write_file
-
     kept = {key: before[key] for key in plan}
     if rollback_file is not None:
-        write_file(rollback_file, json.dumps(as_document(kept)) + "\n")
+        write_file(rollback_file, _one_line(kept) + "\n")
     return kept
 
 
@@ -235,46 +229,40 @@ def _execute(
 ) -> int:
     from tidelog.apps.changes import reassignment
     from tidelog.apps.changes.reassignment_plan import as_document
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import reassign as rendering
 
     before = reassignment.origins(cluster, {key.topic for key in plan})
     before = _rollback_plan(before, plan, rollback_file)
     if form == "text":
-        rendering.show_rollback(output.screen(), before, rollback_file)
+        _show_rollback(output.screen(), before, rollback_file)
     changes = reassignment.begin(cluster, plan)
     rollback = as_document(before)
     if timeout_s is None or not all(change.holds for change in changes):
         return output.conclude_changes(form, "moves", changes, rollback=rollback)
-    states = rendering.wait_with_progress(cluster, plan, timeout_s)
-    return rendering.conclude_states(form, states, rollback=rollback)
+    states = wait_with_progress(cluster, plan, timeout_s)
+    return _conclude_states(form, states, rollback=rollback)
 
 
 def _verify(cluster: "Cluster", form: str, plan: "Plan", timeout_s: float | None) -> int:
     from tidelog.apps.changes.reassignment import move_states
-    from tidelog.apps.cli.rendering import reassign as rendering
 
     states = (
         move_states(cluster, plan)
         if timeout_s is None
-        else rendering.wait_with_progress(cluster, plan, timeout_s)
+        else wait_with_progress(cluster, plan, timeout_s)
     )
-    return rendering.conclude_states(form, states)
+    return _conclude_states(form, states)
 
 
 def _cancel(cluster: "Cluster", form: str, plan: "Plan") -> int:
     from tidelog.apps.changes import reassignment
-    from tidelog.apps.cli.output import conclude_changes
 
     changes = reassignment.cancel(cluster, plan)
     if not changes and form == "text":
         click.echo("no reassignment of these partitions is in progress")
-    return conclude_changes(form, "moves", changes)
+    return output.conclude_changes(form, "moves", changes)
 
 
 def _list(cluster: "Cluster", form: str) -> int:
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import reassign as rendering
     from tidelog.shell.client.administration.reassignments import list_reassignments
 
     moves = list_reassignments(cluster)
@@ -282,6 +270,96 @@ def _list(cluster: "Cluster", form: str) -> int:
         {"topic": key.topic, "partition": key.partition, **move._asdict()}
         for key, move in sorted(moves.items())
     ]
-    return output.conclude(
-        form, True, {"moves": data}, lambda screen: rendering.show_moves(screen, moves)
-    )
+    return output.conclude(form, True, {"moves": data}, lambda screen: _show_moves(screen, moves))
+
+
+# -- text output -----------------------------------------------------------------------------
+
+
+def _one_line(plan: "Plan") -> str:
+    """Return a plan as one line of Kafka's JSON."""
+    import json
+
+    from tidelog.apps.changes.reassignment_plan import as_document
+
+    return json.dumps(as_document(plan))
+
+
+def wait_with_progress(cluster: "Cluster", plan: "Plan", timeout_s: float) -> "list[MoveState]":
+    """Wait for the plan's reassignments, with a progress bar if stderr is a terminal."""
+    from tidelog.apps.changes.reassignment import wait
+
+    with output.progress("moving replicas", PARTS * len(plan)) as show_progress:
+
+        def report(progress: "MoveProgress") -> None:
+            moving = PARTS * progress.partitions * progress.copied // (progress.total or 1)
+            done = PARTS * (len(plan) - progress.partitions) + moving
+            show_progress(done, f"{output.size(progress.copied)} of {output.size(progress.total)}")
+
+        return wait(cluster, plan, timeout_s, report if sys.stderr.isatty() else None)
+
+
+def _show_plan(screen: "Console", before: "Plan", plan: "Plan") -> None:
+    """Print current and planned replicas of each partition, then both as JSON plans."""
+    table = output.table(("PARTITION", "REPLICAS", "PLANNED", ""))
+    moved = 0
+    for key, wanted in sorted(plan.items()):
+        new = [broker for broker in wanted if broker not in before[key]]
+        moved += len(new)
+        note = f"copies to {output.brokers(new)}" if new else ""
+        if not new and wanted != before[key]:
+            note = "different order" if len(wanted) == len(before[key]) else "fewer replicas"
+        table.add_row(str(key), output.brokers(before[key]), output.brokers(wanted), note)
+    output.show_table(screen, table)
+    screen.print(f"replicas to copy: {moved}; add --execute to start. The plan:")
+    click.echo(_one_line(plan))
+    screen.print("The rollback plan:")
+    click.echo(_one_line(before))
+
+
+def _show_rollback(screen: "Console", before: "Plan", rollback_file: str | None) -> None:
+    """Print the rollback plan, before anything moves."""
+    if rollback_file is not None:
+        screen.print(f"rollback plan written to {rollback_file}", soft_wrap=True)
+        return
+    screen.print("rollback plan: to roll back, save this line in a file and run it with --execute")
+    click.echo(_one_line(before))
+
+
+def _show_moves(screen: "Console", moves: "Mapping[TopicPartition, Reassignment]") -> None:
+    """Print the reassignments in progress."""
+    if not moves:
+        screen.print("no reassignment in progress")
+        return
+    table = output.table(("PARTITION", "REPLICAS", "ADDING", "REMOVING"))
+    for key, move in sorted(moves.items()):
+        cells = (move.replicas, move.adding, move.removing)
+        table.add_row(str(key), *(output.brokers(each) for each in cells))
+    output.show_table(screen, table)
+
+
+def _conclude_states(form: str, states: "Sequence[MoveState]", **more: Any) -> int:
+    """Print the state of each partition; return the exit code."""
+    from tidelog.apps.changes.reassignment import DONE
+
+    holds = all(each.state == DONE for each in states)
+    data = {"moves": [each.as_data() for each in states], **more}
+    return output.conclude(form, holds, data, lambda screen: _show_states(screen, states, holds))
+
+
+def _show_states(screen: "Console", states: "Sequence[MoveState]", holds: bool) -> None:
+    from tidelog.apps.changes.reassignment import DONE, ELSEWHERE, MOVING
+
+    styles = {DONE: output.GOOD, MOVING: output.WARN, ELSEWHERE: output.BAD}
+    table = output.table(("PARTITION", "STATE", "REPLICAS", "PLANNED"))
+    for each in states:
+        state = output.styled(each.state, styles[each.state])
+        table.add_row(each.name, state, output.brokers(each.replicas), output.brokers(each.wanted))
+    output.show_table(screen, table)
+    count = {state: sum(each.state == state for each in states) for state in styles}
+    text = f"{count[DONE]} of {len(states)} done"
+    if count[MOVING]:
+        text += f", {count[MOVING]} moving: run --verify again, or add --wait 600"
+    if count[ELSEWHERE]:
+        text += f", {count[ELSEWHERE]} elsewhere: no reassignment in progress, --execute starts one"
+    screen.print(output.verdict_line(holds, text))

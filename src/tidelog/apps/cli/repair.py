@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import examples, format_option
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def repair(folder: str, source: str | None, plan: bool, form: str) -> int:
     leader epochs. Also shows what recovery will do at the next startup. Exit code 0 means that no
     damage was found, or all of it is repaired.
     """
-    from tidelog.apps.cli import output
     from tidelog.apps.repair.run import CannotCheck, run
 
     if plan and source is None:
@@ -59,7 +59,6 @@ def repair(folder: str, source: str | None, plan: bool, form: str) -> int:
 
 
 def _show(screen: "Console", report: "Report") -> None:
-    from tidelog.apps.cli import output
 
     numbers = ("log start", "log end")
     table = output.table(("partition", *numbers, "damaged offsets", "state"), numbers=numbers)
@@ -80,7 +79,6 @@ def _show(screen: "Console", report: "Report") -> None:
 
 
 def _state(each: "Repaired") -> Any:
-    from tidelog.apps.cli import output
 
     if not each.check.damaged:
         return output.mark(True, "undamaged")

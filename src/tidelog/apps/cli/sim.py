@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import click
 
+from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import (
     F,
     Section,
@@ -76,7 +77,6 @@ def run_command(
 
     Exit code 0 means that no invariant was violated under any seed.
     """
-    from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import sim as rendering
     from tidelog.lab.sim.runner import run_seeds
 
@@ -124,7 +124,6 @@ def replay_command(
 
     Exit code 0 means that no invariant was violated.
     """
-    from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import sim as rendering
     from tidelog.lab.sim.runner import replay
 

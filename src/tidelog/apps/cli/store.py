@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tidelog.apps.cli.usage import Section, examples, format_option
+from tidelog.apps.cli import output
+from tidelog.apps.cli.usage import Section, examples, format_option, usage_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +55,6 @@ def show_command(path: str, prefix: str, form: str) -> int:
     PATH is a data folder of `tidelog up`, or the store's file. Brokers may be running. Values
     that hold secrets are left out.
     """
-    from tidelog.apps.cli import output
     from tidelog.shell.store.cluster_file import StoreError
     from tidelog.shell.store.store_contents import read_contents
 
@@ -77,7 +77,6 @@ def backup_command(path: str, target: str, form: str) -> int:
     PATH is a data folder of `tidelog up`, or the store's file. TARGET must not exist yet. The
     copy is a consistent snapshot.
     """
-    from tidelog.apps.cli import output
     from tidelog.shell.store.cluster_file import StoreError, backup
     from tidelog.shell.store.store_contents import read_contents
 
@@ -151,7 +150,6 @@ def rebuild_command(path: str, log_dirs: tuple[str, ...], plan: bool, form: str)
 def _replace(
     path: str, log_dirs: tuple[str, ...], backup: str | None, plan: bool, form: str
 ) -> int:
-    from tidelog.apps.cli import output
     from tidelog.shell.store.cluster_file import StoreError
     from tidelog.shell.store.rebuild_store import replace_store
 
@@ -192,7 +190,6 @@ def _outcome_data(outcome: "Outcome", plan: bool) -> dict[str, Any]:
 
 
 def _show_outcome(screen: "Console", outcome: "Outcome", plan: bool) -> None:
-    from tidelog.apps.cli import output
 
     columns = ("partition", "replicas", "in sync", "leader epoch", "log end")
     rows = output.table(columns, numbers=("leader epoch", "log end"))
@@ -222,7 +219,7 @@ def _file(path: str) -> str:
 
 
 def _refuse(error: Exception) -> NoReturn:
-    raise click.UsageError(str(error), click.get_current_context()) from error
+    raise usage_error(str(error)) from error
 
 
 def _as_data(contents: "StoreContents") -> dict[str, Any]:
@@ -252,7 +249,6 @@ def _value(kv: "KV") -> str | None:
 
 
 def _show(screen: "Console", contents: "StoreContents") -> None:
-    from tidelog.apps.cli import output
 
     keys = output.table(
         ("key", "value", "created", "changed", "session"), numbers=("created", "changed")

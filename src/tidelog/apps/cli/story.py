@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.usage import Section, examples, format_option, policy_option
+from tidelog.apps.cli import output
+from tidelog.apps.cli.usage import Section, examples, format_option, policy_option, usage_error
 
 if TYPE_CHECKING:
     from tidelog.lab.story.grammar import Story
@@ -35,7 +36,6 @@ def _complete_story(_ctx: click.Context, _param: click.Parameter, incomplete: st
 @format_option()
 def list_command(form: str) -> int:
     """List the included stories and their titles."""
-    from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import list_stories
@@ -65,17 +65,14 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     NAME is a story's name, folder/name, or the path of a file. Without --policy, the story runs
     under each policy that it names. Exit code 0 means that every expectation of the story holds.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import sequence_diagram
     from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import find, load
     from tidelog.lab.story.runner import perform_all
 
     if Path(name).is_dir():
-        raise click.UsageError(
-            f"{name} is a folder; `tidelog story check {name}` runs all stories in it",
-            click.get_current_context(),
+        raise usage_error(
+            f"{name} is a folder; `tidelog story check {name}` runs all stories in it"
         )
     try:
         chosen = load(find(name))
@@ -84,7 +81,7 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     performances = perform_all(_under(chosen, policy) if policy else chosen)
     production = rendering.Production(performances)
     if form == "mermaid":
-        click.echo("\n".join(sequence_diagram.merged(performances)))
+        click.echo("\n".join(rendering.sequence_diagram(performances)))
         return 0 if production.passed else 1
     return output.conclude(form, production.passed, production.as_data(), production.show)
 
@@ -116,7 +113,6 @@ def check_command(names: tuple[str, ...], form: str) -> int:
     run. Each story runs under each of its policies: every `expect` and `check` must hold, and
     every output in the story must match. Exit code 0 means that all stories pass.
     """
-    from tidelog.apps.cli import output
     from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import check, find
@@ -139,4 +135,4 @@ def _usage(error: Exception) -> click.UsageError:
     text = str(error)
     if text.startswith("no story") and "did you mean" not in text:
         text += "; `tidelog story list` lists the stories"
-    return click.UsageError(text, click.get_current_context())
+    return usage_error(text)

@@ -1,27 +1,30 @@
-"""`tidelog topic`: create, list, describe, alter and delete topics of a running cluster."""
+"""`tidelog topic`: create, list, describe, alter and delete topics of a running cluster.
+
+Invariant: the fields of the lines in kafka-topics' format are separated by tabs, as scripts expect,
+at any screen width.
+"""
 
 import re
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli import arguments
+from tidelog.apps.cli import output, usage
 from tidelog.apps.cli.connection import (
-    bootstrap_option,
+    cluster_options,
     complete_topic,
     connected_cluster,
-    timeout_option,
 )
-from tidelog.apps.cli.usage import Section, examples, format_option
+from tidelog.apps.cli.usage import Section, examples, usage_error
 
 if TYPE_CHECKING:
-    from tidelog.apps.views.topic import TopicSummary
+    from rich.console import Console
+
+    from tidelog.apps.views.topic import TopicPartitionView, TopicSummary, TopicView
 
 NOT_DELETED = 1
-ASSIGNMENT_HELP = (
-    "Replicas of each {what}partition: broker ids separated by colons, partitions by commas."
-)
 
 
 @click.group(
@@ -49,32 +52,24 @@ def topic() -> None:
 @click.option(
     "--partitions",
     "-p",
-    type=click.IntRange(1, arguments.PARTITIONS_MAX),
+    type=click.IntRange(1, usage.PARTITIONS_MAX),
     help="Partition count.  [default: num.partitions of the cluster]",
 )
 @click.option(
     "--replication-factor",
     "-r",
-    type=click.IntRange(1, arguments.REPLICAS_MAX),
+    type=click.IntRange(1, usage.REPLICAS_MAX),
     help="Replicas of each partition.  [default: default.replication.factor of the cluster]",
 )
-@arguments.config_option("--config", "-c", help_text="Set a topic config; repeatable.")
-@click.option(
-    "--replica-assignment",
-    "assignment",
-    callback=arguments.read_assignment,
-    metavar="1:2,2:3",
-    help=ASSIGNMENT_HELP.format(what=""),
-)
+@usage.config_option("--config", "-c", help_text="Set a topic config; repeatable.")
+@usage.assignment_option("each partition")
 @click.option(
     "--if-not-exists",
     is_flag=True,
     help="Accept topics that exist already, and do not change them.",
 )
 @click.option("--validate-only", is_flag=True, help="Validate the request, create nothing.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def create_command(
     names: tuple[str, ...],
     partitions: int | None,
@@ -93,14 +88,12 @@ def create_command(
     --if-not-exists was given.
     """
     from tidelog.apps.changes.topic import create_topics
-    from tidelog.apps.cli.output import conclude_changes
     from tidelog.shell.client.administration.topics import CLUSTER_DEFAULT, NewTopic
 
     if assignment and (partitions or replication_factor):
-        raise click.UsageError(
+        raise usage_error(
             "--replica-assignment can't be combined with --partitions or --replication-factor:"
-            " it sets both counts",
-            click.get_current_context(),
+            " it sets both counts"
         )
     size = (partitions or CLUSTER_DEFAULT, replication_factor or CLUSTER_DEFAULT)
     wanted = [NewTopic(name, *size, assignment, settings) for name in dict.fromkeys(names)]
@@ -108,7 +101,7 @@ def create_command(
         changes = create_topics(
             cluster, wanted, if_not_exists=if_not_exists, validate_only=validate_only
         )
-    return conclude_changes(form, "topics", changes)
+    return output.conclude_changes(form, "topics", changes)
 
 
 @topic.command(
@@ -120,11 +113,9 @@ def create_command(
     ),
 )
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
-@arguments.regex_option("TOPIC is a regular expression that matches the whole name.")
-@arguments.internal_option()
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@usage.regex_option()
+@usage.internal_option()
+@cluster_options()
 def list_command(
     names: tuple[str, ...],
     regex: bool,
@@ -134,8 +125,6 @@ def list_command(
     form: str,
 ) -> int:
     """List topics with their partition and replica counts."""
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import topic as rendering
     from tidelog.apps.views.topic import select_topics, summarize_topics
 
     with connected_cluster(bootstrap, timeout_s) as cluster:
@@ -145,7 +134,7 @@ def list_command(
         form,
         True,
         {"topics": [each._asdict() for each in topics]},
-        lambda screen: rendering.show_list(screen, topics),
+        lambda screen: _show_list(screen, topics),
     )
 
 
@@ -159,8 +148,8 @@ def list_command(
     ),
 )
 @click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
-@arguments.regex_option("TOPIC is a regular expression that matches the whole name.")
-@arguments.internal_option()
+@usage.regex_option()
+@usage.internal_option()
 @click.option(
     "--under-replicated-partitions",
     "under_replicated",
@@ -185,9 +174,7 @@ def list_command(
     is_flag=True,
     help="Show only partitions with exactly min.insync.replicas in sync.",
 )
-@bootstrap_option()
-@timeout_option()
-@format_option("kafka", "table")
+@cluster_options("kafka", "table")
 def describe_command(
     names: tuple[str, ...],
     regex: bool,
@@ -206,8 +193,6 @@ def describe_command(
     one of them. With one of the four filters (--under-replicated-partitions and so on), internal
     topics are included, and exit code 0 means that no partition matches.
     """
-    from tidelog.apps.cli import output
-    from tidelog.apps.cli.rendering import topic as rendering
     from tidelog.apps.views.topic import PartitionFilters, select_topics, view_topics
 
     filters = PartitionFilters(under_replicated, unavailable, under_min_isr, at_min_isr)
@@ -221,7 +206,7 @@ def describe_command(
         form,
         not (any(filters) and topics),
         {"topics": [each.as_data() for each in topics]},
-        lambda screen: rendering.show_topics(screen, topics, form, headed=not any(filters)),
+        lambda screen: _show_topics(screen, topics, form, headed=not any(filters)),
     )
 
 
@@ -237,17 +222,11 @@ def describe_command(
 @click.option(
     "--partitions",
     "-p",
-    type=click.IntRange(1, arguments.PARTITIONS_MAX),
+    type=click.IntRange(1, usage.PARTITIONS_MAX),
     help="New partition count.",
 )
-@click.option(
-    "--replica-assignment",
-    "assignment",
-    callback=arguments.read_assignment,
-    metavar="1:2,2:3",
-    help=ASSIGNMENT_HELP.format(what="new "),
-)
-@arguments.config_option("--config", "-c", help_text="Set a topic config; repeatable.")
+@usage.assignment_option("each new partition")
+@usage.config_option("--config", "-c", help_text="Set a topic config; repeatable.")
 @click.option(
     "--delete-config",
     "unset",
@@ -256,9 +235,7 @@ def describe_command(
     help="Reset a topic config to its default; repeatable.",
 )
 @click.option("--validate-only", is_flag=True, help="Validate the request, change nothing.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def alter_command(
     names: tuple[str, ...],
     partitions: int | None,
@@ -272,20 +249,14 @@ def alter_command(
 ) -> int:
     """Add partitions to topics, and change their configs."""
     from tidelog.apps.changes.topic import alter_topics
-    from tidelog.apps.cli.output import conclude_changes
     from tidelog.apps.views.topic import select_topics
 
-    context = click.get_current_context()
     if assignment and not partitions:
-        raise click.UsageError("--replica-assignment requires --partitions", context)
+        raise usage_error("--replica-assignment requires --partitions")
     if not (partitions or settings or unset):
-        raise click.UsageError(
-            "nothing to change; use --partitions, --config or --delete-config", context
-        )
+        raise usage_error("nothing to change; use --partitions, --config or --delete-config")
     if twice := sorted(settings.keys() & set(unset)):
-        raise click.UsageError(
-            f"{twice[0]} is given to both --config and --delete-config; remove one", context
-        )
+        raise usage_error(f"{twice[0]} is given to both --config and --delete-config; remove one")
     with connected_cluster(bootstrap, timeout_s) as cluster:
         found = select_topics(cluster, names, internal=True)
         changes = alter_topics(
@@ -297,7 +268,7 @@ def alter_command(
             unset=unset,
             validate_only=validate_only,
         )
-    return conclude_changes(form, "topics", changes)
+    return output.conclude_changes(form, "topics", changes)
 
 
 @topic.command(
@@ -308,11 +279,9 @@ def alter_command(
     ),
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
-@arguments.regex_option("TOPIC is a regular expression that matches the whole name.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@usage.regex_option()
+@usage.yes_option()
+@cluster_options()
 def delete_command(
     names: tuple[str, ...],
     regex: bool,
@@ -327,7 +296,6 @@ def delete_command(
     --yes. Regular expressions never match an internal topic.
     """
     from tidelog.apps.changes.topic import delete_topics
-    from tidelog.apps.cli.output import conclude_changes
     from tidelog.apps.views.topic import select_topics, summarize_topics
 
     with connected_cluster(bootstrap, timeout_s) as cluster:
@@ -337,11 +305,18 @@ def delete_command(
         if not yes:
             _confirm(summarize_topics(found), regex)
         changes = delete_topics(cluster, [each.name for each in found])
-    return conclude_changes(form, "topics", changes)
+    return output.conclude_changes(form, "topics", changes)
 
 
 def _patterns(names: tuple[str, ...], regex: bool) -> list[re.Pattern[str]]:
-    return arguments.expressions(names) if regex else []
+    """Compile the names with --regex; return an empty list without it. Raises UsageError."""
+    patterns = []
+    for name in names if regex else ():
+        try:
+            patterns.append(re.compile(name))
+        except re.error as error:
+            raise usage_error(f"{name!r} is not a valid regular expression: {error}") from error
+    return patterns
 
 
 def _match_nothing(names: tuple[str, ...]) -> None:
@@ -351,16 +326,12 @@ def _match_nothing(names: tuple[str, ...]) -> None:
 
 def _confirm(topics: "list[TopicSummary]", regex: bool) -> None:
     """Ask for confirmation on the terminal; exit if the answer is no."""
-    context = click.get_current_context()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         if regex:
-            raise click.UsageError(
-                "can't ask for confirmation without a terminal; add --yes", context
-            )
+            raise usage_error("can't ask for confirmation without a terminal; add --yes")
         for each in topics:
             if each.internal:
-                message = f"{each.name} is an internal topic; add --yes to delete it"
-                raise click.UsageError(message, context)
+                raise usage_error(f"{each.name} is an internal topic; add --yes to delete it")
         return
     for each in topics:
         note = " (internal)" if each.internal else ""
@@ -368,4 +339,104 @@ def _confirm(topics: "list[TopicSummary]", regex: bool) -> None:
     count = "this topic" if len(topics) == 1 else f"these {len(topics)} topics"
     if not click.confirm(f"Delete {count} and all records?", err=True):
         click.echo("tidelog: nothing was deleted", err=True)
-        context.exit(NOT_DELETED)
+        click.get_current_context().exit(NOT_DELETED)
+
+
+# -- text output -----------------------------------------------------------------------------
+
+
+def _show_list(screen: "Console", topics: "Sequence[TopicSummary]") -> None:
+    """Print a line for each topic, and the totals."""
+    numbers = ("PARTITIONS", "REPLICAS")
+    table = output.table(("NAME", *numbers, ""), numbers=numbers)
+    for topic in topics:
+        note = "internal" if topic.internal else ""
+        table.add_row(topic.name, str(topic.partitions), str(topic.replication_factor), note)
+    if topics:
+        output.show_table(screen, table)
+    partitions = sum(topic.partitions for topic in topics)
+    screen.print(output.faint(f"topics: {len(topics)}, partitions: {partitions}"))
+
+
+def _show_topics(
+    screen: "Console", topics: "Sequence[TopicView]", form: str, *, headed: bool
+) -> None:
+    """Print Kafka's lines, a table, or both (form `text`).
+
+    `headed` is false if there are filters: kafka-topics then omits the line of the topic itself.
+    """
+    for number, topic in enumerate(topics):
+        if form != "table":
+            if headed:
+                click.echo(_topic_line(topic))
+            for each in topic.partitions:
+                click.echo(_partition_line(each))
+        if form != "kafka":
+            screen.print(output.heading(topic.name if form == "table" else ""))
+            _show_partitions(screen, topic.partitions)
+            if number + 1 < len(topics):
+                screen.print()
+    if not topics and form != "kafka":
+        screen.print(output.faint("no partition matches"))
+
+
+def _topic_line(topic: "TopicView") -> str:
+    """Return the line of a topic, as kafka-topics --describe prints it."""
+    configs = ",".join(f"{name}={'' if v is None else v}" for name, v in topic.configs.items())
+    fields = [
+        f"Topic: {topic.name}",
+        *([] if topic.id is None else [f"TopicId: {topic.id}"]),
+        f"PartitionCount: {topic.partition_count}",
+        f"ReplicationFactor: {topic.replication_factor}",
+        f"Configs: {configs}",
+    ]
+    return "\t".join(fields)
+
+
+def _partition_line(each: "TopicPartitionView") -> str:
+    """Return the line of a partition, as kafka-topics --describe prints it."""
+    moving = each.adding or each.removing
+    fields = [
+        "",
+        f"Topic: {each.topic}",
+        f"Partition: {each.partition}",
+        f"Leader: {'none' if each.leader is None else each.leader}",
+        f"Replicas: {output.brokers(each.replicas)}",
+        f"Isr: {output.brokers(each.isr)}",
+        *([f"Adding Replicas: {output.brokers(each.adding)}"] if moving else []),
+        *([f"Removing Replicas: {output.brokers(each.removing)}"] if moving else []),
+        f"Elr: {output.brokers(each.elr)}",
+        f"LastKnownElr: {output.brokers(each.last_known_elr)}",
+    ]
+    return "\t".join(fields)
+
+
+def _show_partitions(screen: "Console", partitions: "Sequence[TopicPartitionView]") -> None:
+    """Print rpk's columns and the ISR; optional columns only if they have a value."""
+    numbers = ("PARTITION", "LEADER", "EPOCH", "LOG-START-OFFSET", "HIGH-WATERMARK")
+    columns: dict[str, Callable[[TopicPartitionView], str]] = {
+        "PARTITION": lambda each: str(each.partition),
+        "LEADER": lambda each: _known(each.leader),
+        "EPOCH": lambda each: _known(each.leader_epoch),
+        "REPLICAS": lambda each: output.brokers(each.replicas),
+        "ISR": lambda each: output.brokers(each.isr),
+        "LOG-START-OFFSET": lambda each: _known(each.log_start_offset),
+        "HIGH-WATERMARK": lambda each: _known(each.high_watermark),
+    }
+    optional: dict[str, Callable[[TopicPartitionView], str]] = {
+        "OFFLINE-REPLICAS": lambda each: output.brokers(each.offline_replicas),
+        "ADDING": lambda each: output.brokers(each.adding),
+        "REMOVING": lambda each: output.brokers(each.removing),
+        "ERROR": lambda each: each.error or "",
+    }
+    used = {name: cell for name, cell in optional.items() if any(map(cell, partitions))}
+    columns |= used
+    table = output.table(list(columns), numbers=numbers)
+    table.box, table.padding = None, (0, 2, 0, 0)  # as rpk's: it fits 80 columns
+    for each in partitions:
+        table.add_row(*(cell(each) for cell in columns.values()))
+    output.show_table(screen, table)
+
+
+def _known(value: int | None) -> str:
+    return output.UNKNOWN if value is None else str(value)

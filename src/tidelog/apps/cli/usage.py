@@ -1,7 +1,8 @@
-"""What all commands share: groups, error messages, examples, options.
+"""What all commands share: groups, error messages, examples, options and their values.
 
 Invariants: an error is one line on stderr that says what to do next; invalid usage exits with 2.
-Nothing here imports the lab, so that `--help` is fast; values are validated only if given.
+An invalid value is reported before any request is sent. Nothing here imports the lab, so that
+`--help` is fast; values are validated only if given.
 """
 
 import os
@@ -19,6 +20,9 @@ F = TypeVar("F", bound=Callable[..., object])
 BAD_USAGE = 2
 INTERRUPTED = 130
 SENTENCE_MAX = 200
+PARTITIONS_MAX = BROKER_ID_MAX = 2**31 - 1
+REPLICAS_MAX = 2**15 - 1
+"""Limits of the protocol; brokers enforce their own, smaller ones."""
 POLICY_NAMES = "leader-epoch (shipped), high-watermark, kip-101 or kip-279"
 
 
@@ -180,6 +184,11 @@ def _in_a_folder(_ctx: click.Context, _param: click.Parameter, path: str | None)
     return path
 
 
+def usage_error(message: str) -> click.UsageError:
+    """Return an error that points to the help of the current command."""
+    return click.UsageError(message, click.get_current_context(silent=True))
+
+
 def write_file(path: str, text: str) -> None:
     """Write a file. Raises UsageError."""
     try:
@@ -187,3 +196,133 @@ def write_file(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise click.UsageError(f"can't write {path}: {error.strerror}") from error
+
+
+# -- values that commands parse ---------------------------------------------------------------
+
+
+def read_settings(
+    _ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse `key=value`, each key once. A value may be empty, and may contain equals signs."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not key or not equals:
+            raise click.BadParameter(
+                f"{text!r} is not in the form key=value, such as retention.ms=60000"
+            )
+        if key in found:
+            raise click.BadParameter(f"{key} is given twice", param=param)
+        found[key] = value
+    return found
+
+
+def read_brokers(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> list[int] | None:
+    """Parse `1,2,3`, each id once."""
+    return None if text is None else broker_ids(text, ",")
+
+
+def _read_assignment(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> list[list[int]]:
+    """Parse `1:2,2:3`: the brokers of each partition, in the form of Kafka's tools."""
+    return [] if text is None else [broker_ids(each, ":") for each in text.split(",")]
+
+
+def broker_ids(text: str, separator: str) -> list[int]:
+    """Parse broker ids between separators. Raises BadParameter."""
+    words = [word.strip() for word in text.split(separator)]
+    if not all(word.isdecimal() for word in words):
+        example = separator.join(("1", "2", "3"))
+        raise click.BadParameter(f"{text!r} is not a list of broker ids, such as {example}")
+    ids = [int(word) for word in words]
+    if max(ids) > BROKER_ID_MAX:
+        raise click.BadParameter(
+            f"broker id {max(ids)} is too large; the maximum is {BROKER_ID_MAX}"
+        )
+    if len(set(ids)) < len(ids):
+        raise click.BadParameter(f"{text!r} lists a broker twice")
+    return ids
+
+
+def config_option(*names: str, help_text: str) -> Callable[[F], F]:
+    """Return an option that takes `key=value` and may be repeated."""
+    return click.option(
+        *names,
+        "settings",
+        multiple=True,
+        callback=read_settings,
+        metavar="KEY=VALUE",
+        help=help_text,
+    )
+
+
+def regex_option() -> Callable[[F], F]:
+    """Return `--regex`: names of topics are regular expressions."""
+    return click.option(
+        "--regex",
+        "-r",
+        is_flag=True,
+        help="TOPIC is a regular expression that matches the whole name.",
+    )
+
+
+def internal_option() -> Callable[[F], F]:
+    """Return `--internal`: include internal topics."""
+    return click.option(
+        "--internal",
+        "-i",
+        is_flag=True,
+        help="Include internal topics, such as __consumer_offsets.",
+    )
+
+
+def assignment_option(which: str) -> Callable[[F], F]:
+    """Return `--replica-assignment`: the brokers of each partition."""
+    return click.option(
+        "--replica-assignment",
+        "assignment",
+        callback=_read_assignment,
+        metavar="1:2,2:3",
+        help=f"Replicas of {which}: broker ids separated by colons, partitions by commas.",
+    )
+
+
+def yes_option() -> Callable[[F], F]:
+    """Return `--yes`: do not ask for confirmation."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+
+
+def spark_options(master_help: str) -> Callable[[F], F]:
+    """Add `--master` and `--conf`, which set up Spark."""
+
+    def add(command: F) -> F:
+        configs = click.option(
+            "--conf",
+            "settings",
+            multiple=True,
+            callback=_read_spark_configs,
+            metavar="KEY=VALUE",
+            help="Set a Spark config; repeatable.",
+        )
+        master = click.option(
+            "--master", default="local[*]", show_default=True, metavar="URL", help=master_help
+        )
+        return master(configs(command))
+
+    return add
+
+
+def _read_spark_configs(
+    _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse `key=value`. The last value of a key applies, as in spark-submit."""
+    pairs = [text.partition("=") for text in texts]
+    for text, (key, equals, _) in zip(texts, pairs, strict=True):
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not in the form KEY=VALUE")
+    return {key.strip(): value for key, _, value in pairs}

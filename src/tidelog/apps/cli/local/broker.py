@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import click
 
-from tidelog.apps.cli.local.running import data_option
+from tidelog.apps.cli import output
+from tidelog.apps.cli.local.lifecycle import data_option
 from tidelog.apps.cli.usage import Section, examples, format_option
 
 BAD_SETTINGS = 2
@@ -97,7 +98,6 @@ def _folder(data: str) -> str:
 def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int:
     """Apply `act` to each broker in turn; return the exit code."""
     from tidelog.apps.changes.outcome import Change, done
-    from tidelog.apps.cli.output import conclude_changes
     from tidelog.shell.supervisor.data_folder import Refusal
 
     changes = []
@@ -106,7 +106,7 @@ def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int
             changes.append(done(str(broker), act(broker)))
         except Refusal as refusal:
             changes.append(Change(str(broker), "", _REFUSED, str(refusal)))
-    return conclude_changes(form, "brokers", changes)
+    return output.conclude_changes(form, "brokers", changes)
 
 
 class RunsByItself(Section):

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tidelog.apps.cli.connection import (
-    bootstrap_option,
+    cluster_options,
     complete_group,
     complete_topic,
     connected_cluster,
-    timeout_option,
 )
-from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.cli.usage import examples, usage_error
 
 if TYPE_CHECKING:
-    from tidelog.apps.cli.records.printing import Render
-    from tidelog.apps.cli.records.reading import Source, Tell, Wanted
+    from tidelog.apps.cli.records.reading import Notify, Render, Source, Wanted
     from tidelog.shell.client.cluster import Cluster
 
 ISOLATION = ("read_uncommitted", "read_committed")
@@ -157,9 +155,7 @@ def parse_partitions(
     help="read_committed leaves out records of open and aborted transactions.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors on stderr.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def consume(**given: Any) -> int:
     """Print the records of topics, and wait for new ones.
 
@@ -169,16 +165,15 @@ def consume(**given: Any) -> int:
     """
     options = Options(**given)
     wanted, render = _understand(options)
-    from tidelog.apps.cli.records.printing import Printer
-    from tidelog.apps.cli.records.reading import read_out
+    from tidelog.apps.cli.records.reading import Printer, read_out
 
-    def tell(line: str) -> None:
+    def notify(line: str) -> None:
         if not options.quiet:
             click.echo(f"tidelog: {line}", err=True)
 
     try:
         with connected_cluster(options.bootstrap, options.timeout_s) as cluster:
-            source = _source(cluster, wanted, options.group, tell)
+            source = _source(cluster, wanted, options.group, notify)
             read_out(source, Printer(render), options.limit)
     except KeyboardInterrupt:
         return 0  # before the first record
@@ -203,7 +198,7 @@ def _understand(options: Options) -> "tuple[Wanted, Render]":
         for text in options.topics if options.regex else ():
             re.compile(text)
     except (ValueError, re.error) as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise usage_error(str(error)) from error
     if options.follow and options.to_end:
         raise click.UsageError("--follow and -e can't be combined")
     if options.group is None and offsets is not None and offsets.start.kind == STORED:
@@ -232,7 +227,7 @@ def _understand(options: Options) -> "tuple[Wanted, Render]":
 
 
 def _render(options: Options) -> "Render":
-    from tidelog.apps.cli.records.printing import formatted, json_lines
+    from tidelog.apps.cli.records.reading import formatted, json_lines
 
     shaped = options.template is not None or options.key_delimiter is not None
     if options.json_lines or options.form == "json":
@@ -254,9 +249,9 @@ def _plain(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _source(cluster: "Cluster", wanted: "Wanted", group: str | None, tell: "Tell") -> "Source":
+def _source(cluster: "Cluster", wanted: "Wanted", group: str | None, notify: "Notify") -> "Source":
     from tidelog.apps.cli.records.reading import Assigned, as_member
 
     if group is None:
-        return Assigned(cluster, wanted, tell)
-    return as_member(cluster, wanted, group, tell)
+        return Assigned(cluster, wanted, notify)
+    return as_member(cluster, wanted, group, notify)

@@ -11,12 +11,11 @@ import click
 
 from tidelog.apps.cli.connection import (
     WAIT_MAX_S,
-    bootstrap_option,
+    cluster_options,
     complete_topic,
     connected_cluster,
-    timeout_option,
 )
-from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.cli.usage import examples, usage_error
 
 if TYPE_CHECKING:
     from tidelog.apps.cli.output import ShowProgress
@@ -160,9 +159,7 @@ class Plan(NamedTuple):
 @click.option("--tee", "-T", is_flag=True, help="Print the input on stdout when it is written.")
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 @click.option("--quiet", "-q", is_flag=True, help="Do not print a summary.")
-@bootstrap_option()
-@timeout_option()
-@format_option()
+@cluster_options()
 def produce(**given: Any) -> int:
     """Write the lines of stdin, or of files, as records to TOPIC.
 
@@ -209,7 +206,7 @@ def _understand(options: Options) -> Plan:
         now_ms = int(time.time() * 1000)
         timestamp = None if options.timestamp is None else parse_time(options.timestamp, now_ms)
     except ValueError as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise usage_error(str(error)) from error
     return Plan(understand, _some(delimiter, "-D"), headers, timestamp)
 
 

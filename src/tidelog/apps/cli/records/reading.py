@@ -1,19 +1,27 @@
 """The loop of `tidelog consume`: read records and print them until a limit is reached.
 
-Invariant: with a group, an offset is committed only after all records before it are printed. A
-member that takes over may print records twice, but misses none.
+Records are printed unchanged; on a terminal, control characters are escaped. Invariants:
+
+- With a group, an offset is committed only after all records before it are printed. A member that
+  takes over may print records twice, but misses none.
+- When the reader of stdout ends (`| head`), the next write or flush raises `Closed`, and nothing is
+  printed on stderr.
 """
 
+import os
 import re
+import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NamedTuple, Protocol
 
+from tidelog.apps.cli.records import envelope
+from tidelog.apps.cli.records.format_string import compile_format
 from tidelog.apps.cli.records.offset_range import BEGINNING, OffsetRange, Point, resolve
-from tidelog.apps.cli.records.printing import Closed, Printer
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
@@ -23,7 +31,88 @@ TURN_S = 0.5
 LOOK_S = 5.0
 """How often to look for new topics and partitions."""
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
+Render = Callable[[Chunk, int], bytes]
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udcff]")
+
+
+# -- printing --------------------------------------------------------------------------------
+
+
+class Closed(Exception):
+    """The reader of stdout has ended."""
+
+
+class Printer:
+    """Writes chunks to stdout, formatted by `json_lines` or a function of `formatted`."""
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._output = sys.stdout.buffer
+        self._terminal = sys.stdout.isatty()
+        self._poll = _watch(sys.stdout)
+        self.count = 0
+
+    def write(self, chunk: Chunk) -> None:
+        """Write a chunk of records. Raises Closed."""
+        data = self._render(chunk, self.count)
+        self.count += len(chunk.records)
+        try:
+            self._output.write(readable(data) if self._terminal else data)
+        except BrokenPipeError:
+            raise self._closed() from None
+
+    def flush(self) -> None:
+        """Flush stdout. Raises Closed if the reader has ended, even if nothing was written."""
+        try:
+            self._output.flush()
+        except BrokenPipeError:
+            raise self._closed() from None
+        if self._poll is not None and any(
+            event & (select.POLLERR | select.POLLHUP) for _, event in self._poll.poll(0)
+        ):
+            raise self._closed()
+
+    def _closed(self) -> Closed:
+        """Redirect stdout, because Python would fail to flush it at exit."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Closed()
+
+
+def _watch(stream: object) -> "select.poll | None":
+    """Return a poll object that detects a closed pipe; None if not supported."""
+    try:
+        file = stream.fileno()  # type: ignore[attr-defined]
+        watch = select.poll()
+    except (OSError, AttributeError, ValueError):
+        return None
+    watch.register(file, 0)
+    return watch
+
+
+def readable(data: bytes) -> bytes:
+    """Escape control characters and invalid UTF-8, for a terminal."""
+    text = data.decode(errors="surrogateescape")
+    if text.isprintable():
+        return data
+    return _UNSAFE.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", text).encode()
+
+
+def json_lines(chunk: Chunk, _number: int) -> bytes:
+    """Return a line of JSON for each record."""
+    topic, partition = chunk.key
+    return b"".join(
+        [envelope.dump(topic, partition, record, chunk.broker) for record in chunk.records]
+    )
+
+
+def formatted(template: str, null: bytes) -> Render:
+    """Return a function that formats records by a format string. Raises ValueError."""
+    render = compile_format(template, null)
+    return lambda chunk, number: render(*chunk.key, chunk.records, number)
+
+
+# -- reading ---------------------------------------------------------------------------------
 
 
 class Wanted(NamedTuple):
@@ -94,12 +183,12 @@ def spans_of(
 class Assigned:
     """Reads fixed partitions; without an end also partitions that are created later."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted, tell: Tell) -> None:
+    def __init__(self, cluster: Cluster, wanted: Wanted, notify: Notify) -> None:
         self._cluster = cluster
         self._wanted = wanted
-        self._tell = tell
+        self._notify = notify
         patience_s = None if wanted.endless else cluster.timeout_s
-        self._consumer = Consumer(cluster, wanted.isolation, tell, patience_s=patience_s)
+        self._consumer = Consumer(cluster, wanted.isolation, notify, patience_s=patience_s)
         self._known = set(chosen_partitions(cluster, wanted))
         if not self._known:
             raise NoSuchTopic(f"topic that matches {' or '.join(wanted.topics)}")
@@ -129,7 +218,7 @@ class Assigned:
             return  # the consumer reports lasting errors
         self._known |= new
         for key in sorted(new):
-            self._tell(f"new partition {key}; reading it from the beginning")
+            self._notify(f"new partition {key}; reading it from the beginning")
 
     def written(self, key: TopicPartition, offset: Offset, epoch: LeaderEpoch) -> None:
         """Do nothing: without a group no offsets are committed."""
@@ -138,7 +227,7 @@ class Assigned:
         self._consumer.close()
 
 
-def as_member(cluster: Cluster, wanted: Wanted, group: str, tell: Tell) -> Source:
+def as_member(cluster: Cluster, wanted: Wanted, group: str, notify: Notify) -> Source:
     """Join a group; read from committed offsets, or without them from the requested start."""
     from tidelog.shell.client.groups.group_admin import Committed
     from tidelog.shell.client.groups.group_consumer import GroupConsumer
@@ -153,7 +242,7 @@ def as_member(cluster: Cluster, wanted: Wanted, group: str, tell: Tell) -> Sourc
 
     chosen_topics(cluster, wanted)  # raises NoSuchTopic before the group rebalances
     patience_s = None if wanted.endless else cluster.timeout_s
-    consumer = Consumer(cluster, wanted.isolation, tell, patience_s=patience_s)
+    consumer = Consumer(cluster, wanted.isolation, notify, patience_s=patience_s)
     return GroupConsumer(consumer, group, lambda: chosen_topics(cluster, wanted), begin)
 
 

@@ -7,7 +7,7 @@ are never wrapped, so that they can be copied into a story.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -20,7 +20,7 @@ from rich.text import Text
 from tidelog.apps.cli import output
 from tidelog.lab.story.grammar import Step, Story, expand
 from tidelog.lab.story.library import Verdict, story_folder
-from tidelog.lab.story.render import as_data
+from tidelog.lab.story.render import INDENT, as_data, as_mermaid
 from tidelog.lab.story.runner import Frame, Performance
 
 LIST_WIDTH = 100
@@ -391,3 +391,46 @@ def _as_expected(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence
     parts = [(failed, "fails", "fail"), (list(held), "holds", "hold")]
     verdicts = [f"{' and '.join(n)} {one if len(n) == 1 else more}" for n, one, more in parts if n]
     return f"as expected: {', '.join(verdicts)}"
+
+
+# -- the Mermaid diagram
+
+
+def sequence_diagram(performances: Sequence[Performance]) -> Iterator[str]:
+    """Yield the lines of a Mermaid diagram, with `alt` blocks for steps where policies differ."""
+    first = performances[0]
+    opening = Performance(first.story, first.policy, first.frames[:1])
+    yield from list(as_mermaid(opening))[: 1 + len(first.frames[0].replicas)]
+    steps: dict[int, dict[str, list[str]]] = {}
+    for performance in performances:
+        for frame in performance.frames:
+            steps.setdefault(frame.step.line, {})[performance.policy] = _diagram_lines(
+                performance, frame
+            )
+    for line in sorted(steps):
+        yield from _diagram_step(steps[line], len(performances))
+
+
+def _diagram_lines(performance: Performance, frame: Frame) -> list[str]:
+    """Return the lines of one step; a step that failed has no replicas and no lines."""
+    if not frame.replicas:
+        return []
+    alone = Performance(performance.story, performance.policy, [frame])
+    return list(as_mermaid(alone))[1 + len(frame.replicas) :]
+
+
+def _diagram_step(by_policy: dict[str, list[str]], policies: int) -> Iterator[str]:
+    different: dict[tuple[str, ...], list[str]] = {}
+    for policy, lines in by_policy.items():
+        different.setdefault(tuple(lines), []).append(policy)
+    if len(different) == 1 and len(by_policy) == policies:
+        yield from next(iter(different))
+        return
+    word = "alt"
+    for own, names in different.items():
+        if own:
+            yield f"{INDENT}{word} {', '.join(names)}"
+            yield from (INDENT + line for line in own)
+            word = "else"
+    if word == "else":
+        yield f"{INDENT}end"

@@ -1,11 +1,19 @@
-"""`tidelog status` and `tidelog down`: show and stop a cluster of this machine."""
+"""`tidelog up`, `status` and `down`: start, show and stop a cluster on this machine.
+
+`tidelog up` is a click command here; `launch.py` runs a plain command line without click. The work
+is in `bring_up`, the options are in `up_options`.
+"""
 
 import os
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.cli import output
+from tidelog.apps.cli.local import up_options
+from tidelog.apps.cli.local.up_options import OPTIONS, Option
+from tidelog.apps.cli.usage import examples, format_option, usage_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +24,61 @@ DATA = "tidelog-data"
 
 data_option = click.option(
     "--data", default=DATA, show_default=True, metavar="DIR", help="Data folder of the cluster."
+)
+
+
+def _click_option(option: Option) -> click.Option:
+    extra: dict[str, Any] = {"default": option.default, "help": option.help}
+    if option.kind == up_options.FLAG:
+        extra["is_flag"] = True
+    elif option.kind == up_options.NUMBER:
+        extra["type"] = click.IntRange(*option.bounds)
+    elif option.kind == up_options.SECONDS:
+        extra["type"] = click.FloatRange(0, min_open=True)
+    elif option.kind == up_options.CHOICE:
+        extra["type"] = click.Choice(option.choices)
+    elif option.kind == up_options.MANY:
+        extra["multiple"] = True
+    return click.Option(
+        [option.written, option.field],
+        metavar=option.metavar,
+        show_default=option.shown,
+        **extra,
+    )
+
+
+def _up(**given: Any) -> int:
+    """Start a cluster on this machine; by default three brokers on ports 9092 to 9094.
+
+    Runs until Ctrl-C or `tidelog down`; exit code 0 means that all brokers stopped cleanly. With
+    COMMAND, runs the command with KAFKA_BOOTSTRAP_SERVERS set, stops the cluster when it ends, and
+    returns its exit code.
+    """
+    from tidelog.apps.cli.local.bring_up import bring_up
+
+    options = up_options.UpOptions(**given)
+    if (conflict := options.conflict()) is not None:
+        raise usage_error(conflict)
+    return bring_up(options, time.monotonic())
+
+
+up = click.Command(
+    "up",
+    callback=_up,
+    help=_up.__doc__,
+    params=[
+        *map(_click_option, OPTIONS),
+        click.Argument(
+            ["command"], nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", default=()
+        ),
+    ],
+    epilog=examples(
+        "tidelog up",
+        "tidelog up --ephemeral --port 0 --one-process",
+        "tidelog up --detach --data my-data",
+        "tidelog up --ephemeral --port 0 -- pytest tests",
+        "tidelog up --brokers 1 --set log.retention.ms=60000",
+    ),
 )
 
 
@@ -30,7 +93,6 @@ def status(data: str, form: str) -> int:
     Includes brokers that `tidelog up` started, and brokers started by hand in the same folder.
     Exit code 0 means that all of them are up.
     """
-    from tidelog.apps.cli import output
     from tidelog.shell.supervisor.cluster_control import look
 
     standing = look(os.path.abspath(data))
@@ -40,7 +102,6 @@ def status(data: str, form: str) -> int:
 
 
 def _show(screen: "Console", standing: "Standing") -> None:
-    from tidelog.apps.cli import output
 
     if standing.brokers:
         columns = ("broker", "pid", "address", "state", "metrics")
@@ -81,12 +142,11 @@ def down(data: str, wait: float, form: str) -> int:
     The data is kept, except that of `tidelog up --ephemeral`. Exit code 0 means that all brokers
     stopped cleanly.
     """
-    from tidelog.apps.cli import output
     from tidelog.shell.supervisor.cluster_control import take_down
 
     folder = os.path.abspath(data)
     if not os.path.isdir(folder):
-        raise click.UsageError(f"folder {data} does not exist", click.get_current_context())
+        raise usage_error(f"folder {data} does not exist")
     ending = take_down(folder, wait)
     return output.conclude(
         form,
