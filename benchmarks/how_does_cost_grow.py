@@ -20,18 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scaling import (
-    connections,
-    followers,
-    groups,
-    overload,
-    page,
-    partitions,
-    plots,
-    producer_ids,
-    request_sizes,
-    segments,
-)
+from scaling import connections, docs_output, groups, overload, partitions, producing, segments
 from scaling.laws import Book
 
 
@@ -45,17 +34,29 @@ class Part(NamedTuple):
 
 
 OVERLOAD = "overload"
-PARTS = tuple(
-    Part(name, module.measure, module.SIZES, module.QUICK)
-    for name, module in (
-        ("partitions", partitions),
-        ("connections", connections),
-        ("segments", segments),
-        ("followers", followers),
-        ("groups", groups),
-        ("producers", producer_ids),
-        ("request sizes", request_sizes),
-    )
+PARTS = (
+    Part("partitions", partitions.measure, partitions.SIZES, partitions.QUICK),
+    Part("connections", connections.measure, connections.SIZES, connections.QUICK),
+    Part("segments", segments.measure, segments.SIZES, segments.QUICK),
+    Part(
+        "followers",
+        producing.measure_followers,
+        producing.FOLLOWER_SIZES,
+        producing.FOLLOWER_SIZES,
+    ),
+    Part("groups", groups.measure, groups.SIZES, groups.QUICK),
+    Part(
+        "producers",
+        producing.measure_producers,
+        producing.PRODUCER_SIZES,
+        producing.PRODUCER_QUICK,
+    ),
+    Part(
+        "request sizes",
+        producing.measure_request_sizes,
+        producing.BATCH_SIZES,
+        producing.BATCH_QUICK,
+    ),
 )
 
 
@@ -80,9 +81,9 @@ def main() -> None:
     if asked.json is not None:
         asked.json.write_text(compact(results))
     if asked.page is not None:
-        asked.page.write_text(page.renewed(asked.page.read_text(), results))
+        asked.page.write_text(docs_output.update_page(asked.page.read_text(), results))
     if asked.plot is not None:
-        for path in plots.draw(results, asked.plot):
+        for path in docs_output.draw(results, asked.plot):
             print(f"drawn: {path}", file=sys.stderr)
 
 

@@ -17,18 +17,28 @@ not time.
 import argparse
 import json
 import os
+import random
 import statistics
+import subprocess
 import sys
-from contextlib import ExitStack
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spark_load.sides import KAFKA, TIDELOG, Side, connector_python
-from spark_load.topics import fill
+from processes import ROOT, TICK_S, cpu_s, machine_cpu_s, script_says
 
+from tidelog.apps.spark.session import JVM_OPTIONS
 from tidelog.core.record.compression import Codec
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
 from tidelog.shell.client.admin import create_topic, delete_topic
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.producer import produce
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 MASTER, HEAP = "local[2]", "2g"
@@ -37,6 +47,29 @@ SINK_BATCHES = {"kafka.batch.size": str(512 << 10), "kafka.linger.ms": "5"}
 STREAM_ROWS = 2000
 STREAM_BATCHES = 60
 MIN_ROUNDS = 2
+HERE = Path(__file__).parent
+TIDELOG, KAFKA = "tidelog", "kafka"
+CONNECTOR = ROOT / "build" / "spark-connector"
+FS_MANAGER = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+SETTINGS = {
+    TIDELOG: {},  # spark_session sets the recommended ones
+    KAFKA: {
+        "spark.sql.streaming.checkpointFileManagerClass": FS_MANAGER,
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    },
+}
+PARTITIONS = 2
+DIFFERENT = 24
+BATCH_BYTES = 128_000
+"""Bytes of records in a batch; a producer under load fills its batches."""
+LEADER_ONLY = 1
+WORDS = tuple(f"{word}{n} " for n in range(16) for word in ("order", "paid", "sent", "late"))
+"""Text made of these compresses to a third of its size with lz4."""
 
 
 class Row(NamedTuple):
@@ -122,7 +155,7 @@ def measured(
 
 
 def one_job(
-    row: Row, side: Side, cluster: LocalCluster, brokers: list[int], topic: str, turn: int
+    row: Row, side: "Side", cluster: LocalCluster, brokers: list[int], topic: str, turn: int
 ) -> dict[str, Any]:
     where = {"kafka.bootstrap.servers": cluster.bootstrap}
     if row.job == "read":
@@ -210,6 +243,116 @@ def line(result: dict[str, Any]) -> str:
         f" {f'{low:.2f}-{high:.2f}':>11} {result['ratio_cold']:>5.2f} {result['ratio_cpu']:>5.2f}"
         f" {wanted[0]:>5} {wanted[1]:>5} {result['foreign_load']:>6.2f}"
     )
+
+
+# -- topics to read: a few batches that are sent repeatedly ----------------------------------
+
+
+def batches(size: int, codec: Codec) -> Iterator[tuple[int, bytes]]:
+    """Yield batches, each with its number of records."""
+    draw = random.Random(size)
+    now = int(time.time() * 1000)  # retention would delete older records
+    count = max(BATCH_BYTES // size, 1)
+    for number in range(DIFFERENT):
+        records = []
+        for at in range(count):
+            text = "".join(draw.choices(WORDS, k=size // 5 + 1)).encode()[:size]
+            records.append(Record(b"%010d" % (number * count + at), text, now + at))
+        yield count, bytes(encode_batch(records, attributes=codec))
+
+
+def fill(bootstrap: str, topic: str, rows: int, size: int, codec: Codec) -> int:
+    """Create a topic with about `rows` records; return the exact number."""
+    with Cluster(bootstrap) as client:
+        create_topic(client, topic, PARTITIONS, 1)
+        known = client.topic(topic)
+        made = list(batches(size, codec))
+        wanted = -(-rows // made[0][0])
+        written = 0
+        for number, (count, batch) in enumerate(islice(cycle(made), wanted)):
+            partition = number % PARTITIONS
+            leader = client.broker(client.leader(topic, partition).leader)
+            answer = produce(leader, known, partition, batch, LEADER_ONLY)
+            if answer.error:
+                raise SystemExit(f"{topic}-{partition} refuses a batch: error {answer.error}")
+            written += count
+    return written
+
+
+# -- the two sides as processes, and their CPU -----------------------------------------------
+
+
+def connector_python() -> str:
+    """Return the Python of the environment with Spark's own connector; create it if missing."""
+    return script_says("set_up_connector.py", CONNECTOR)
+
+
+class Side:
+    """A worker process in its environment; it is idle between jobs."""
+
+    def __init__(self, name: str, python: str, master: str, heap: str) -> None:
+        self.name = name
+        given = {"master": master, "heap": heap, "settings": SETTINGS[name]}
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- until close
+        self._process = subprocess.Popen(
+            [python, str(HERE / "spark_worker.py"), name, json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        self._answer()
+
+    def __call__(self, job: str, watched: Sequence[int], **given: Any) -> dict[str, Any]:
+        """Run a job; return its result with the CPU of this side, of `watched`, and of others."""
+        own, brokers = tree_cpu_s(self._process.pid), sum(map(cpu_s, watched))
+        everybody, began = machine_cpu_s(), time.monotonic()
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"job": job, "with": given}) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        wall = time.monotonic() - began
+        answer["cpu_s"] = tree_cpu_s(self._process.pid) - own
+        answer["broker_cpu_s"] = sum(map(cpu_s, watched)) - brokers
+        strangers = machine_cpu_s() - everybody - answer["cpu_s"] - answer["broker_cpu_s"]
+        answer["foreign_load"] = max(strangers, 0) / wall
+        return answer
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line or '{"error": "it ended"}')
+        if "error" in answer:
+            self._log.seek(0)
+            sys.stderr.write(self._log.read()[-1500:])
+            self.close()
+            sys.exit(f"{self.name}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._process.communicate(timeout=30)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+        self._log.close()
+
+
+def tree_cpu_s(root: int) -> float:
+    """Return the CPU seconds of a process and all its descendants, including ended children."""
+    children, burned = defaultdict(list), {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            children[int(fields[1])].append(pid)
+            burned[pid] = sum(map(int, fields[11:15])) * TICK_S
+    total, left = 0.0, [root]
+    while left:
+        pid = left.pop()
+        total += burned.get(pid, 0.0)
+        left += children[pid]
+    return total
 
 
 if __name__ == "__main__":

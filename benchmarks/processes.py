@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,12 @@ import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from mmap import MAP_ANONYMOUS, MAP_POPULATE, MAP_PRIVATE, mmap
 from pathlib import Path
 from typing import Any
 
+GIGABYTE = 10**9
+PAGE = os.sysconf("SC_PAGE_SIZE")
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -148,3 +152,26 @@ def build(told: str, prefix: str, debians: bool) -> str:
     if debians and prefix == "/usr":
         return "Debian's optimised build"
     return "unknown build; if it is not optimised, small requests take a third longer"
+
+
+def allow_open_files(wanted: int) -> int:
+    """Raise the limit of open files for this process and its brokers; return the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def touch_memory(gigabytes: float) -> str:
+    """Fill free memory and release it, so that no later measurement pays for the first access.
+
+    The first access to a page costs several times more if a virtual machine never used the page, or
+    if its host reclaimed it.
+    """
+    free = os.sysconf("SC_AVPHYS_PAGES") * PAGE
+    wanted = min(int(gigabytes * GIGABYTE), free * 3 // 4)
+    began = time.monotonic()
+    mmap(-1, max(wanted, PAGE), MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE).close()
+    seconds = time.monotonic() - began
+    return f"{wanted / GIGABYTE:.1f} GB of memory were touched first, in {seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Charts as SVG, without a library: lines over sizes or time, and bars on both sides of a line.
+"""Line charts as SVG, without a library: lines over sizes or time.
 
 Several charts form a grid in one picture.
 
@@ -17,8 +17,6 @@ WIDTH, HEIGHT = 420, 290
 """The size of a line chart."""
 LEFT, RIGHT, TOP = 58, 14, 48
 LEGEND_H, AXIS_H = 17, 40
-BAR_H, BAR_GAP = 15, 7
-LETTER_PX = 6.4
 COLOURS = 6
 LOG, LINEAR = "log", "linear"
 
@@ -35,7 +33,6 @@ fill:var(--ink)}
 .pl .end{text-anchor:end} .pl .mid{text-anchor:middle}
 .pl .grid{stroke:var(--grid)} .pl .frame{fill:none;stroke:var(--edge)}
 .pl line.s0,.pl line.s1,.pl line.s2,.pl line.s3,.pl line.s4,.pl line.s5{stroke-width:2}
-.pl .same{stroke:var(--ink);stroke-dasharray:4 3} .pl .span{stroke:var(--ink);stroke-width:1.4}
 .pl .guide{stroke:var(--soft);stroke-dasharray:2 4;fill:none}
 .pl polyline{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
 """ + "".join(
@@ -62,51 +59,24 @@ class LineChart(NamedTuple):
     y_scale: str = LOG
 
 
-class Bar(NamedTuple):
-    """A value, the range of its rounds, and the note after its bar."""
-
-    label: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
-    colour: int = 0
-
-
-class BarChart(NamedTuple):
-    """Bars from `same_at` to their value; for ratios, right is better."""
-
-    title: str
-    axis: str
-    bars: Sequence[Bar]
-    same_at: float = 1.0
-    scale: str = LOG
-    label_px: int = 300
-
-
-def picture(
-    charts: Sequence[LineChart | BarChart], says: str, head: str = "", columns: int = 2
-) -> str:
-    """Return all charts in one SVG; `says` is its text for readers who can't see it."""
+def picture(charts: Sequence[LineChart], description: str, head: str = "", columns: int = 2) -> str:
+    """Return all charts in one SVG; `description` is for readers who can't see it."""
     columns = min(columns, len(charts))
-    drawn = [
-        _bars(chart) if isinstance(chart, BarChart) else _lines(chart, _legend_rows(charts))
-        for chart in charts
-    ]
-    wide = max(width for _, width, _ in drawn)
+    legend_rows = max((len(chart.series) + 1) // 2 for chart in charts)  # aligns all axes
     top = 32 if head else 6
     parts = []
-    for first in range(0, len(drawn), columns):
-        row = drawn[first : first + columns]
-        for number, (body, _, _) in enumerate(row):
-            parts.append(f'<g transform="translate({number * wide:.0f} {top:.0f})">{body}</g>')
-        top += max(height for _, _, height in row)
-    width, height = wide * columns, top + 6
+    for number, chart in enumerate(charts):
+        column = number % columns
+        if number and not column:
+            top += HEIGHT + legend_rows * LEGEND_H
+        body = _lines(chart, legend_rows)
+        parts.append(f'<g transform="translate({column * WIDTH} {top})">{body}</g>')
+    width, height = WIDTH * columns, top + HEIGHT + legend_rows * LEGEND_H + 6
     if head:
         parts.insert(0, _text(head, 12, 22, "head"))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'role="img" class="pl"><title>{escape(says)}</title><style>{_STYLE}</style>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'role="img" class="pl"><title>{escape(description)}</title><style>{_STYLE}</style>'
         f'<rect width="100%" height="100%" class="paper"/>{"".join(parts)}</svg>\n'
     )
 
@@ -161,16 +131,11 @@ def _scale(values: Sequence[float], kind: str, from_px: float, to_px: float) -> 
     return _Scale(low, high, kind, from_px, to_px)
 
 
-def _legend_rows(charts: Sequence[LineChart | BarChart]) -> int:
-    """Return the rows of the longest legend, so that the axes of all panels align."""
-    return max((len(c.series) + 1) // 2 for c in charts if isinstance(c, LineChart))
-
-
-def _lines(chart: LineChart, legend_rows: int) -> tuple[str, float, float]:
+def _lines(chart: LineChart, legend_rows: int) -> str:
     height = HEIGHT + legend_rows * LEGEND_H
     top, bottom = TOP + legend_rows * LEGEND_H, height - AXIS_H
     shown = [
-        Series(one.name, [p for p in one.points if _can_be_seen(chart, p)], one.dashed)
+        Series(one.name, [p for p in one.points if _is_visible(chart, p)], one.dashed)
         for one in chart.series
     ]
     xs = [x for one in shown for x, _ in one.points]
@@ -182,15 +147,15 @@ def _lines(chart: LineChart, legend_rows: int) -> tuple[str, float, float]:
     for number, one in enumerate(shown):
         parts.append(_legend(one, number, 12 + number % 2 * 200, TOP + 9 + number // 2 * LEGEND_H))
         at = [(x.at(a), y.at(b)) for a, b in one.points]
-        words = " ".join(f"{a:.1f},{b:.1f}" for a, b in at)
+        corners = " ".join(f"{a:.1f},{b:.1f}" for a, b in at)
         css = "guide" if one.dashed else f"s{number % COLOURS}"
-        parts.append(f'<polyline points="{words}" class="{css}"/>')
+        parts.append(f'<polyline points="{corners}" class="{css}"/>')
         if not one.dashed and len(at) <= 20:
             parts += [_mark(a, b, number) for a, b in at]
-    return "".join(parts), WIDTH, height
+    return "".join(parts)
 
 
-def _can_be_seen(chart: LineChart, point: tuple[float, float]) -> bool:
+def _is_visible(chart: LineChart, point: tuple[float, float]) -> bool:
     x, y = point
     return (chart.x_scale != LOG or x > 0) and (chart.y_scale != LOG or y > 0)
 
@@ -230,34 +195,6 @@ def _mark(x: float, y: float, number: int) -> str:
     if shape == 2:
         return f'<path d="M{x:.1f} {y - 4.2:.1f}l4 7h-8z" class="{css}"/>'
     return f'<path d="M{x:.1f} {y - 4.5:.1f}l4.5 4.5l-4.5 4.5l-4.5 -4.5z" class="{css}"/>'
-
-
-def _bars(chart: BarChart) -> tuple[str, float, float]:
-    left = chart.label_px
-    note_px = max((len(bar.note) for bar in chart.bars), default=0) * LETTER_PX
-    right = left + 400
-    width, bottom = right + 14 + note_px, 34 + len(chart.bars) * (BAR_H + BAR_GAP)
-    ends = [v for bar in chart.bars for v in (bar.value, bar.low, bar.high) if v is not None]
-    x = _scale([*ends, chart.same_at], chart.scale, left, right)
-    parts = [_text(chart.title, 12, 18, "title")]
-    for value in ticks(x.low, x.high, x.kind):
-        parts.append(_line(x.at(value), x.at(value), 28, bottom, "grid"))
-        parts.append(_text(f"{value:g}", x.at(value), bottom + 15, "tick mid"))
-    for number, bar in enumerate(chart.bars):
-        top = 32 + number * (BAR_H + BAR_GAP)
-        start, end = sorted((x.at(chart.same_at), x.at(bar.value)))
-        parts.append(_text(bar.label, left - 8, top + 12, "end"))
-        parts.append(
-            f'<rect x="{start:.1f}" y="{top}" width="{max(end - start, 1):.1f}" '
-            f'height="{BAR_H}" class="f{bar.colour % COLOURS}"/>'
-        )
-        if bar.low is not None and bar.high is not None:
-            middle = top + BAR_H / 2
-            parts.append(_line(x.at(bar.low), x.at(bar.high), middle, middle, "span"))
-        parts.append(_text(bar.note, right + 8, top + 12, "tick"))
-    parts.append(_line(x.at(chart.same_at), x.at(chart.same_at), 26, bottom, "same"))
-    parts.append(_text(chart.axis, right, bottom + 31, "soft end"))
-    return "".join(parts), width, bottom + AXIS_H
 
 
 def _line(x1: float, x2: float, y1: float, y2: float, css: str) -> str:

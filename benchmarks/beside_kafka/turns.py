@@ -7,6 +7,8 @@ Invariant: a row that fails does not end the run, and earlier results are kept.
 """
 
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -15,10 +17,9 @@ from typing import Any, TypeVar
 
 from beside_kafka.figures import figure, line, summary
 from beside_kafka.loads import Loads
-from beside_kafka.machine import touch_memory
-from beside_kafka.progress import Progress
 from beside_kafka.rows import ROWS, HalfOfMaximum, Row, Where, consume, produce, requests
 from beside_kafka.sides import KAFKA, TIDELOG, Side
+from processes import touch_memory
 
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.supervisor.cluster import ClusterFailed
@@ -172,3 +173,49 @@ def place(row: Row) -> tuple[Where, tuple[tuple[str, str], ...]]:
 
 def in_turn(sides: Sequence[T], turn: int) -> Iterable[T]:
     return sides if turn % 2 == 0 else reversed(sides)
+
+
+# -- progress on stderr -------------------------------------------------------------------
+
+
+class Progress:
+    """Shows one line that changes on a terminal; elsewhere prints one line for each row."""
+
+    def __init__(self, expected_s: Sequence[float], before_s: float) -> None:
+        """Set the expected seconds of each row, and of the work before the first row."""
+        self._expected = list(expected_s)
+        self._before = before_s
+        self._began = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def say(self, row: int, text: str, done: float = 0) -> None:
+        """Show the state; `done` is the finished share of this row."""
+        elapsed = time.monotonic() - self._began
+        left = left_s(self._before, self._expected, row, done, elapsed)
+        told = f"[{row + 1}/{len(self._expected)}] {text}; about {minutes(left)} left"
+        if self._terminal:
+            sys.stderr.write(f"\r{told[:100]:100}")
+        elif not done:
+            sys.stderr.write(f"{told}\n")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Clear the line, before a row of the table is printed."""
+        if self._terminal:
+            sys.stderr.write(f"\r{'':100}\r")
+            sys.stderr.flush()
+
+
+def left_s(
+    before: float, expected: Sequence[float], row: int, done: float, elapsed: float
+) -> float:
+    """Return the expected remaining seconds, scaled by the pace of the run so far."""
+    behind = before + sum(expected[:row]) + done * expected[row]
+    ahead = sum(expected[row:]) - done * expected[row]
+    # The pace of a run that has just started is not known well: damp it.
+    pace = (elapsed + 30) / (behind + 30)
+    return ahead * pace
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

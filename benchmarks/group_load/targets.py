@@ -5,7 +5,6 @@ Both listen on loopback only, and stop at the end of their `with` block.
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -110,12 +109,3 @@ class Stopwatch:
         strangers = everybody - self.broker_cpu - (self._ours() - self._ours_before)
         self.foreign_load = max(strangers, 0) / wall
         return self
-
-
-def allow_open_files(wanted: int) -> int:
-    """Raise the limit of open files for this process and its brokers; return the new limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return wanted if soft == resource.RLIM_INFINITY else soft

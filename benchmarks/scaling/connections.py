@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from group_load.targets import allow_open_files
+from processes import allow_open_files
 from scaling.laws import FLAT, LINEAR, Book
 from scaling.rig import Brokers, Line, all_at_once, batch, brokers, fetch, produce, produced_well
 

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from group_load.figures import percentile
-from group_load.targets import allow_open_files
-from processes import rss_mb
+from processes import allow_open_files, rss_mb
 from scaling.rig import Brokers, Line, batch, brokers, fetch, produce, produced_well
 
 from tidelog.core.api_table import METADATA

@@ -137,7 +137,7 @@ def test_quick_run_has_the_most_important_rows(bench: Any) -> None:
 
 
 def test_remaining_time_is_scaled_by_the_pace_so_far(bench: Any) -> None:
-    progress = bench("beside_kafka.progress")
+    progress = bench("beside_kafka.turns")
     assert progress.left_s(0, [10, 20, 30], 0, 0, 0) == 60
     assert progress.left_s(70, [100, 100], 1, 0, 370) == 200
     assert progress.left_s(70, [100, 100], 1, 0.5, 220) == pytest.approx(50)
@@ -147,7 +147,7 @@ def test_remaining_time_is_scaled_by_the_pace_so_far(bench: Any) -> None:
 
 def test_the_plot_has_a_bar_for_each_ratio_and_a_tick_for_each_goal(bench: Any) -> None:
     run = found(bench)
-    text = bench("beside_kafka.plot").plot(run)
+    text = bench("beside_kafka.docs_output").plot(run)
     tree = ElementTree.fromstring(text)
     kinds = [each.get("class") for each in tree.iter()]
     assert [kinds.count(kind) for kind in ("time", "cpu", "one")] == [2 + 1, 2 + 1, 1]
@@ -160,7 +160,7 @@ def test_the_plot_has_a_bar_for_each_ratio_and_a_tick_for_each_goal(bench: Any) 
 
 
 def test_ratio_below_one_is_drawn_to_the_left(bench: Any) -> None:
-    plot = bench("beside_kafka.plot")
+    plot = bench("beside_kafka.docs_output")
     scale = plot.Scale([0.5, 2.0])
     worse, better = (ElementTree.fromstring(plot.bar("cpu", scale, r, 0, 5)) for r in (0.5, 2))
     assert worse.get("class") == "cpu below"
@@ -171,24 +171,24 @@ def test_ratio_below_one_is_drawn_to_the_left(bench: Any) -> None:
 
 
 def test_only_the_figures_of_the_page_are_updated(bench: Any) -> None:
-    page, marks = bench("beside_kafka.page"), bench("docs_figures")
+    page, marks = bench("beside_kafka.docs_output"), bench("docs_figures")
     before = f"# Title\n\nprose\n\n{marks.BEGIN}\nold\n{marks.END}\n\nmore prose\n"
-    after = page.renewed(before, found(bench))
+    after = page.update_page(before, found(bench))
     assert after.startswith(before.partition(marks.BEGIN)[0])
     assert after.endswith(before.partition(marks.END)[2])
     assert "old" not in after
     assert "| some row: with a note | 500 MB/s | 250 MB/s | **2.00** (2.00–2.00) | 2✓ |" in after
     assert "100/200/300 µs" in after
-    assert page.renewed(after, found(bench)) == after
+    assert page.update_page(after, found(bench)) == after
     tables = [line.count(" |") for line in after.splitlines() if line.startswith("| ")]
     assert len(set(tables)) == 1, "each row has all columns"
     with pytest.raises(ValueError, match="the page has no"):
-        page.renewed("# Title\n", found(bench))
+        page.update_page("# Title\n", found(bench))
 
 
 def test_a_page_of_a_busy_machine_says_so(bench: Any) -> None:
     run = found(bench)
-    section = bench("beside_kafka.page").section
+    section = bench("beside_kafka.docs_output").section
     assert "Other processes" not in section(run)
     run["rows"][0]["foreign_load"] = 0.9
     assert "**Other processes used up to 0.9 cores" in section(run)
@@ -196,14 +196,14 @@ def test_a_page_of_a_busy_machine_says_so(bench: Any) -> None:
 
 def test_remark_is_in_the_page_and_under_the_plot(bench: Any) -> None:
     run = {**found(bench), "remark": "Not one run. More of it."}
-    assert "**Not one run. More of it.**" in bench("beside_kafka.page").section(run)
-    assert "Not one run<" in bench("beside_kafka.plot").plot(run)
+    assert "**Not one run. More of it.**" in bench("beside_kafka.docs_output").section(run)
+    assert "Not one run<" in bench("beside_kafka.docs_output").plot(run)
 
 
 def test_committed_page_and_plot_match_the_committed_figures(bench: Any) -> None:
     run = json.loads((IMAGES / "beside-kafka.json").read_text())
-    assert bench("beside_kafka.page").renewed(PAGE.read_text(), run) == PAGE.read_text()
-    assert bench("beside_kafka.plot").plot(run) == (IMAGES / "beside-kafka.svg").read_text()
+    assert bench("beside_kafka.docs_output").update_page(PAGE.read_text(), run) == PAGE.read_text()
+    assert bench("beside_kafka.docs_output").plot(run) == (IMAGES / "beside-kafka.svg").read_text()
     assert len(run["rows"]) > 10
 
 

@@ -1,9 +1,10 @@
-"""Draw the ratios as a chart: for each row one bar for time and one for CPU, on a log scale.
+"""Write results into the docs: the table of beside-kafka.md between two marks, and the plot.
 
-The SVG is written directly, so that no library has to be installed.
+The plot has two bars for each row, for time and for CPU, on a log scale. A bar to the right of the
+line at 1 means that Tidelog is better. A goal is a tick across its bar.
 
-Invariant: the chart has its own background and follows the reader's light or dark theme. A bar to
-the right of the line at 1 means that Tidelog is better. A goal is a tick across its bar.
+Invariants: the text outside the marks does not change. The plot has its own background, follows
+the reader's light or dark theme, and is written without a library.
 """
 
 import math
@@ -11,8 +12,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from beside_kafka.figures import ratio_of
+from beside_kafka.figures import figure, goals_met, mark, ratio_of, shown, shown_cpu
+from beside_kafka.rows import ROWS
+from beside_kafka.sides import KAFKA, TIDELOG
+from docs_figures import with_figures
 
+CALM = 0.3
+"""Load of other processes, in cores, up to which times can be compared."""
+COLUMNS = ("", "Tidelog", "Kafka", "ratio (spread)", "goal", "CPU", "CPU, Kafka")
+COLUMNS += ("by CPU", "goal", "RSS, MB", "others")
 WIDTH, LABELS, RIGHT, TOP, ROW, FOOT = 980, 290, 120, 84, 25, 76
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 STYLE = """
@@ -33,6 +41,69 @@ STYLE = """
     .missed { fill: #ff7b72 }
   }
 """
+
+
+# -- the table ----------------------------------------------------------------------------
+
+
+def update_page(page: str, found: dict[str, Any]) -> str:
+    """Return the page with these figures; ValueError if it has no marks for them."""
+    return with_figures(page, section(found))
+
+
+def section(found: dict[str, Any]) -> str:
+    kind = "a quick run" if found.get("quick") else "a full run"
+    lines = [
+        "",
+        f"{found['date']}, {kind}. {found['machine']}. {found['ours']}; {found['theirs']}.",
+        *([f"**{found['remark']}**"] if "remark" in found else []),
+        *busy(found["rows"]),
+        f"{found['touched']}. Kafka warmed up {found['warm_up']} times."
+        f" {goals_met(found['rows'])}.",
+        "",
+    ]
+    if found["cold"]:
+        first = ROWS[0]
+        told = " and ".join(
+            f"{figure(first, one):.0f} {first.unit} ({name})" for name, one in found["cold"].items()
+        )
+        lines += [f"Before the warm-up, {first.name}: {told}.", ""]
+    lines += [f"| {' | '.join(COLUMNS)} |", "|---" + "|---:" * (len(COLUMNS) - 1) + "|"]
+    lines += [*map(row_of_table, found["rows"]), "", ""]
+    return "\n".join(lines)
+
+
+def busy(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a warning if other processes used too much CPU to compare times."""
+    most = max((row["foreign_load"] for row in rows if "error" not in row), default=0)
+    if most <= CALM:
+        return []
+    return [f"**Other processes used up to {most:.1f} cores: compare CPU, not time.**"]
+
+
+def row_of_table(result: dict[str, Any]) -> str:
+    if "error" in result:
+        return f"| {result['row']} | failed: {result['error']} |" + " |" * (len(COLUMNS) - 2)
+    ours, theirs = result[TIDELOG], result[KAFKA]
+    low, high = map(ratio_of, result["spread"])
+    by_cpu = f"**{ratio_of(result['ratio_cpu'])}**" if result["goal_cpu"] else ""
+    cells = [
+        f"{result['row']}: {result['note']}" if result["note"] else result["row"],
+        shown(result, ours),
+        shown(result, theirs),
+        f"**{ratio_of(result['ratio'])}** ({low}–{high})",
+        mark(result["goal"], result["ratio"]),
+        shown_cpu(result, ours),
+        shown_cpu(result, theirs),
+        by_cpu,
+        mark(result["goal_cpu"], result.get("ratio_cpu", 0)),
+        f"{ours['rss_mb']:.0f} / {theirs['rss_mb']:.0f}",
+        f"{result['foreign_load']:.2f}",
+    ]
+    return "| " + " | ".join(cell.replace(" us", " µs") for cell in cells) + " |"
+
+
+# -- the plot -----------------------------------------------------------------------------
 
 
 def plot(found: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """One side of the comparison: a Spark session in an environment of its own, and its jobs.
 
-    python worker.py tidelog|kafka OPTIONS      OPTIONS: JSON with master, heap, JVM options
+    python spark_worker.py tidelog|kafka OPTIONS      OPTIONS: JSON with master, heap, JVM options
 
 It runs in two environments, so it imports Tidelog only on Tidelog's side. It reads jobs as JSON
 lines, and writes a result after each job. Between jobs the process is idle.

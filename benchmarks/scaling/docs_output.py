@@ -1,14 +1,16 @@
-"""Draw how cost grows, from the results alone, so that old results can be drawn again.
+"""Write results into the docs: the table of the page between two marks, and the plots.
 
-Costs have different units, and only their growth is compared. So each line shows multiples of the
-cost at its smallest size, beside a guide for linear growth.
+Costs have different units, and only their growth is compared. So each line of a plot shows
+multiples of the cost at its smallest size, beside a guide for linear growth. Everything is made
+from the results alone, so old results can be written again.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.laws import Book, Row
+from docs_figures import with_figures
+from scaling.laws import Book, Row, short
 from svg_plot import LINEAR, LOG, LineChart, Series, picture
 
 GROWTH, OVERLOAD = "how-cost-grows.svg", "memory-under-overload.svg"
@@ -92,6 +94,50 @@ MEMORY = {
 }
 
 
+def update_page(page: str, results: Mapping[str, Any]) -> str:
+    """Return the page with these figures; the text outside the marks does not change."""
+    return with_figures(page, _section(results))
+
+
+def _section(results: Mapping[str, Any]) -> str:
+    lines = [
+        "",
+        f"{results['date']}, {results['cores']} cores, CPython {results['python']}, "
+        f"load of the machine {results['load']:.1f}.",
+        "",
+        "| size | cost | smallest size | largest size | power | growth |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    axis = ""
+    for row in Book.from_json(results["rows"]).rows:
+        lines.append(_line(row, row.axis != axis))
+        axis = row.axis
+    return "\n".join([*lines, "", *_overload_table(results["overload"]), ""])
+
+
+def _line(row: Row, begins: bool) -> str:
+    (fewest, first), *_, (most, last) = row.points
+    sizes = f"**{row.axis}**, {fewest:,.0f} to {most:,.0f}" if begins else ""
+    power = "" if row.power is None else f"{row.power:.2f}"
+    verdict = row.verdict if row.as_it_should else f"**{row.verdict}**"
+    costs = f"{short(first)} {row.unit} | {short(last)} {row.unit}"
+    return f"| {sizes} | {row.name} | {costs} | {power} | {verdict} |"
+
+
+def _overload_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not found:
+        return []
+    lines = [
+        "| overload | sent or requested | memory before | peak | after | other client: p50, max |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for one in found:
+        memory = " | ".join(f"{one[key]:.0f} MB" for key in ("before_mb", "peak_mb", "after_mb"))
+        polite = f"{one['polite_p50_ms']:.1f} ms, {one['polite_max_ms']:.0f} ms"
+        lines.append(f"| {one['name']} | {one['sent_mb']:,.0f} MB | {memory} | {polite} |")
+    return [*lines, ""]
+
+
 def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw all charts for which there are results; return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,14 +147,16 @@ def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
     charts = [chart for chart in charts if chart.series]
     written = []
     if charts:
-        says = "How the cost of Tidelog's brokers grows with partitions, connections and so on"
+        description = (
+            "How the cost of Tidelog's brokers grows with partitions, connections and so on"
+        )
         written.append(folder / GROWTH)
-        written[-1].write_text(picture(charts, says, "How cost grows"))
+        written[-1].write_text(picture(charts, description, "How cost grows"))
     if results.get("overload"):
-        says = "A broker's memory stays below a bound while clients send without end"
+        description = "A broker's memory stays below a bound while clients send without end"
         written.append(folder / OVERLOAD)
-        charts = [_overload(one) for one in results["overload"]]
-        written[-1].write_text(picture(charts, says, "Memory under overload"))
+        charts = [_overload_chart(one) for one in results["overload"]]
+        written[-1].write_text(picture(charts, description, "Memory under overload"))
     return written
 
 
@@ -136,7 +184,7 @@ def _memory(rows: Mapping[tuple[str, str], Row]) -> LineChart:
     return LineChart("Memory of all of them", "how many", "MB more than before", series)
 
 
-def _overload(one: Mapping[str, Any]) -> LineChart:
+def _overload_chart(one: Mapping[str, Any]) -> LineChart:
     samples: Sequence[tuple[float, float, float]] = one["samples"]
     return LineChart(
         one["name"],
