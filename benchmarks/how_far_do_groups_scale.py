@@ -1,13 +1,13 @@
-"""What consumer groups take: fifty consumers that rebalance, a thousand groups that commit, a
-coordinator that is killed, two thousand connections that do nothing.
+"""The cost of consumer groups: fifty consumers that rebalance, a thousand groups that commit, a
+killed coordinator, two thousand idle connections.
 
 Each job runs on three fresh brokers with three replicas of everything. If possible, it also runs on
 librdkafka's mock cluster: C, in memory, one thread, no replication. The mock waits for a timer in a
 rebalance, so it has no figures there.
 
 The table has the best and the worst of several rounds, and the brokers' CPU seconds for the whole
-job. It also has the CPU that other processes used meanwhile, in cores: above 0.3 a time says
-little.
+job. It also has the CPU that other processes used meanwhile, in cores: above 0.3, compare
+CPU, not time.
 
     make bench-groups            all jobs, less than four minutes
     make bench-groups JOBS=commits
@@ -107,18 +107,22 @@ JOBS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", default="", help="only jobs whose name contains this")
-    parser.add_argument("--rounds", type=int, default=3, help="of each job, while there is time")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of each job; none starts after 180 s"
+    )
     parser.add_argument("--format", choices=("table", "json"), default="table")
-    asked = parser.parse_args()
-    jobs = [job for job in JOBS if asked.jobs in job.name]
+    arguments = parser.parse_args()
+    jobs = [job for job in JOBS if arguments.jobs in job.name]
     if not jobs:
-        sys.exit(f"no job is called {asked.jobs!r}; there are {', '.join(j.name for j in JOBS)}")
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.signal(signal.SIGTERM, _told_to_stop)
+        sys.exit(
+            f"no job has a name with {arguments.jobs!r}; jobs: {', '.join(j.name for j in JOBS)}"
+        )
+    signal.signal(signal.SIGALRM, _on_alarm)
+    signal.signal(signal.SIGTERM, _on_sigterm)
     signal.alarm(LIMIT_S)
     figures = Figures()
     began = time.monotonic()
-    for number in range(asked.rounds):
+    for number in range(arguments.rounds):
         for job in jobs:
             if number and time.monotonic() > began + BUDGET_S:
                 break
@@ -127,18 +131,18 @@ def main() -> None:
                 with make() as target:
                     job.run(target, figures)
     signal.alarm(0)
-    if asked.format == "json":
+    if arguments.format == "json":
         print(json.dumps(figures.rows(), indent=2))
     else:
         print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")
         print(figures.table())
 
 
-def _too_long(_signal: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(f"not done after {LIMIT_S} s: the machine is too busy; take fewer --jobs")
+def _on_alarm(_signal: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(f"not done after {LIMIT_S} s: the machine is too busy; choose fewer jobs with --jobs")
 
 
-def _told_to_stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+def _on_sigterm(_signal: int, _frame: FrameType | None) -> NoReturn:
     """Exit on SIGTERM; the context managers then end brokers and consumers."""
     sys.exit(1)
 

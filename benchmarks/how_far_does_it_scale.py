@@ -1,5 +1,5 @@
-"""What a cluster of three brokers takes for many partitions: to make them, to lose a broker,
-to stop, to start again, cleanly and after kill -9; and how much memory.
+"""Time and memory of three brokers with many partitions: create them, lose a broker, stop, and
+start again after a clean stop and after kill -9.
 
     make bench-scale TOPICS=1000
 """
@@ -24,7 +24,7 @@ PATIENCE_S = 120.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-class Book:
+class Results:
     """The seconds and other figures of each step."""
 
     def __init__(self) -> None:
@@ -34,28 +34,28 @@ class Book:
     def time(self, what: str) -> Iterator[None]:
         began = time.monotonic()
         yield
-        self.note(what, time.monotonic() - began)
+        self.add(what, time.monotonic() - began)
 
-    def note(self, what: str, figure: float, unit: str = "s") -> None:
+    def add(self, what: str, figure: float, unit: str = "s") -> None:
         self.seconds[f"{what}, {unit}"] = round(figure, 3)
         print(f"{what:58} {figure:10.3f} {unit}", flush=True)
 
 
-def until(done: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + PATIENCE_S
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while not done():
-        if time.monotonic() > give_up:
-            raise SystemExit(f"never came true: {what}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"timeout after {PATIENCE_S:g} s: {what}")
         time.sleep(0.05)
 
 
 class Scale:
     """One run of the benchmark."""
 
-    def __init__(self, cluster: LocalCluster, topics: int, book: Book) -> None:
+    def __init__(self, cluster: LocalCluster, topics: int, results: Results) -> None:
         self.cluster = cluster
         self.topics = topics
-        self.book = book
+        self.results = results
 
     def running(self) -> list[int]:
         return [broker for broker in self.cluster.ids if self.cluster.is_running(broker)]
@@ -69,13 +69,13 @@ class Scale:
                     found = [p for topic in topics for p in topic.partitions.values()]
                     return [(p.leader, len(p.isr)) for p in found]
             except Exception as error:  # noqa: BLE001 - a broker that is just starting
-                print("  asking again:", error)
+                print("  retrying:", error)
         return []
 
-    def all_led(self, by_how_many: int) -> bool:
+    def all_in_sync(self, replicas: int) -> bool:
         found = self.partitions()
         return len(found) == self.topics * PARTITIONS and all(
-            leader >= 0 and in_sync >= by_how_many for leader, in_sync in found
+            leader >= 0 and in_sync >= replicas for leader, in_sync in found
         )
 
     def led_by(self, broker: int) -> int:
@@ -83,27 +83,27 @@ class Scale:
 
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        with self.book.time(f"create {self.topics} topics, {AT_ONCE} in a request"):
+        with self.results.time(f"create {self.topics} topics, {AT_ONCE} in a request"):
             for first in range(0, self.topics, AT_ONCE):
                 names = [f"t{n:05}" for n in range(first, min(first + AT_ONCE, self.topics))]
                 wanted = [NewTopic(name, PARTITIONS, REPLICATION) for name in names]
                 for future in admin.create_topics(wanted, request_timeout=60).values():
                     future.result()
-        with self.book.time("... until all replicas of all are in sync"):
-            until(lambda: self.all_led(REPLICATION), "in sync after creation")
-        with self.book.time("list all topics (one Metadata)"):
+        with self.results.time("... until all replicas of all are in sync"):
+            wait_until(lambda: self.all_in_sync(REPLICATION), "all replicas in sync after creation")
+        with self.results.time("list all topics (one Metadata)"):
             admin.list_topics(timeout=30)
 
     def memory(self, when: str) -> None:
         for broker in self.running():
             pages = int(Path(f"/proc/{self.cluster.pid(broker)}/statm").read_text().split()[1])
-            self.book.note(f"RSS of broker {broker}, {when}", pages * 4096 / 1e6, "MB")
+            self.results.add(f"RSS of broker {broker}, {when}", pages * 4096 / 1e6, "MB")
 
     def idle(self) -> None:
         time.sleep(3)
         before = self.cpu()
         time.sleep(5)
-        self.book.note("CPU of the idle cluster", (self.cpu() - before) / 5, "CPU-s/s")
+        self.results.add("CPU of the idle cluster", (self.cpu() - before) / 5, "CPU-s/s")
 
     def cpu(self) -> float:
         total = 0
@@ -117,47 +117,50 @@ class Scale:
         victim = self.cluster.ids[0]
         led = self.led_by(victim)
         self.cluster.kill(victim)
-        with self.book.time(f"kill -9 of a broker that leads {led}: until all have a leader"):
-            until(lambda: self.led_by(victim) == 0 and self.all_led(1), "led by others")
-        with self.book.time("start it again: until all replicas are in sync"):
+        with self.results.time(f"kill -9 of a broker that leads {led}: until all have a leader"):
+            wait_until(
+                lambda: self.led_by(victim) == 0 and self.all_in_sync(1),
+                "all partitions led by other brokers",
+            )
+        with self.results.time("start it again: until all replicas are in sync"):
             self.cluster.start_broker(victim, timeout_s=PATIENCE_S)
-            until(lambda: self.all_led(REPLICATION), "in sync after a kill")
+            wait_until(lambda: self.all_in_sync(REPLICATION), "all replicas in sync after a kill")
 
     def stop_and_start(self) -> None:
-        with self.book.time("clean stop of all three, one after the other"):
+        with self.results.time("clean stop of all three, one after the other"):
             for broker in self.cluster.ids:
                 self.cluster.stop(broker, timeout_s=PATIENCE_S)
-        with self.book.time("start all after a clean stop: until all are in sync"):
+        with self.results.time("start all after a clean stop: until all are in sync"):
             self.start_all()
         for broker in self.cluster.ids:
             self.cluster.kill(broker)
-        with self.book.time("start all after kill -9 of all: until all are in sync"):
+        with self.results.time("start all after kill -9 of all: until all are in sync"):
             self.start_all()
 
     def start_all(self) -> None:
         for broker in self.cluster.ids:
             self.cluster.start_broker(broker, wait=False)
         self.cluster.wait_ready(PATIENCE_S)
-        until(lambda: self.all_led(REPLICATION), "in sync after a start")
+        wait_until(lambda: self.all_in_sync(REPLICATION), "all replicas in sync after a start")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--topics", type=int, default=1000)
-    parser.add_argument("--json", type=Path, help="write the results there too")
-    asked = parser.parse_args()
-    book = Book()
+    parser.add_argument("--json", type=Path, help="also write the results to this JSON file")
+    arguments = parser.parse_args()
+    results = Results()
     settings = {"auto.create.topics.enable": "false"}
     with LocalCluster(brokers=3, settings=settings, wait_s=PATIENCE_S) as cluster:
-        scale = Scale(cluster, asked.topics, book)
+        scale = Scale(cluster, arguments.topics, results)
         scale.create()
-        scale.memory("all topics made")
+        scale.memory("all topics created")
         scale.idle()
         scale.lose_a_broker()
         scale.stop_and_start()
         scale.memory("after the last start")
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(book.seconds, indent=2) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(results.seconds, indent=2) + "\n")
 
 
 if __name__ == "__main__":

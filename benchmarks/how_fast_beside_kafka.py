@@ -1,4 +1,4 @@
-"""How fast Tidelog is beside Apache Kafka itself: the same work on both, in turns, in one run.
+"""Tidelog compared with Apache Kafka: the same work on both, in turns, in one run.
 
 Three real Kafka brokers (jars of its newest release from Maven Central, its own defaults) and three
 Tidelog brokers run at the same time. Only one side works at a time, and the side that works first
@@ -43,58 +43,63 @@ OPEN_FILES = 100_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--quick", action="store_true", help="few rows, less work")
-    parser.add_argument("--rounds", type=int, default=3, help="of each row, at least one")
-    parser.add_argument("--scale", type=float, help="of the work in each row")
-    parser.add_argument("--warm-up", type=int, help="times that all kinds are done")
-    parser.add_argument("--json", type=Path, help="write the results there too")
-    parser.add_argument("--plot", type=Path, help="draw the ratios there, as SVG")
-    parser.add_argument("--page", type=Path, help="renew the figures in that Markdown page")
-    parser.add_argument("--from-json", type=Path, help="measure nothing; show what was found")
-    asked = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="fewer rows, less work")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each row, at least one")
+    parser.add_argument("--scale", type=float, help="factor on the work of each row")
+    parser.add_argument("--warm-up", type=int, help="warm-up rounds of Kafka before the first row")
+    parser.add_argument("--json", type=Path, help="also write the results to this JSON file")
+    parser.add_argument("--plot", type=Path, help="write the plot of the ratios to this SVG file")
+    parser.add_argument("--page", type=Path, help="update the figures on this Markdown page")
+    parser.add_argument(
+        "--from-json", type=Path, help="do not measure; show the results in this JSON file"
+    )
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # closes all clusters
-    if asked.from_json is not None:
-        found = json.loads(asked.from_json.read_text())
+    if arguments.from_json is not None:
+        found = json.loads(arguments.from_json.read_text())
         print("\n".join([heading(), *map(line, found["rows"])]))
     else:
-        found = measured(asked)
+        found = measure(arguments)
     print(goals_met(found["rows"]))
-    if asked.plot is not None:
-        asked.plot.parent.mkdir(parents=True, exist_ok=True)
-        asked.plot.write_text(plot(found))
-    if asked.page is not None:
-        asked.page.write_text(update_page(asked.page.read_text(), found))
+    if arguments.plot is not None:
+        arguments.plot.parent.mkdir(parents=True, exist_ok=True)
+        arguments.plot.write_text(plot(found))
+    if arguments.page is not None:
+        arguments.page.write_text(update_page(arguments.page.read_text(), found))
     failed = [row["row"] for row in found["rows"] if "error" in row]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def measured(asked: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure all requested rows; rewrite the JSON file after each."""
-    rows = [row for row in ROWS if asked.rows in row.name and (row.quick or not asked.quick)]
+    rows = [
+        row for row in ROWS if arguments.rows in row.name and (row.quick or not arguments.quick)
+    ]
     if not rows:
-        sys.exit(f"no row has {asked.rows!r} in its name: {'; '.join(row.name for row in ROWS)}")
+        names = "; ".join(row.name for row in ROWS)
+        sys.exit(f"no row has a name with {arguments.rows!r}; rows: {names}")
     found: dict[str, Any] = describe_machine()
     allow_open_files(OPEN_FILES)
     for part in ("machine", "ours", "theirs"):
         print(found[part])
-    found["touched"] = touch_memory(QUICK_TOUCHED_GB if asked.quick else TOUCHED_GB)
+    found["touched"] = touch_memory(QUICK_TOUCHED_GB if arguments.quick else TOUCHED_GB)
     print(found["touched"])
-    usual = (QUICK_SCALE, QUICK_WARM_UP) if asked.quick else (SCALE, WARM_UP)
-    scale = usual[0] if asked.scale is None else asked.scale
-    warm_up = usual[1] if asked.warm_up is None else asked.warm_up
-    rounds = max(asked.rounds, 1)
-    turns = Turns(rows, scale, warm_up, rounds, rounds_of_events=1 if asked.quick else rounds)
+    usual = (QUICK_SCALE, QUICK_WARM_UP) if arguments.quick else (SCALE, WARM_UP)
+    scale = usual[0] if arguments.scale is None else arguments.scale
+    warm_up = usual[1] if arguments.warm_up is None else arguments.warm_up
+    rounds = max(arguments.rounds, 1)
+    turns = Turns(rows, scale, warm_up, rounds, rounds_of_events=1 if arguments.quick else rounds)
     print(heading(), flush=True)
 
-    def keep() -> None:
-        found.update(quick=asked.quick, scale=scale, warm_up=warm_up)
+    def write_json() -> None:
+        found.update(quick=arguments.quick, scale=scale, warm_up=warm_up)
         found.update(cold=turns.cold, rows=turns.results)
-        if asked.json is not None:
-            asked.json.write_text(json.dumps(found, indent=1) + "\n")
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
-    keep()
-    turns.run(keep)
+    write_json()
+    turns.run(write_json)
     return found
 
 
@@ -120,4 +125,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("stopped; rows that are done are in the JSON file, if one was asked for")
+        sys.exit("stopped; the JSON file of --json has the rows that are done")

@@ -1,4 +1,4 @@
-"""How fast a real cluster is, beside librdkafka's own mock cluster, in one run.
+"""Throughput and latency of a real cluster, compared with librdkafka's mock cluster, in one run.
 
 The load comes from librdkafka, from C and in a process of its own, so that the client's speed does
 not depend on Tidelog. Each row has the work done in a second, and the CPU of all brokers and of the
@@ -7,10 +7,10 @@ mock, which is C, in memory, and in the client's process.
 
 Each row runs several times, on a fresh cluster. The best round is printed with the worst beside it.
 A virtual machine that has to return its memory and get it again writes at a third of its speed.
-Such a round says nothing about brokers.
+Such a round is not a result of the brokers.
 
     make bench                 all rows, about three minutes
-    make bench ROWS=produce    rows whose name contains a word
+    make bench ROWS=produce    rows whose name contains this
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from processes import Meter, built, interpreter, library, rss_mb, run_json
+from processes import Meter, compile_c, interpreter, library, rss_mb, run_json
 
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import encode_request
@@ -71,29 +71,29 @@ ROWS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work in each row")
-    parser.add_argument("--rounds", type=int, default=3, help="of each row")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the work of each row")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each row")
     parser.add_argument("--one-process", action="store_true", help="three brokers in one process")
-    parser.add_argument("--json", type=Path, help="write the results there too")
-    asked = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="also write the results to this JSON file")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        load = built("librdkafka_load.c", Path(folder))
-        pipelined = built("pipelined_requests.c", Path(folder))
+        load = compile_c("librdkafka_load.c", Path(folder))
+        pipelined = compile_c("pipelined_requests.c", Path(folder))
         results = []
         heading()
         for row in ROWS:
-            if asked.rows in row.name:
-                scaled = row._replace(count=max(int(row.count * asked.scale), 100))
+            if arguments.rows in row.name:
+                scaled = row._replace(count=max(int(row.count * arguments.scale), 100))
                 rounds = [
-                    measured(scaled, load, pipelined, Path(folder), asked.one_process)
-                    for _ in range(asked.rounds)
+                    measure(scaled, load, pipelined, Path(folder), arguments.one_process)
+                    for _ in range(arguments.rounds)
                 ]
                 best = min(rounds, key=figure)
                 best["worst"] = max(figure(result) for result in rounds) / figure(best)
                 results.append(best)
                 print(line(best), flush=True)
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
 def figure(result: dict[str, Any]) -> float:
@@ -101,7 +101,7 @@ def figure(result: dict[str, Any]) -> float:
     return float(result["p50_us"] if "p50_us" in result else result["seconds"])
 
 
-def measured(
+def measure(
     row: Row, load: Path, pipelined: Path, folder: Path, one_process: bool
 ) -> dict[str, Any]:
     """Do the row's work on a cluster of its own, then on the mock."""
@@ -125,7 +125,7 @@ def measured(
         else:
             command = [load, library(), row.work, cluster.bootstrap, "bench"]
             command += [str(row.partitions), str(row.count), str(row.size), *row.options]
-        result = watched(command, pids)
+        result = run_measured(command, pids)
         result["rss_mb"] = [round(rss_mb(pid), 1) for pid in pids]
     result["row"] = row._asdict()
     result["mock"] = None
@@ -147,7 +147,7 @@ def produce_frame(size: int, topic: str = "bench") -> bytes:
     return encode_request(PRODUCE, 9, 1, "bench", request)
 
 
-def watched(command: list[Any], pids: list[int]) -> dict[str, Any]:
+def run_measured(command: list[Any], pids: list[int]) -> dict[str, Any]:
     """Run the command; return its result, and the CPU of the brokers and of other processes."""
     meter = Meter(lambda: pids)
     result = run_json(command)
@@ -169,10 +169,10 @@ def line(result: dict[str, Any]) -> str:
         return f"{cpu / result['bytes'] * 1e9:.2f} s/GB"
 
     if row["work"] == "latency":
-        said, mocked = latency(result), latency(mock)
+        shown, shown_mock = latency(result), latency(mock)
         ratio = f"{mock['p50_us'] / result['p50_us']:.2f}"
     else:
-        said, mocked = rate(result, row), rate(mock, row) if mock else "-"
+        shown, shown_mock = rate(result, row), rate(mock, row) if mock else "-"
         ratio = f"{mock['seconds'] / result['seconds']:.2f}" if mock else "-"
     if row["work"] == "latency" or (row["work"] == "pipelined" and row["size"] < 10_000):
 
@@ -180,7 +180,7 @@ def line(result: dict[str, Any]) -> str:
             return f"{cpu / result['messages'] * 1e6:.1f} us/req"
 
     return (
-        f"{row['name']:32} {said:>22} {row['floor']:>12} {mocked:>22} {ratio:>6}"
+        f"{row['name']:32} {shown:>22} {row['floor']:>12} {shown_mock:>22} {ratio:>6}"
         f" {result['worst']:>5.1f}x"
         f" {per_gb(result['broker_cpu_s']):>14} {per_gb(result['client_cpu']):>12}"
         f" {result['foreign_load']:>7.2f} {'/'.join(str(round(r)) for r in result['rss_mb']):>16}"

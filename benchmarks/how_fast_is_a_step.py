@@ -1,4 +1,4 @@
-"""How much Python does one produce, or one follower fetch, cost in the replication core?
+"""The CPU time of one produce and of one follower fetch in the replication core.
 
 Estimate: a step makes three or four slotted objects (0.2 µs each), visits two followers, and
 patches twelve bytes in a header: 4 to 6 µs. The bound is about 10 µs per partition. Prints a table,

@@ -1,4 +1,4 @@
-"""What do record batches cost on their way to and from Arrow, on one core and without Spark?
+"""The CPU time to convert record batches to Arrow and back, on one core and without Spark.
 
 Estimate: memory is copied at about 10 GB/s, so a record of 100 bytes takes at least 10 ns for each
 copy. A checked varint takes about 1 ns in machine code, and a record has six. A checksum takes 0.1
@@ -121,9 +121,9 @@ def fetch_row(cluster: LocalCluster, size: int, codec: Codec) -> Measured:
         end = data_bytes = 0
         while data_bytes < FETCHED_BYTES:
             for batch in batches:
-                told = produce(leader, known, 0, batch, 1)
-                assert not told.error, told
-                end = told.base_offset + int.from_bytes(batch[57:61])
+                response = produce(leader, known, 0, batch, 1)
+                assert not response.error, response
+                end = response.base_offset + int.from_bytes(batch[57:61])
                 data_bytes += len(batch)
         wanted = RangeToRead(topic, known.id, 0, 0, end, 0)
         records, spent = best(
@@ -152,7 +152,7 @@ def jobs(cluster: Callable[[], LocalCluster]) -> Iterator[tuple[str, Callable[[]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with ExitStack() as stack:
         started: list[Any] = []
 
@@ -163,7 +163,7 @@ def main() -> None:
 
         print(f"{'':38} {'Mrec/s':>8} {'ns/rec':>8} {'MB/s':>8}")
         for name, work in jobs(cluster):
-            if asked.rows in name:
+            if arguments.rows in name:
                 found = work()
                 rate = found.records / found.cpu_s / 1e6
                 megabytes = found.data_bytes / found.cpu_s / 1e6

@@ -1,4 +1,4 @@
-"""How long a partition can't be written after its leader is killed, or hangs.
+"""The time for which a partition can't be written after its leader is killed, or hangs.
 
 A librdkafka producer (acks=all, idempotent) sends a record every few milliseconds to one partition
 of a cluster with three brokers. The partition's leader is killed with -9, or stopped with SIGSTOP.
@@ -48,7 +48,7 @@ class Writer:
             }
         )
 
-    def go_on(self, seconds: float) -> None:
+    def send_for(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.send()
@@ -57,13 +57,13 @@ class Writer:
         number = self.sent
         self.sent += 1
 
-        def told(error: KafkaError | None, _message: Message) -> None:
+        def on_delivery(error: KafkaError | None, _message: Message) -> None:
             if error is None:
                 self.acknowledged[number] = time.monotonic()
             else:
                 self.failed += 1
 
-        self._producer.produce(self._topic, b"%d" % number, partition=0, on_delivery=told)
+        self._producer.produce(self._topic, b"%d" % number, partition=0, on_delivery=on_delivery)
         for partition in self._others:
             self._producer.produce(self._topic, b"%d" % number, partition=partition)
         self._producer.poll(EVERY_S)
@@ -89,21 +89,21 @@ def leader_of(cluster: LocalCluster) -> int:
 
 def measure(cluster: LocalCluster, writer: Writer, fault: str, patience_s: float) -> float:
     leader = leader_of(cluster)
-    writer.go_on(1.0)
+    writer.send_for(1.0)
     moment = time.monotonic()
     if fault == "kill":
         cluster.kill(leader)
     else:
         cluster.pause(leader)
     gap = writer.gap_after(moment, patience_s)
-    writer.go_on(0.5)
+    writer.send_for(0.5)
     if fault == "kill":
         cluster.start_broker(leader)
     else:
         cluster.resume(leader)
     # librdkafka waits for up to ten seconds (reconnect.backoff.max.ms) before it reconnects to
     # a broker that it lost. Without this pause we would measure the client, not the cluster.
-    writer.go_on(12.0)
+    writer.send_for(12.0)
     return gap
 
 
@@ -111,24 +111,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--pauses", type=int, default=2)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with LocalCluster(brokers=3) as cluster:
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, TOPIC, 1, 3)
-        hasty = {"request_timeout_ms": 1000, "socket_timeout_ms": 1000}
+        short_timeouts = {"request_timeout_ms": 1000, "socket_timeout_ms": 1000}
         for fault, times, settings in (
-            ("kill", asked.kills, {}),
-            ("pause", asked.pauses, hasty),
+            ("kill", arguments.kills, {}),
+            ("pause", arguments.pauses, short_timeouts),
         ):
             if not times:
                 continue
             writer = Writer(cluster.bootstrap, **settings)
-            writer.go_on(2.0)
+            writer.send_for(2.0)
             gaps = [measure(cluster, writer, fault, 40.0) for _ in range(times)]
             writer.finish()
-            told = " ".join(f"{gap:.3f}" for gap in gaps)
+            each = " ".join(f"{gap:.3f}" for gap in gaps)
             sent = f"sent {writer.sent}, acknowledged {len(writer.acknowledged)}"
-            print(f"{fault}: median {statistics.median(gaps):.3f} s, each: {told}; {sent}")
+            print(f"{fault}: median {statistics.median(gaps):.3f} s, each: {each}; {sent}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How fast Spark reads and writes topics through format("tidelog"), beside its own connector.
+"""Spark's reads and writes of topics through format("tidelog"), compared with its own connector.
 
 Each side is a Spark of its own: Tidelog's with the project's PySpark, the connector's with the
-newest PySpark for which its jars are available. Both use local[2] with the settings that we
-recommend. They take turns on the same topics and brokers, in one run. Only one of them works at a
+newest PySpark for which its jars are available. Both use local[2] with the recommended
+settings. They take turns on the same topics and brokers, in one run. Only one of them works at a
 time, and the side that works first changes with each round.
 
 The first job after the start is cold; the others are warm, and the table has their best and their
@@ -30,7 +30,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from processes import ROOT, TICK_S, cpu_s, machine_cpu_s, script_says
+from processes import ROOT, TICK_S, cpu_s, machine_cpu_s, script_output
 
 from tidelog.apps.spark.session import JVM_OPTIONS
 from tidelog.core.record.compression import Codec
@@ -105,13 +105,14 @@ ROWS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work in each row")
-    parser.add_argument("--rounds", type=int, default=5, help="warm ones, of each row")
-    parser.add_argument("--json", type=Path, help="write the results there too")
-    asked = parser.parse_args()
-    rows = [row for row in ROWS if asked.rows in row.name]
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the work of each row")
+    parser.add_argument("--rounds", type=int, default=5, help="warm rounds of each row")
+    parser.add_argument("--json", type=Path, help="also write the results to this JSON file")
+    arguments = parser.parse_args()
+    rows = [row for row in ROWS if arguments.rows in row.name]
     if not rows:
-        sys.exit(f"no row has {asked.rows!r} in its name: {', '.join(row.name for row in ROWS)}")
+        names = ", ".join(row.name for row in ROWS)
+        sys.exit(f"no row has a name with {arguments.rows!r}; rows: {names}")
     pythons = {TIDELOG: sys.executable, KAFKA: connector_python()}
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, {MASTER}, {HEAP} of heap each")
     print(heading(), flush=True)
@@ -119,15 +120,15 @@ def main() -> None:
     with LocalCluster(brokers=3, settings={"auto.create.topics.enable": "false"}) as cluster:
         topics: dict[tuple[int, Codec, int], tuple[str, int]] = {}
         for row in rows:
-            scaled = row._replace(rows=max(int(row.rows * asked.scale), 10_000))
-            result = measured(scaled, cluster, pythons, topics, max(asked.rounds, MIN_ROUNDS))
+            scaled = row._replace(rows=max(int(row.rows * arguments.scale), 10_000))
+            result = measure(scaled, cluster, pythons, topics, max(arguments.rounds, MIN_ROUNDS))
             results.append(result)
             print(line(result), flush=True)
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
-def measured(
+def measure(
     row: Row,
     cluster: LocalCluster,
     pythons: dict[str, str],
@@ -150,7 +151,9 @@ def measured(
         for turn in range(1 + rounds):
             for side in sides if turn % 2 == 0 else reversed(sides):
                 found[side.name].append(one_job(row, side, cluster, brokers, topic, turn))
-    agree({name: [one.get("found") for one in each] for name, each in found.items()}, row)
+    check_same_result(
+        {name: [one.get("found") for one in each] for name, each in found.items()}, row
+    )
     return summary(row, count, found)
 
 
@@ -178,10 +181,10 @@ def one_job(
     return answer
 
 
-def agree(found: dict[str, list[Any]], row: Row) -> None:
+def check_same_result(found: dict[str, list[Any]], row: Row) -> None:
     """Exit if the two sides, or two rounds, did not read the same."""
     if len({json.dumps(one) for each in found.values() for one in each}) != 1:
-        sys.exit(f"{row.name}: not always the same was found: {found}")
+        sys.exit(f"{row.name}: the results of the sides or rounds differ: {found}")
 
 
 def figure(one: dict[str, Any]) -> float:
@@ -228,7 +231,7 @@ def line(result: dict[str, Any]) -> str:
     row, count = result["row"], result["count"]
     is_stream = row["job"] == "stream"
 
-    def said(name: str) -> str:
+    def shown_side(name: str) -> str:
         side = result[name]
         work = STREAM_BATCHES * STREAM_ROWS if is_stream else count
         times = [side["cold"], side["best"], side["median"]]
@@ -239,7 +242,7 @@ def line(result: dict[str, Any]) -> str:
     low, high = result["ratio_spread"]
     wanted = [f"{row[key]:.2g}" if row[key] else "-" for key in ("goal", "floor")]
     return (
-        f"{row['name']:32} {said(TIDELOG)} {said(KAFKA)} {result['ratio']:>6.2f}"
+        f"{row['name']:32} {shown_side(TIDELOG)} {shown_side(KAFKA)} {result['ratio']:>6.2f}"
         f" {f'{low:.2f}-{high:.2f}':>11} {result['ratio_cold']:>5.2f} {result['ratio_cpu']:>5.2f}"
         f" {wanted[0]:>5} {wanted[1]:>5} {result['foreign_load']:>6.2f}"
     )
@@ -274,7 +277,9 @@ def fill(bootstrap: str, topic: str, rows: int, size: int, codec: Codec) -> int:
             leader = client.broker(client.leader(topic, partition).leader)
             answer = produce(leader, known, partition, batch, LEADER_ONLY)
             if answer.error:
-                raise SystemExit(f"{topic}-{partition} refuses a batch: error {answer.error}")
+                raise SystemExit(
+                    f"cannot write a batch to {topic}-{partition}: error {answer.error}"
+                )
             written += count
     return written
 
@@ -284,7 +289,7 @@ def fill(bootstrap: str, topic: str, rows: int, size: int, codec: Codec) -> int:
 
 def connector_python() -> str:
     """Return the Python of the environment with Spark's own connector; create it if missing."""
-    return script_says("set_up_connector.py", CONNECTOR)
+    return script_output("set_up_connector.py", CONNECTOR)
 
 
 class Side:
@@ -306,7 +311,7 @@ class Side:
     def __call__(self, job: str, watched: Sequence[int], **given: Any) -> dict[str, Any]:
         """Run a job; return its result with the CPU of this side, of `watched`, and of others."""
         own, brokers = tree_cpu_s(self._process.pid), sum(map(cpu_s, watched))
-        everybody, began = machine_cpu_s(), time.monotonic()
+        total, began = machine_cpu_s(), time.monotonic()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"job": job, "with": given}) + "\n")
         self._process.stdin.flush()
@@ -314,14 +319,14 @@ class Side:
         wall = time.monotonic() - began
         answer["cpu_s"] = tree_cpu_s(self._process.pid) - own
         answer["broker_cpu_s"] = sum(map(cpu_s, watched)) - brokers
-        strangers = machine_cpu_s() - everybody - answer["cpu_s"] - answer["broker_cpu_s"]
-        answer["foreign_load"] = max(strangers, 0) / wall
+        others = machine_cpu_s() - total - answer["cpu_s"] - answer["broker_cpu_s"]
+        answer["foreign_load"] = max(others, 0) / wall
         return answer
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line or '{"error": "it ended"}')
+        answer: dict[str, Any] = json.loads(line or '{"error": "the worker process ended"}')
         if "error" in answer:
             self._log.seek(0)
             sys.stderr.write(self._log.read()[-1500:])
@@ -340,17 +345,17 @@ class Side:
 
 def tree_cpu_s(root: int) -> float:
     """Return the CPU seconds of a process and all its descendants, including ended children."""
-    children, burned = defaultdict(list), {}
+    children, cpu = defaultdict(list), {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
             pid = int(path.parent.name)
             children[int(fields[1])].append(pid)
-            burned[pid] = sum(map(int, fields[11:15])) * TICK_S
+            cpu[pid] = sum(map(int, fields[11:15])) * TICK_S
     total, left = 0.0, [root]
     while left:
         pid = left.pop()
-        total += burned.get(pid, 0.0)
+        total += cpu.get(pid, 0.0)
         left += children[pid]
     return total
 

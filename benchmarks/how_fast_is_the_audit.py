@@ -1,12 +1,12 @@
-"""How fast is the audit, beside reading the files and computing checksums alone?
+"""The speed of the audit, compared with reading the files and computing checksums alone.
 
-Sketch first: CRC-32C runs at some 10 GB/s, reading from the page cache at about the same; 100-byte
-records in batches of 60 kB leave 17 batches to a megabyte, and a batch costs a few µs of
-Python. So the scan should reach about half of plain reading, and Spark's own jobs add seconds,
-not minutes. The bound: 300 MB/s per core with Spark counted in, once it runs.
+Estimate: CRC-32C is computed at about 10 GB/s, and the page cache is read as fast. With batches of
+60 kB, a megabyte has 17 batches, and each costs a few µs of Python. So the scan should reach about
+half the speed of plain reading, and Spark's own jobs add seconds, not minutes. The bound is
+300 MB/s per core, including Spark after its start.
 
-Writes `--records` records of 100 bytes on three replicas (10 million: 3.6 GB), then times, in
-one run: plain reading with checksums, the scan in one process, the audit on Spark, twice.
+Writes `--records` records of 100 bytes to three replicas (10 million: 3.6 GB). Then it measures, in
+one run: plain reading with checksums, the scan in one process, and the audit on Spark, twice.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def read_and_sum(paths: list[str]) -> None:
 
 
 @contextmanager
-def removed_at_end() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="tidelog-audit-"))
     try:
         yield root
@@ -116,24 +116,26 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--format", choices=["text", "json"], default="text")
-    asked = parser.parse_args()
-    with removed_at_end() as root:
-        write_replicas(root, asked.records)
+    arguments = parser.parse_args()
+    with temporary_folder() as root:
+        write_replicas(root, arguments.records)
         stretches = [unit.stretch for unit in plan(Planned((str(root),))) if unit.stretch]
         paths = sorted({stretch.path for stretch in stretches})
         size = sum(os.path.getsize(path) for path in paths)
         found: dict[str, float] = {"megabytes": size / 1e6}
         found["plain MB/s per core"] = best(lambda: read_and_sum(paths), size)
         found["scan MB/s per core"] = best(lambda: [scan_stretch(each) for each in stretches], size)
-        spark = spark_session("bench", f"local[{asked.cores}]")
+        spark = spark_session("bench", f"local[{arguments.cores}]")
         for run in ("first", "second"):
             report = audit(spark, [str(root)])
             assert report.holds
             assert not report.findings
             found[f"audit, {run} run: seconds"] = report.seconds
-            found[f"audit, {run} run: MB/s per core"] = size / 1e6 / report.seconds / asked.cores
+            found[f"audit, {run} run: MB/s per core"] = (
+                size / 1e6 / report.seconds / arguments.cores
+            )
         spark.stop()
-    if asked.format == "json":
+    if arguments.format == "json":
         json.dump(found, sys.stdout, indent=2)
         print()
     else:

@@ -1,12 +1,12 @@
-"""How long does a change of metadata take, and how long until other brokers know?
+"""The time of a metadata change, and the time until other brokers receive it.
 
-Sketch first: a guarded transaction is eight statements of some 10 µs and one fdatasync, so
-it is as fast as the disk; another process hears of it by a datagram (0.1 ms) and two reads.
+Estimate: a guarded transaction is eight statements of about 10 µs and one fdatasync, so it is as
+fast as the disk. Another process is notified by a datagram (0.1 ms), and reads the store twice.
 
     python benchmarks/how_fast_is_the_store.py [--format json]
 
-Wall time of one call after the other, so other work on the machine shows; the plain
-fdatasync of the same folder is measured beside it for comparison.
+Figures are wall-clock times of calls one after another, so other work on the machine adds to them.
+A plain fsync in the same folder is measured for comparison.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any
 from tidelog.core.controller.metadata.metadata_store import Batch, Guard, Put, TxnResult
 from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
+from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 VALUE = b"x" * 200
@@ -33,19 +34,19 @@ class Client:
     """A store client that waits for each response."""
 
     def __init__(self, path: str) -> None:
-        self.news: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.client = SqliteStoreClient(path, "", boot_ms, self.news.put)
+        self.callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.client = SqliteStoreClient(path, LockProof(), boot_ms, self.callbacks.put)
 
-    def ask(self, call: Callable[..., None], *args: object) -> Any:
+    def call(self, method: Callable[..., None], *args: object) -> Any:
         answers: list[Any] = []
-        call(*args, answers.append)
+        method(*args, answers.append)
         while not answers:
-            self.news.get()()
+            self.callbacks.get()()
         return answers[0]
 
     def put(self, key: str, value: bytes, rev: int | None = None) -> int:
         guards = () if rev is None else (Guard(key, rev),)
-        answer = self.ask(self.client.transact, guards, (Put(key, value),))
+        answer = self.call(self.client.transact, guards, (Put(key, value),))
         assert isinstance(answer, TxnResult)
         assert answer.ok
         return answer.rev
@@ -66,7 +67,7 @@ def timed(times: int, act: Callable[[], object]) -> dict[str, float]:
     return quantiles(taken)
 
 
-def sync_alone(folder: str) -> dict[str, float]:
+def append_and_sync(folder: str) -> dict[str, float]:
     fd = os.open(os.path.join(folder, "plain"), os.O_CREAT | os.O_RDWR)
 
     def append() -> None:
@@ -120,7 +121,7 @@ def stamp(path: str) -> None:
     client.client.close()
 
 
-def other_process_hears(path: str) -> dict[str, float]:
+def notification_delay(path: str) -> dict[str, float]:
     """Measure from before a transaction is sent until another process's loop has the change."""
     client = Client(path)
     lags: list[float] = []
@@ -132,17 +133,17 @@ def other_process_hears(path: str) -> dict[str, float]:
     client.client.watch(client.put("before", b"0"), changed, lambda: None)
     child = start("stamper", path)
     while len(lags) < 200:
-        client.news.get()()
+        client.callbacks.get()()
     child.communicate()
     client.client.close()
     return quantiles(lags)
 
 
-def rest(path: str) -> dict[str, float]:
+def idle_client(path: str) -> dict[str, float]:
     """Measure the CPU of an idle client with a session and a watch, and the memory of a client."""
     before_kb = resident_kb()
     client = Client(path)
-    client.ask(client.client.open_session, TTL_MS)
+    client.call(client.client.open_session, TTL_MS)
     client.client.watch(client.put("before", b"0"), lambda _batch: None, lambda: None)
     time.sleep(1.0)
     after_kb = resident_kb()
@@ -162,12 +163,12 @@ def ten_thousand_keys(path: str) -> dict[str, dict[str, float]]:
     client = Client(path)
     for topic in range(100):
         ops = tuple(Put(f"topics/id/{topic:032x}/{n:06d}", VALUE) for n in range(100))
-        client.ask(client.client.transact, (), ops)
+        client.call(client.client.transact, (), ops)
     figures = {
         "transaction of 100 puts, ms": timed(
-            50, lambda: client.ask(client.client.transact, (), ops)
+            50, lambda: client.call(client.client.transact, (), ops)
         ),
-        "snapshot of 10,000 keys, ms": timed(10, lambda: client.ask(client.client.read)),
+        "snapshot of 10,000 keys, ms": timed(10, lambda: client.call(client.client.read)),
     }
     client.client.close()
     return figures
@@ -180,13 +181,13 @@ def measure() -> dict[str, dict[str, float]]:
         cluster_file.prepare(path)
         made = time.perf_counter()
         return {
-            "make the file, ms": {"once": round((made - began) * 1000, 3)},
-            "append and fsync, ms": sync_alone(folder),
+            "create the file, ms": {"once": round((made - began) * 1000, 3)},
+            "append and fsync, ms": append_and_sync(folder),
             "guarded transaction, ms": write_many(path, "k"),
             "the same in three processes at once, ms": three_processes(path),
-            "another process knows, ms": other_process_hears(path),
+            "another process is notified, ms": notification_delay(path),
             **ten_thousand_keys(path),
-            "a client at rest": in_another_process("rest", path),
+            "an idle client": in_another_process("idle", path),
         }
 
 
@@ -196,14 +197,14 @@ def main() -> None:
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
     parser.add_argument("--key", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.role == "writer":
-        print(json.dumps(write_many(asked.path, asked.key)))
-    elif asked.role == "rest":
-        print(json.dumps(rest(asked.path)))
-    elif asked.role == "stamper":
-        stamp(asked.path)
-    elif asked.format == "json":
+    arguments = parser.parse_args()
+    if arguments.role == "writer":
+        print(json.dumps(write_many(arguments.path, arguments.key)))
+    elif arguments.role == "idle":
+        print(json.dumps(idle_client(arguments.path)))
+    elif arguments.role == "stamper":
+        stamp(arguments.path)
+    elif arguments.format == "json":
         print(json.dumps(measure(), indent=2))
     else:
         for what, figures in measure().items():

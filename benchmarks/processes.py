@@ -25,12 +25,12 @@ FORGET_PEAK = "5"
 """Written to /proc/PID/clear_refs, this resets VmHWM."""
 
 
-def built(source: str, folder: Path) -> Path:
+def compile_c(source: str, folder: Path) -> Path:
     """Compile a C program; return its path."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         sys.exit(
-            "the benches need a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"
+            "the benchmarks need a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"
         )
     program = folder / Path(source).stem
     subprocess.run([compiler, "-O2", "-o", program, HERE / source, "-ldl", "-lpthread"], check=True)
@@ -45,11 +45,11 @@ def library() -> str:
         (Path(confluent_kafka.__file__).parent.parent).glob("confluent_kafka.libs/librdkafka*")
     )
     if not found:
-        sys.exit("no librdkafka beside confluent-kafka: run make setup on Linux")
+        sys.exit("the confluent-kafka package has no librdkafka: run make setup on Linux")
     return str(found[0])
 
 
-def script_says(script: str, folder: Path) -> str:
+def script_output(script: str, folder: Path) -> str:
     """Run a script of the project that prepares a folder; return its output."""
     command = [sys.executable, str(ROOT / "scripts" / script), str(folder)]
     made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -59,10 +59,10 @@ def script_says(script: str, folder: Path) -> str:
 
 
 def run_json(command: list[Any]) -> dict[str, Any]:
-    said = list(map(str, command))
-    done = subprocess.run(said, capture_output=True, text=True, timeout=PATIENCE_S)
+    words = list(map(str, command))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
     if done.returncode:
-        sys.exit(f"{command[2]}: {done.stderr}")
+        sys.exit(f"{' '.join(words)} failed: {done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -120,9 +120,9 @@ class Meter:
         wall = time.monotonic() - self._began
         machine, own = machine_cpu_s() - self._machine, own_cpu_s() - self._own
         now = {pid: cpu_s(pid) for pid in self._pids()}
-        brokers = sum(burned - self._before.get(pid, 0) for pid, burned in now.items())
+        brokers = sum(used - self._before.get(pid, 0) for pid, used in now.items())
         # A child that ends adds its whole CPU time to its parent's: subtract the part before.
-        own -= sum(burned for pid, burned in self._before.items() if pid not in now)
+        own -= sum(used for pid, used in self._before.items() if pid not in now)
         return {
             "broker_cpu_s": brokers,
             "client_cpu_s": own,
@@ -138,18 +138,18 @@ def own_cpu_s() -> float:
 
 def interpreter() -> str:
     """Return the version of Python, and whether its build is optimised with a profile."""
-    told = " ".join(
+    flags = " ".join(
         str(sysconfig.get_config_var(name) or "") for name in ("CONFIG_ARGS", "PY_CORE_CFLAGS")
     )
-    debians = Path("/etc/debian_version").exists()
-    return f"Python {sys.version.split()[0]} ({build(told, sys.base_prefix, debians)})"
+    debian = Path("/etc/debian_version").exists()
+    return f"Python {sys.version.split()[0]} ({build(flags, sys.base_prefix, debian)})"
 
 
-def build(told: str, prefix: str, debians: bool) -> str:
+def build(flags: str, prefix: str, debian: bool) -> str:
     """Describe a build; Debian and Ubuntu optimise theirs but do not record it."""
-    if "--enable-optimizations" in told or "-fprofile-use" in told:
+    if "--enable-optimizations" in flags or "-fprofile-use" in flags:
         return "optimised build"
-    if debians and prefix == "/usr":
+    if debian and prefix == "/usr":
         return "Debian's optimised build"
     return "unknown build; if it is not optimised, small requests take a third longer"
 

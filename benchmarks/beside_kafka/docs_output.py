@@ -64,10 +64,10 @@ def section(found: dict[str, Any]) -> str:
     ]
     if found["cold"]:
         first = ROWS[0]
-        told = " and ".join(
+        cold = " and ".join(
             f"{figure(first, one):.0f} {first.unit} ({name})" for name, one in found["cold"].items()
         )
-        lines += [f"Before the warm-up, {first.name}: {told}.", ""]
+        lines += [f"Before the warm-up, {first.name}: {cold}.", ""]
     lines += [f"| {' | '.join(COLUMNS)} |", "|---" + "|---:" * (len(COLUMNS) - 1) + "|"]
     lines += [*map(row_of_table, found["rows"]), "", ""]
     return "\n".join(lines)

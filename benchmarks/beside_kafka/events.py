@@ -32,7 +32,7 @@ PARTITIONS = 3
 REPLICAS = 3
 WARM_S = 2.0
 """A librdkafka client may need one second to get its producer id."""
-HASTY = {"request_timeout_ms": 1000, "socket_timeout_ms": 1000}
+SHORT_TIMEOUTS = {"request_timeout_ms": 1000, "socket_timeout_ms": 1000}
 """Settings of a client whose leader hangs: its defaults are longer than the cluster needs."""
 SESSION_MS = 3000
 EQUAL = {
@@ -61,30 +61,30 @@ def kill(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
     name = f"killed-{next(_numbers)}"
     side.make(name, PARTITIONS, REPLICAS)
     writer = Writer(side.bootstrap, name, PARTITIONS)
-    writer.go_on(WARM_S)
+    writer.send_for(WARM_S)
     leader, meter, moment = side.leader(name), Meter(side.pids), time.monotonic()
     side.brokers.kill(leader)
     found = {"seconds": writer.gap_after(moment, PATIENCE_S), **meter.read()}
     side.start_broker(leader)
-    return after(found, writer, side, name)
+    return finish(found, writer, side, name)
 
 
 def hang(_loads: Loads, side: Side, _scale: float) -> dict[str, Any]:
     """Measure the same as `kill` for SIGSTOP, with a client whose own time-outs are short."""
     name = f"hung-{next(_numbers)}"
     side.make(name, PARTITIONS, REPLICAS)
-    writer = Writer(side.bootstrap, name, PARTITIONS, **HASTY)
-    writer.go_on(WARM_S)
+    writer = Writer(side.bootstrap, name, PARTITIONS, **SHORT_TIMEOUTS)
+    writer.send_for(WARM_S)
     leader, meter, moment = side.leader(name), Meter(side.pids), time.monotonic()
     side.brokers.pause(leader)
     try:
         found = {"seconds": writer.gap_after(moment, PATIENCE_S), **meter.read()}
     finally:
         side.brokers.resume(leader)
-    return after(found, writer, side, name)
+    return finish(found, writer, side, name)
 
 
-def after(found: dict[str, Any], writer: Writer, side: Side, topic: str) -> dict[str, Any]:
+def finish(found: dict[str, Any], writer: Writer, side: Side, topic: str) -> dict[str, Any]:
     """Wait until all records are acknowledged and all replicas in sync; then delete the topic."""
     writer.finish()
     side.wait_in_sync([topic], PARTITIONS * REPLICAS)
@@ -119,7 +119,7 @@ def restart(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
     records = max(int(2e6 * scale), 3000)
     where = (side, "produce", "full", PARTITIONS, records, 1000)
     loads.librdkafka(*where, *BULK, "acks=all")
-    return {**come_back(side, ["full"]), "bytes": records * 1000}
+    return {**restart_all(side, ["full"]), "bytes": records * 1000}
 
 
 def restart_with_many(_loads: Loads, side: Side, scale: float) -> dict[str, Any]:
@@ -127,10 +127,10 @@ def restart_with_many(_loads: Loads, side: Side, scale: float) -> dict[str, Any]
     names = [f"many-{n}" for n in range(max(int(1000 * scale), 10))]
     side.make_many(names, PARTITIONS, REPLICAS)
     write_to_each(side, names, 20)
-    return come_back(side, names)
+    return restart_all(side, names)
 
 
-def come_back(side: Side, topics: Sequence[str]) -> dict[str, Any]:
+def restart_all(side: Side, topics: Sequence[str]) -> dict[str, Any]:
     """Kill and restart all brokers, and measure until all replicas are in sync.
 
     Metadata may list replicas that are not in sync yet. So one record is written to each partition
@@ -162,14 +162,14 @@ def write_to_each(
     producer.list_topics(timeout=LONG_S)
     failed: list[object] = []
 
-    def told(error: object, _message: object) -> None:
+    def on_delivery(error: object, _message: object) -> None:
         if error is not None:
             failed.append(error)
 
     for topic in topics:
         for partition in range(partitions):
             for _ in range(records):
-                producer.produce(topic, bytes(1000), partition=partition, on_delivery=told)
+                producer.produce(topic, bytes(1000), partition=partition, on_delivery=on_delivery)
         producer.poll(0)
     if producer.flush(LONG_S) or failed:
         raise SystemExit(f"{side.name}: records are not acknowledged: {failed[:1]}")

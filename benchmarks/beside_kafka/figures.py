@@ -82,8 +82,8 @@ def goals_met(results: list[dict[str, Any]]) -> str:
         for row, by, goal, got in all_of_them
         if got < goal
     ]
-    told = f"{len(all_of_them) - len(missed)} of {len(all_of_them)} goals are met"
-    return f"{told}; missed: {', '.join(missed)}" if missed else told
+    summary_line = f"{len(all_of_them) - len(missed)} of {len(all_of_them)} goals are met"
+    return f"{summary_line}; missed: {', '.join(missed)}" if missed else summary_line
 
 
 def heading() -> str:

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from processes import ROOT, script_says
+from processes import ROOT, script_output
 
 JARS = ROOT / "build" / "kafka"
 HEAP = ("-Xms1G", "-Xmx1G")
@@ -38,7 +38,7 @@ NEEDS_JAVA = "Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Deb
 
 def class_path() -> str:
     """Return the class path of Kafka's jars; download missing jars first."""
-    return script_says("fetch_kafka.py", JARS)
+    return script_output("fetch_kafka.py", JARS)
 
 
 def java() -> str:
@@ -50,11 +50,11 @@ def java() -> str:
 
 def java_version() -> str:
     """Return the version of Java; exit with one line if Java is missing or too old for Kafka."""
-    said = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr
-    found = re.search(r'version "(\d+)[^"]*"', said)
+    printed = subprocess.run([java(), "-version"], capture_output=True, text=True).stderr
+    found = re.search(r'version "(\d+)[^"]*"', printed)
     if found is None or int(found[1]) < JAVA_AT_LEAST:
-        line = said.splitlines()[0] if said else "it says nothing"
-        sys.exit(f"{NEEDS_JAVA}; this one: {line}")
+        line = printed.splitlines()[0] if printed else "no version"
+        sys.exit(f"{NEEDS_JAVA}; found: {line}")
     return f"Java {found[1]}"
 
 
@@ -137,9 +137,9 @@ class KafkaCluster:
             for broker in self.ids
         ]
         for process in started:
-            _, said = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=120)
             if process.returncode:
-                sys.exit(f"Kafka's folders can't be formatted: {said.decode()[-500:]}")
+                sys.exit(f"Kafka's folders can't be formatted: {errors.decode()[-500:]}")
 
     def _settings_file(self, broker: int) -> Path:
         return self._folder / f"server-{broker}.properties"

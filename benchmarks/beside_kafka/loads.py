@@ -17,13 +17,13 @@ from typing import Any
 from beside_kafka.kafka_cluster import class_path, java
 from beside_kafka.sides import Side
 from how_fast_is_a_cluster import produce_frame
-from processes import PATIENCE_S, Meter, built, library, run_json
+from processes import PATIENCE_S, Meter, compile_c, library, run_json
 
 BULK = ("linger.ms=5", "batch.size=1000000", "queue.buffering.max.messages=1000000")
 BULK += ("queue.buffering.max.kbytes=1000000",)
 FETCH = ("fetch.message.max.bytes=4194304", "check.crcs=false", "queued.min.messages=1000000")
 JAVA_BULK = ("linger.ms=5", "batch.size=131072")
-TOLD = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
+RATE = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
 
 
 class Loads:
@@ -32,8 +32,8 @@ class Loads:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
-        self._load = built("librdkafka_load.c", folder)
-        self._pipelined = built("pipelined_requests.c", folder)
+        self._load = compile_c("librdkafka_load.c", folder)
+        self._pipelined = compile_c("pipelined_requests.c", folder)
         self._frame = folder / "frame"
         self._class_path = class_path()
 
@@ -52,7 +52,7 @@ class Loads:
     ) -> dict[str, Any]:
         """Run `produce`, `consume`, `latency` or `paced` as described in librdkafka_load.c."""
         where = [self._load, library(), work, side.bootstrap, topic]
-        return watched(side, [[*where, partitions, count, size, *options]])
+        return run_measured(side, [[*where, partitions, count, size, *options]])
 
     def consumers(
         self, side: Side, topic: str, readers: int, partitions: int, count: int, size: int
@@ -64,7 +64,7 @@ class Loads:
             [*where, f"{n * share}-{n * share + share - 1}", count // readers, size, *FETCH]
             for n in range(readers)
         ]
-        return watched(side, commands)
+        return run_measured(side, commands)
 
     def requests(
         self, side: Side, topic: str, count: int, size: int, connections: int, window: int
@@ -73,7 +73,7 @@ class Loads:
         self._frame.write_bytes(produce_frame(size, topic))
         port = side.brokers.port(side.leader(topic))
         where: list[Any] = [self._pipelined, "127.0.0.1", port, self._frame]
-        return watched(side, [[*where, count, connections, window]])
+        return run_measured(side, [[*where, count, connections, window]])
 
     def producer_performance(
         self, side: Side, topic: str, count: int, size: int, acks: str
@@ -89,32 +89,32 @@ class Loads:
         command += ["--command-property", f"acks={acks}", *JAVA_BULK]
         meter = Meter(side.pids)
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        told = TOLD.findall(done.stdout)
-        if done.returncode or not told:
+        rates = RATE.findall(done.stdout)
+        if done.returncode or not rates:
             raise SystemExit(f"ProducerPerformance: {done.stdout[-300:]} {done.stderr[-700:]}")
-        rate = float(told[-1][0])
+        rate = float(rates[-1][0])
         result = {"messages": count, "bytes": count * size, "seconds": count / rate, "failed": 0}
         return {**result, **meter.read(), "cpu_bytes": (count + warm) * size}
 
 
-def watched(side: Side, commands: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def run_measured(side: Side, commands: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Run all commands at once; the total time is that of the slowest."""
     meter = Meter(side.pids)
     if len(commands) == 1:
         result = run_json(list(commands[0]))
     else:
-        result = together([list(map(str, command)) for command in commands])
+        result = run_at_once([list(map(str, command)) for command in commands])
     return {**result, **meter.read(), "cpu_bytes": result["bytes"]}
 
 
-def together(commands: list[list[str]]) -> dict[str, Any]:
+def run_at_once(commands: list[list[str]]) -> dict[str, Any]:
     running = [subprocess.Popen(one, stdout=subprocess.PIPE, text=True) for one in commands]
     try:
-        told = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in running]
+        results = [json.loads(process.communicate(timeout=PATIENCE_S)[0]) for process in running]
     finally:
         for process in running:
             process.kill()  # has no effect if it has ended
             process.wait()
-    result = {name: sum(each[name] for each in told) for name in ("messages", "failed", "bytes")}
-    result["seconds"] = max(each["seconds"] for each in told)
+    result = {name: sum(each[name] for each in results) for name in ("messages", "failed", "bytes")}
+    result["seconds"] = max(each["seconds"] for each in results)
     return result

@@ -23,7 +23,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 TIDELOG, KAFKA = "tidelog", "kafka"
 PATIENCE_S = 240.0
-LOOK_S = 0.02
+POLL_S = 0.02
 TOPICS_AT_ONCE = 100
 MADE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
@@ -63,8 +63,8 @@ class Side:
 
     def _start(self) -> dict[str, float]:
         """Start the brokers; return time and CPU until Metadata lists all of them."""
-        born: list[int] = []
-        meter = Meter(lambda: born)
+        started: list[int] = []
+        meter = Meter(lambda: started)
         began = time.monotonic()
         if self.name == TIDELOG:
             self._ours.start()
@@ -73,7 +73,7 @@ class Side:
                 self._theirs.start_broker(broker)
         self.wait_ready()
         self.ready_at = time.monotonic()
-        born.extend(self.pids())
+        started.extend(self.pids())
         return {"seconds": self.ready_at - began, **meter.read()}
 
     def __enter__(self) -> "Side":
@@ -104,7 +104,7 @@ class Side:
 
     def wait_ready(self) -> None:
         """Wait until Metadata lists all brokers."""
-        self.until(lambda client: len(client.refresh([]).brokers) == len(self.brokers.ids))
+        self.wait_until(lambda client: len(client.refresh([]).brokers) == len(self.brokers.ids))
 
     def make(self, topic: str, partitions: int, replicas: int) -> None:
         with Cluster(self.bootstrap) as client:
@@ -118,9 +118,9 @@ class Side:
             with Cluster(self.bootstrap, timeout_s=60) as client:
                 made = [outcome for outcome, _, _ in create_topics(client, wanted)]
             # The client retries when a response is late; the topics may exist by then.
-            refused = [each for each in made if each.error not in MADE]
-            if refused:
-                raise SystemExit(f"{self.name}: {refused[0]}")
+            failed = [each for each in made if each.error not in MADE]
+            if failed:
+                raise SystemExit(f"{self.name}: {failed[0]}")
         self.wait_in_sync(topics, partitions * replicas)
 
     def wait_in_sync(
@@ -128,12 +128,12 @@ class Side:
     ) -> None:
         """Wait until each topic has `replicas` replicas in sync, summed over its partitions."""
 
-        def all_there(client: Cluster) -> bool:
+        def all_in_sync(client: Cluster) -> bool:
             known = client.refresh(topics)
             listed = len(known.brokers) == len(self.brokers.ids)
             return listed and all(in_sync(known.topics[name]) == replicas for name in topics)
 
-        self.until(all_there, patience_s)
+        self.wait_until(all_in_sync, patience_s)
 
     def add_replica(self, topic: str) -> None:
         """Assign the first partition to all brokers."""
@@ -153,18 +153,20 @@ class Side:
         with Cluster(self.bootstrap) as client:
             return client.leader(topic, partition).leader
 
-    def until(self, true: Callable[[Cluster], bool], patience_s: float = PATIENCE_S) -> None:
-        give_up = time.monotonic() + patience_s
-        while time.monotonic() < give_up:
+    def wait_until(
+        self, is_true: Callable[[Cluster], bool], patience_s: float = PATIENCE_S
+    ) -> None:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
             with suppress(ClientError, OSError), Cluster(self.bootstrap, timeout_s=5) as client:
-                while time.monotonic() < give_up:
+                while time.monotonic() < deadline:
                     began = time.monotonic()
-                    if true(client):
+                    if is_true(client):
                         return
                     # Metadata of many partitions is costly: spend at most half the time on it.
-                    time.sleep(max(LOOK_S, time.monotonic() - began))
-            time.sleep(LOOK_S)
-        raise SystemExit(f"{self.name}: not so after {patience_s:.0f} s")
+                    time.sleep(max(POLL_S, time.monotonic() - began))
+            time.sleep(POLL_S)
+        raise SystemExit(f"{self.name}: brokers or replicas are not ready after {patience_s:.0f} s")
 
 
 def in_sync(topic: TopicMetadata) -> int:

@@ -68,16 +68,16 @@ class Turns:
         self.cold: dict[str, Any] = {}
         self.results: list[dict[str, Any]] = []
 
-    def run(self, keep: Callable[[], None]) -> None:
-        """Measure all rows; call `keep` after each group of rows that share their rounds."""
+    def run(self, write_results: Callable[[], None]) -> None:
+        """Measure all rows; call `write_results` after each group that shares its rounds."""
         try:
             for (where, settings), groups in groupby(
-                self._groups, key=lambda group: place(group[0])
+                self._groups, key=lambda group: cluster_key(group[0])
             ):
                 with self._clusters(where, dict(settings)) as sides:
                     for group in groups:
                         self._measure(group, sides)
-                        keep()
+                        write_results()
         finally:
             self._progress.clear()
             self._loads.close()
@@ -87,7 +87,7 @@ class Turns:
         with ExitStack() as stack:
             sides: list[Side] = []
             if where is not Where.FRESH:
-                self._progress.say(self._number, "both clusters start")
+                self._progress.show(self._number, "both clusters start")
                 sides = [stack.enter_context(Side(name, settings)) for name in SIDES]
             if where is Where.SHARED:
                 self._warm(sides)
@@ -100,17 +100,17 @@ class Turns:
         """
         row = ROWS[0]
         self.cold = {side.name: row.work(self._loads, side, self._scale) for side in sides}
-        told = (f"{name} {figure(row, one):.0f} {row.unit}" for name, one in self.cold.items())
+        shown = (f"{name} {figure(row, one):.0f} {row.unit}" for name, one in self.cold.items())
         self._progress.clear()
-        print(f"cold, {row.name}: {', '.join(told)}", flush=True)
+        print(f"cold, {row.name}: {', '.join(shown)}", flush=True)
         for turn in range(self._warm_up):
-            self._progress.say(0, f"Kafka warms up, {turn + 1} of {self._warm_up}")
+            self._progress.show(0, f"Kafka warms up, {turn + 1} of {self._warm_up}")
             for work in WARM_UP:
                 work(self._loads, sides[1], self._scale)
 
     def _measure(self, group: list[Row], sides: list[Side]) -> None:
         first, note = group[0], ""
-        self._progress.say(self._number, first.name)
+        self._progress.show(self._number, first.name)
         try:
             if isinstance(first.work, HalfOfMaximum):
                 note = first.work.find(self._loads, sides, self._scale)
@@ -131,7 +131,7 @@ class Turns:
         rounds = self._rounds_of(row)
         for turn in range(rounds):
             if turn:
-                self._progress.say(self._number, row.name, turn / rounds)
+                self._progress.show(self._number, row.name, turn / rounds)
             for name, one in self._round(row, sides, turn):
                 found[name].append(one)
         return found
@@ -163,10 +163,10 @@ class Turns:
 
 def grouped(rows: Sequence[Row]) -> list[list[Row]]:
     """Group adjacent rows that share their rounds: the same work on the same clusters."""
-    return [list(group) for _, group in groupby(rows, key=lambda row: (row.work, place(row)))]
+    return [list(group) for _, group in groupby(rows, key=lambda row: (row.work, cluster_key(row)))]
 
 
-def place(row: Row) -> tuple[Where, tuple[tuple[str, str], ...]]:
+def cluster_key(row: Row) -> tuple[Where, tuple[tuple[str, str], ...]]:
     """Return the key of a row's clusters; adjacent rows with the same key share them."""
     return row.where, tuple(sorted(row.settings.items()))
 
@@ -188,15 +188,15 @@ class Progress:
         self._began = time.monotonic()
         self._terminal = sys.stderr.isatty()
 
-    def say(self, row: int, text: str, done: float = 0) -> None:
+    def show(self, row: int, what: str, done: float = 0) -> None:
         """Show the state; `done` is the finished share of this row."""
         elapsed = time.monotonic() - self._began
         left = left_s(self._before, self._expected, row, done, elapsed)
-        told = f"[{row + 1}/{len(self._expected)}] {text}; about {minutes(left)} left"
+        text = f"[{row + 1}/{len(self._expected)}] {what}; about {minutes(left)} left"
         if self._terminal:
-            sys.stderr.write(f"\r{told[:100]:100}")
+            sys.stderr.write(f"\r{text[:100]:100}")
         elif not done:
-            sys.stderr.write(f"{told}\n")
+            sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     def clear(self) -> None:

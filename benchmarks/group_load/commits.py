@@ -98,11 +98,11 @@ class Committer:
             self._good = answer
             return True
         if not codes.issubset(MOVED):
-            raise SystemExit(f"a commit was refused: {sorted(codes)}")
+            raise SystemExit(f"a commit failed: error codes {sorted(codes)}")
         return False
 
 
-def drive(committers: Sequence[Committer]) -> list[float]:
+def run_all(committers: Sequence[Committer]) -> list[float]:
     """Run all committers to their end; return the seconds of each commit."""
     with selectors.DefaultSelector() as selector:
         left = 0
@@ -113,7 +113,7 @@ def drive(committers: Sequence[Committer]) -> list[float]:
         while left:
             ready = selector.select(PATIENCE_S)
             if not ready:
-                raise SystemExit(f"no answer to a commit within {PATIENCE_S:g} s")
+                raise SystemExit(f"no response to a commit within {PATIENCE_S:g} s")
             for key, _ in ready:
                 if not key.data.receive():
                     selector.unregister(key.fileobj)
@@ -121,7 +121,7 @@ def drive(committers: Sequence[Committer]) -> list[float]:
     return [took for committer in committers for took in committer.took]
 
 
-def places(client: Cluster, groups: Sequence[str]) -> dict[str, BrokerId]:
+def coordinators(client: Cluster, groups: Sequence[str]) -> dict[str, BrokerId]:
     """Return the coordinator of each group."""
     return {group: find_coordinator(client, group) for group in groups}
 
@@ -148,14 +148,14 @@ def few_groups(target: Target, figures: Figures) -> None:
         for committers, commits in ((1, ONE), (COMMITTERS, MANY)):
             groups = [f"committer-{number}" for number in range(committers)]
             share = commits // committers
-            found = places(client, groups)
+            found = coordinators(client, groups)
             warm = [(found[g], [frame(g, 1, 0)] * 20) for g in groups]
             with connected(client, warm) as each:
-                drive(each)
+                run_all(each)
             work = [(found[g], [frame(g, 1, at) for at in range(share)]) for g in groups]
             with connected(client, work) as each:
                 watch = Stopwatch(target)
-                took = drive(each)
+                took = run_all(each)
                 watch.stop()
             job = f"commits, {committers} in flight"
             figures.note(job, target, len(took) / watch.seconds, "/s", watch)
@@ -167,7 +167,7 @@ def few_groups(target: Target, figures: Figures) -> None:
 def librdkafka_committer(target: Target, figures: Figures) -> None:
     """Measure a librdkafka consumer that commits synchronously in a loop."""
     consumer = Consumer(
-        {"bootstrap.servers": target.bootstrap, "group.id": "waits", "log_level": 0}
+        {"bootstrap.servers": target.bootstrap, "group.id": "synchronous", "log_level": 0}
     )
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -194,7 +194,7 @@ def thousand_groups(target: Target, figures: Figures) -> None:
     """Commit to 1,000 groups, list and describe them, then kill a coordinator."""
     groups = [f"group-{number:04}" for number in range(GROUPS)]
     with Cluster(target.bootstrap, timeout_s=PATIENCE_S) as client:
-        found = places(client, groups)
+        found = coordinators(client, groups)
         before_mb = target.rss_mb()
         _commit_all(client, target, figures, found, "1,000 new groups: first commits", [0])
         job = f"1,000 groups: commits of {OFFSETS} partitions, 32 in flight"
@@ -202,8 +202,8 @@ def thousand_groups(target: Target, figures: Figures) -> None:
         grown_kb = (target.rss_mb() - before_mb) * 1e3 / GROUPS
         figures.note("1,000 groups: memory for each, all brokers", target, grown_kb, "KB")
         if target.can_be_killed:
-            _look(client, target, figures, found)
-            _reload(client, target, figures, found)
+            _list_and_describe(client, target, figures, found)
+            _kill_coordinator(client, target, figures, found)
 
 
 def _commit_all(
@@ -226,12 +226,14 @@ def _commit_all(
             work.append((broker, frames))
     with connected(client, work) as each:
         watch = Stopwatch(target)
-        took = drive(each)
+        took = run_all(each)
         watch.stop()
     figures.note(job, target, len(took) / watch.seconds, "/s", watch)
 
 
-def _look(client: Cluster, target: Target, figures: Figures, found: dict[str, BrokerId]) -> None:
+def _list_and_describe(
+    client: Cluster, target: Target, figures: Figures, found: dict[str, BrokerId]
+) -> None:
     watch = Stopwatch(target)
     listed = [
         group["group_id"]
@@ -250,7 +252,9 @@ def _look(client: Cluster, target: Target, figures: Figures, found: dict[str, Br
     figures.note("1,000 groups: described", target, watch.seconds * 1e3, "ms", watch)
 
 
-def _reload(client: Cluster, target: Target, figures: Figures, found: dict[str, BrokerId]) -> None:
+def _kill_coordinator(
+    client: Cluster, target: Target, figures: Figures, found: dict[str, BrokerId]
+) -> None:
     """Measure from the kill until other brokers return the correct offsets of all its groups."""
     homes = list(found.values())
     victim = max(set(homes), key=homes.count)
@@ -261,13 +265,13 @@ def _reload(client: Cluster, target: Target, figures: Figures, found: dict[str, 
     survivor = next(iter(set(homes) - {victim}))
     while missing:
         if time.monotonic() > watch.began + PATIENCE_S:
-            raise SystemExit(f"{len(missing)} groups have no coordinator")
+            raise SystemExit(f"{len(missing)} groups have no coordinator after {PATIENCE_S:g} s")
         try:
             missing = _still_missing(client, survivor, missing)
         except ClientError:
             time.sleep(0.005)
     watch.stop()
-    job = "coordinator killed: its groups' offsets told by others"
+    job = "coordinator killed: until others return its groups' offsets"
     figures.note(job, target, watch.seconds * 1e3, "ms", watch)
     figures.note("... read again from the log, records", target, offsets, "records")
 
@@ -289,6 +293,6 @@ def _still_missing(client: Cluster, survivor: BrokerId, groups: list[str]) -> li
             if group["error_code"]:
                 missing.append(group["group_id"])
                 continue
-            told = {one["committed_offset"] for one in group["topics"][0]["partitions"]}
-            assert told == {ROUNDS}, f"{group['group_id']} was told {told}"
+            offsets = {one["committed_offset"] for one in group["topics"][0]["partitions"]}
+            assert offsets == {ROUNDS}, f"{group['group_id']} has offsets {offsets}"
     return missing

@@ -61,14 +61,14 @@ def _line(row: dict[str, Any]) -> str:
     ours, theirs = row.get(TIDELOG, {}), row.get(MOCK, {})
     unit, ratio = row["unit"], row["times_as_good_as_the_mock"]
     return (
-        f"{row['job']:64} {_said(ours.get('figure'), unit):>16} {_said(ours.get('worst')):>8}"
-        f" {_said(theirs.get('figure'), unit):>16} {_said(ratio):>6}"
-        f" {_said(ours.get('broker_cpu_s')):>7} {_said(theirs.get('broker_cpu_s')):>8}"
-        f" {_said(ours.get('foreign_load')):>6}"
+        f"{row['job']:64} {_format(ours.get('figure'), unit):>16} {_format(ours.get('worst')):>8}"
+        f" {_format(theirs.get('figure'), unit):>16} {_format(ratio):>6}"
+        f" {_format(ours.get('broker_cpu_s')):>7} {_format(theirs.get('broker_cpu_s')):>8}"
+        f" {_format(ours.get('foreign_load')):>6}"
     )
 
 
-def _said(figure: float | None, unit: str = "") -> str:
+def _format(figure: float | None, unit: str = "") -> str:
     if figure is None:
         return "-"
     digits = 0 if figure >= 1000 else 1 if figure >= 100 else 2 if figure >= 10 else 3

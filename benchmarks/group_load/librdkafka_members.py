@@ -38,49 +38,51 @@ class Members:
             "log_level": 0,
         }
         self._consumers: dict[int, Consumer] = {}
-        self._given: dict[int, list[int]] = {}
+        self._assigned: dict[int, list[int]] = {}
         self._to_commit: dict[int, float] = {}
         """Members whose commit has not succeeded yet, and the time of the next try."""
 
-    def obey(self, line: str) -> None:
+    def execute(self, line: str) -> None:
         verb, *numbers = line.split()
         if verb == "commit":
-            self._to_commit = {number: 0.0 for number, given in self._given.items() if given}
+            self._to_commit = {
+                number: 0.0 for number, assigned in self._assigned.items() if assigned
+            }
         for number in map(int, numbers):
             if verb == "add":
                 self._add(number)
             elif verb == "leave":
-                self._given.pop(number, None)
+                self._assigned.pop(number, None)
                 self._consumers[number].unsubscribe()
 
     def _add(self, number: int) -> None:
-        def given(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._given[number] = [one.partition for one in partitions]
-            tell(assigned=[number, self._given[number]])
+        def on_assign(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._assigned[number] = [one.partition for one in partitions]
+            report(assigned=[number, self._assigned[number]])
 
-        def committed(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
             if error is None and not any(one.error for one in partitions):
                 self._to_commit.pop(number, None)
-                tell(committed=number)
+                report(committed=number)
             elif number in self._to_commit:
                 self._to_commit[number] = time.monotonic() + RETRY_S
 
-        conf = {**self._conf, "client.id": f"member-{number}", "on_commit": committed}
+        conf = {**self._conf, "client.id": f"member-{number}", "on_commit": on_commit}
         consumer = self._consumers[number] = Consumer(conf)
-        consumer.subscribe([self._topic], on_assign=given)
+        consumer.subscribe([self._topic], on_assign=on_assign)
 
-    def go_on(self) -> None:
+    def step(self) -> None:
         now = time.monotonic()
         for number, at in list(self._to_commit.items()):
             if at <= now:
                 self._to_commit[number] = now + 60
-                offsets = [TopicPartition(self._topic, one, 0) for one in self._given[number]]
+                offsets = [TopicPartition(self._topic, one, 0) for one in self._assigned[number]]
                 self._consumers[number].commit(offsets=offsets, asynchronous=True)
         for consumer in self._consumers.values():
             consumer.poll(0)
 
 
-def tell(**fact: Any) -> None:
+def report(**fact: Any) -> None:
     print(json.dumps({**fact, "at": time.monotonic()}), flush=True)
 
 
@@ -88,16 +90,16 @@ def main() -> None:
     members = Members(*sys.argv[1:])
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def listen() -> None:
+    def read_commands() -> None:
         for line in sys.stdin:
             lines.put(line)
         os._exit(0)
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=read_commands, daemon=True).start()
     while True:
         while not lines.empty():
-            members.obey(lines.get())
-        members.go_on()
+            members.execute(lines.get())
+        members.step()
         time.sleep(PAUSE_S)
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0)
     error = library.rd_kafka_mock_topic_create(cluster, topic.encode(), int(partitions), BROKERS)
     if error:
-        sys.exit(f"the mock cluster refuses topic {topic}: error {error}")
+        sys.exit(f"the mock cluster cannot create topic {topic}: error {error}")
     bootstrap = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
     print(json.dumps({"bootstrap": bootstrap}), flush=True)
     sys.stdin.read()

@@ -1,6 +1,7 @@
 """A group of fifty consumers over a hundred partitions: start, join, leave, dead coordinator.
 
-It is measured once with librdkafka consumers, and once with bare JoinGroup and SyncGroup requests.
+The group is measured twice: with librdkafka consumers, and with bare JoinGroup and SyncGroup
+requests.
 """
 
 import json
@@ -40,15 +41,15 @@ GENERATIONS = 20
 # -- librdkafka consumers ------------------------------------------------------------------
 
 
-class Crew:
-    """Processes of librdkafka consumers, and the facts that they reported."""
+class ConsumerProcesses:
+    """Processes of librdkafka consumers, and the assignments and commits that they reported."""
 
     def __init__(self, target: Target) -> None:
-        self.given: dict[int, tuple[float, list[int]]] = {}
+        self.assigned: dict[int, tuple[float, list[int]]] = {}
         self.committed: dict[int, float] = {}
         self.members: set[int] = set()
         self.rebalances = 0
-        self._told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         arguments = [target.bootstrap, GROUP, TOPIC, str(HEARTBEAT_MS)]
         self._processes = [
             subprocess.Popen(
@@ -59,22 +60,23 @@ class Crew:
             )
             for _ in range(PROCESSES)
         ]
-        self._listeners = [
-            threading.Thread(target=self._listen, args=(process,)) for process in self._processes
+        self._readers = [
+            threading.Thread(target=self._read_reports, args=(process,))
+            for process in self._processes
         ]
-        for listener in self._listeners:
-            listener.start()
+        for reader in self._readers:
+            reader.start()
 
-    def _listen(self, process: "subprocess.Popen[str]") -> None:
+    def _read_reports(self, process: "subprocess.Popen[str]") -> None:
         for line in process.stdout or ():
-            self._told.put(json.loads(line))
+            self._reports.put(json.loads(line))
 
     def close(self) -> None:
         for process in self._processes:
             process.kill()
             process.wait()
-        for listener in self._listeners:
-            listener.join()
+        for reader in self._readers:
+            reader.join()
         for process in self._processes:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -84,7 +86,7 @@ class Crew:
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
-    def tell(self, verb: str, numbers: Sequence[int] = ()) -> None:
+    def send(self, verb: str, numbers: Sequence[int] = ()) -> None:
         """Send a command to the processes of these members; without numbers, to all processes."""
         for at, process in enumerate(self._processes):
             own = [number for number in numbers if number % PROCESSES == at]
@@ -94,68 +96,73 @@ class Crew:
                 process.stdin.flush()
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        give_up = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not done():
             try:
-                fact = self._told.get(timeout=max(give_up - time.monotonic(), 0))
+                fact = self._reports.get(timeout=max(deadline - time.monotonic(), 0))
             except queue.Empty:
-                raise SystemExit(f"never came true: {what}") from None
+                raise SystemExit(f"timeout after {PATIENCE_S:g} s: {what}") from None
             if "assigned" in fact:
                 number, partitions = fact["assigned"]
                 self.rebalances += 1
-                self.given[number] = (fact["at"], partitions)
+                self.assigned[number] = (fact["at"], partitions)
             else:
                 self.committed[fact["committed"]] = fact["at"]
 
-    def is_shared_out(self, since: float) -> bool:
+    def is_balanced(self, since: float) -> bool:
         """Return whether all members got partitions after `since`, each partition once."""
-        given = [self.given.get(number, (0.0, [])) for number in self.members]
-        every = sorted(partition for _, partitions in given for partition in partitions)
-        return every == list(range(PARTITIONS)) and min(at for at, _ in given) > since
+        assigned = [self.assigned.get(number, (0.0, [])) for number in self.members]
+        every = sorted(partition for _, partitions in assigned for partition in partitions)
+        return every == list(range(PARTITIONS)) and min(at for at, _ in assigned) > since
 
 
 def librdkafka_group(target: Target, figures: Figures) -> None:
     """Measure a group that starts, grows by one, shrinks by one, and loses its coordinator."""
-    crew = Crew(target)
+    consumers = ConsumerProcesses(target)
 
     def timed(job: str, verb: str, numbers: list[int]) -> None:
-        watch = Stopwatch(target, crew.pids)
-        crew.tell(verb, numbers)
-        crew.wait(lambda: crew.is_shared_out(watch.began), job)
-        watch.stop(max(at for at, _ in map(crew.given.__getitem__, crew.members)))
+        watch = Stopwatch(target, consumers.pids)
+        consumers.send(verb, numbers)
+        consumers.wait(lambda: consumers.is_balanced(watch.began), job)
+        watch.stop(max(at for at, _ in map(consumers.assigned.__getitem__, consumers.members)))
         figures.note(job, target, watch.seconds, "s", watch)
 
     try:
-        crew.members = set(range(MEMBERS))
+        consumers.members = set(range(MEMBERS))
         timed("librdkafka: 50 consumers start, all have their share", "add", list(range(MEMBERS)))
-        crew.members.add(MEMBERS)
+        consumers.members.add(MEMBERS)
         timed("librdkafka: the 51st joins, all have their share", "add", [MEMBERS])
-        crew.members.remove(7)
+        consumers.members.remove(7)
         timed("librdkafka: one leaves, all have their share", "leave", [7])
         if target.can_be_killed:
-            _kill_coordinator(target, crew, figures)
+            _kill_coordinator(target, consumers, figures)
     finally:
-        crew.close()
+        consumers.close()
 
 
-def _kill_coordinator(target: Target, crew: Crew, figures: Figures) -> None:
+def _kill_coordinator(target: Target, consumers: ConsumerProcesses, figures: Figures) -> None:
     """Kill the coordinator, and measure until every member's commit has succeeded.
 
     The group does not have to rebalance, so an assignment cannot mark the end.
     """
     with Cluster(target.bootstrap) as client:
         coordinator = find_coordinator(client, GROUP)
-    before = crew.rebalances
+    before = consumers.rebalances
     target.kill(coordinator)
-    watch = Stopwatch(target, crew.pids)
-    crew.tell("commit")
-    crew.wait(lambda: crew.committed.keys() >= crew.members, "all commit after a kill")
-    watch.stop(max(crew.committed[number] for number in crew.members))
+    watch = Stopwatch(target, consumers.pids)
+    consumers.send("commit")
+    consumers.wait(
+        lambda: consumers.committed.keys() >= consumers.members, "all commit after a kill"
+    )
+    watch.stop(max(consumers.committed[number] for number in consumers.members))
     figures.note(
         "librdkafka: coordinator killed, all have committed", target, watch.seconds, "s", watch
     )
     figures.note(
-        "librdkafka: ... and were given partitions anew", target, crew.rebalances - before, "times"
+        "librdkafka: ... assignments received meanwhile",
+        target,
+        consumers.rebalances - before,
+        "times",
     )
 
 
@@ -170,7 +177,7 @@ class Member:
         self.member_id = ""
         self.joined: dict[str, Any] = {}
 
-    def ask_to_join(self, generation: int) -> Any:
+    def send_join(self, generation: int) -> Any:
         """Send JoinGroup with new metadata, so that the first such request starts a rebalance."""
         metadata = encode_subscription([TOPIC]) + generation.to_bytes(4, "big")
         request = {
@@ -184,7 +191,7 @@ class Member:
         # From version 4 on, a new member has to send JoinGroup twice.
         return self.connection.ask(JOIN_GROUP, request, 3)
 
-    def ask_to_sync(self) -> Any:
+    def send_sync(self) -> Any:
         assignments = []
         if self.joined["leader"] == self.member_id:
             wanted = {one["member_id"]: [TOPIC] for one in self.joined["members"]}
@@ -200,22 +207,24 @@ class Member:
         }
         return self.connection.ask(SYNC_GROUP, request, 2)
 
-    def answered(self, question: Any) -> dict[str, Any]:
-        answer = self.connection.answer(question)
+    def response(self, sent: Any) -> dict[str, Any]:
+        answer = self.connection.answer(sent)
         if answer["error_code"]:
-            raise SystemExit(f"the bare protocol: {ErrorCode(answer['error_code']).name}")
+            raise SystemExit(
+                f"a request of the bare protocol failed: {ErrorCode(answer['error_code']).name}"
+            )
         return answer
 
 
 def _generation(members: list[Member], number: int) -> None:
     """Let all members join and sync. All requests are sent before the first response is read."""
-    joins = [member.ask_to_join(number) for member in members]
-    for member, question in zip(members, joins, strict=True):
-        member.joined = member.answered(question)
+    joins = [member.send_join(number) for member in members]
+    for member, sent in zip(members, joins, strict=True):
+        member.joined = member.response(sent)
         member.member_id = member.joined["member_id"]
-    syncs = [member.ask_to_sync() for member in members]
-    for member, question in zip(members, syncs, strict=True):
-        member.answered(question)
+    syncs = [member.send_sync() for member in members]
+    for member, sent in zip(members, syncs, strict=True):
+        member.response(sent)
 
 
 def bare_protocol(target: Target, figures: Figures) -> None:
@@ -226,14 +235,14 @@ def bare_protocol(target: Target, figures: Figures) -> None:
         try:
             _generation(members[:1], 0)
             # The first member is a group already. It must join last, or it gets a response alone.
-            joins = [(member, member.ask_to_join(1)) for member in members[1:]]
+            joins = [(member, member.send_join(1)) for member in members[1:]]
             time.sleep(0.2)
-            joins.append((members[0], members[0].ask_to_join(1)))
-            for member, question in joins:
-                member.joined = member.answered(question)
+            joins.append((members[0], members[0].send_join(1)))
+            for member, sent in joins:
+                member.joined = member.response(sent)
                 member.member_id = member.joined["member_id"]
-            for member, question in [(member, member.ask_to_sync()) for member in members]:
-                member.answered(question)
+            for member, sent in [(member, member.send_sync()) for member in members]:
+                member.response(sent)
             took = []
             watch = Stopwatch(target)
             for number in range(GENERATIONS):

@@ -79,8 +79,8 @@ def mock() -> Iterator[Target]:
     )
     try:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        yield Target(MOCK, told["bootstrap"], [process.pid])
+        started = json.loads(process.stdout.readline())
+        yield Target(MOCK, started["bootstrap"], [process.pid])
     finally:
         process.kill()
         process.communicate()
@@ -105,7 +105,7 @@ class Stopwatch:
         wall = time.monotonic() - self.began
         self.seconds = wall if ended is None else ended - self.began
         self.broker_cpu = sum(cpu_s(pid) - self._before[pid] for pid in self._target.pids)
-        everybody = machine_cpu_s() - self._all_before
-        strangers = everybody - self.broker_cpu - (self._ours() - self._ours_before)
-        self.foreign_load = max(strangers, 0) / wall
+        total = machine_cpu_s() - self._all_before
+        others = total - self.broker_cpu - (self._ours() - self._ours_before)
+        self.foreign_load = max(others, 0) / wall
         return self

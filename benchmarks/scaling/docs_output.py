@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from docs_figures import with_figures
-from scaling.laws import Book, Row, short
+from scaling.laws import Results, Row, short
 from svg_plot import LINEAR, LOG, LineChart, Series, picture
 
 GROWTH, OVERLOAD = "how-cost-grows.svg", "memory-under-overload.svg"
@@ -31,7 +31,7 @@ PANELS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         "partitions",
         {
             "create them all, CPU": "create",
-            "Metadata of all, made anew, CPU": "Metadata of all",
+            "Metadata of all, not cached, CPU": "Metadata of all",
             "start after kill -9, CPU": "start after kill -9",
             "idle, CPU a second": "idle, two brokers",
         },
@@ -40,9 +40,9 @@ PANELS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
         "Connections",
         "connections",
         {
-            "all come at once: CPU for each": "come at once, each",
+            "all connect at once: CPU for each": "connect at once, each",
             "all are busy, one in flight: CPU a request": "all busy, a request",
-            "all wait elsewhere: CPU a produce": "others wait, a produce",
+            "all wait for another partition: CPU a produce": "others wait, a produce",
             "idle: CPU a second": "idle",
         },
     ),
@@ -109,7 +109,7 @@ def _section(results: Mapping[str, Any]) -> str:
         "|---|---|---:|---:|---:|---|",
     ]
     axis = ""
-    for row in Book.from_json(results["rows"]).rows:
+    for row in Results.from_json(results["rows"]).rows:
         lines.append(_line(row, row.axis != axis))
         axis = row.axis
     return "\n".join([*lines, "", *_overload_table(results["overload"]), ""])
@@ -119,7 +119,7 @@ def _line(row: Row, begins: bool) -> str:
     (fewest, first), *_, (most, last) = row.points
     sizes = f"**{row.axis}**, {fewest:,.0f} to {most:,.0f}" if begins else ""
     power = "" if row.power is None else f"{row.power:.2f}"
-    verdict = row.verdict if row.as_it_should else f"**{row.verdict}**"
+    verdict = row.verdict if row.within_bound else f"**{row.verdict}**"
     costs = f"{short(first)} {row.unit} | {short(last)} {row.unit}"
     return f"| {sizes} | {row.name} | {costs} | {power} | {verdict} |"
 
@@ -133,15 +133,15 @@ def _overload_table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for one in found:
         memory = " | ".join(f"{one[key]:.0f} MB" for key in ("before_mb", "peak_mb", "after_mb"))
-        polite = f"{one['polite_p50_ms']:.1f} ms, {one['polite_max_ms']:.0f} ms"
-        lines.append(f"| {one['name']} | {one['sent_mb']:,.0f} MB | {memory} | {polite} |")
+        other = f"{one['other_client_p50_ms']:.1f} ms, {one['other_client_max_ms']:.0f} ms"
+        lines.append(f"| {one['name']} | {one['sent_mb']:,.0f} MB | {memory} | {other} |")
     return [*lines, ""]
 
 
 def draw(results: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw all charts for which there are results; return the paths of the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {(row.axis, row.name): row for row in Book.from_json(results.get("rows", [])).rows}
+    rows = {(row.axis, row.name): row for row in Results.from_json(results.get("rows", [])).rows}
     charts = [_growth(title, axis, names, rows) for title, axis, names in PANELS]
     charts.append(_memory(rows))
     charts = [chart for chart in charts if chart.series]
@@ -181,7 +181,7 @@ def _memory(rows: Mapping[tuple[str, str], Row]) -> LineChart:
         for key, label in MEMORY.items()
         if key in rows
     ]
-    return LineChart("Memory of all of them", "how many", "MB more than before", series)
+    return LineChart("Memory of all of them", "count", "MB more than before", series)
 
 
 def _overload_chart(one: Mapping[str, Any]) -> LineChart:

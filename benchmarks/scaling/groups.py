@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from scaling.laws import FLAT, LINEAR, Book
-from scaling.rig import Brokers, Line, brokers
+from scaling.laws import FLAT, LINEAR, Results
+from scaling.rig import Brokers, Connection, brokers
 
 from tidelog.core.api_table import (
     DESCRIBE_GROUPS,
@@ -34,22 +34,22 @@ PATIENCE_S = 60.0
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0", "group.max.session.timeout.ms": "300000"}
 
 
-def measure(book: Book, sizes: tuple[int, ...]) -> None:
+def measure(results: Results, sizes: tuple[int, ...]) -> None:
     for size in sizes:
         with brokers(1, AT_ONCE) as cluster:
             cluster.create(TOPIC, 1)
-            _some_groups(book, cluster, size)
+            _some_groups(results, cluster, size)
     with brokers(1, AT_ONCE) as cluster:
         cluster.create(TOPIC, 1)
         for size in MEMBER_SIZES:
-            _one_group(book, cluster, size)
+            _one_group(results, cluster, size)
 
 
 class Member:
     """A member of one group, on a connection that other members may share."""
 
-    def __init__(self, line: Line, group: str) -> None:
-        self.line = line
+    def __init__(self, connection: Connection, group: str) -> None:
+        self.connection = connection
         self.group = group
         self.id = ""
         self.joined: Struct = {}
@@ -66,8 +66,10 @@ class Member:
         }
         return encode_request(JOIN_GROUP, JOIN_VERSION, 1, "bench", body)
 
-    def has_joined(self) -> None:
-        self.joined = good(decode_response(JOIN_GROUP, JOIN_VERSION, self.line.take())[1])
+    def receive_joined(self) -> None:
+        self.joined = check_error(
+            decode_response(JOIN_GROUP, JOIN_VERSION, self.connection.receive())[1]
+        )
         self.id = self.joined["member_id"]
 
     def sync(self) -> bytes:
@@ -75,36 +77,36 @@ class Member:
             {"member_id": one["member_id"], "assignment": bytes(30)}
             for one in self.joined["members"]
         ]
-        body = {**self.place(), "assignments": listed}
+        body = {**self.ids(), "assignments": listed}
         return encode_request(SYNC_GROUP, SYNC_VERSION, 1, "bench", body)
 
-    def has_synced(self) -> None:
-        good(decode_response(SYNC_GROUP, SYNC_VERSION, self.line.take())[1])
+    def receive_synced(self) -> None:
+        check_error(decode_response(SYNC_GROUP, SYNC_VERSION, self.connection.receive())[1])
 
-    def place(self) -> Struct:
+    def ids(self) -> Struct:
         generation = self.joined["generation_id"]
         return {"group_id": self.group, "generation_id": generation, "member_id": self.id}
 
     def heartbeat(self) -> bytes:
-        return encode_request(HEARTBEAT, HEARTBEAT_VERSION, 1, "bench", self.place())
+        return encode_request(HEARTBEAT, HEARTBEAT_VERSION, 1, "bench", self.ids())
 
     def commit(self, offset: int) -> bytes:
         part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
         body = {
-            **self.place(),
+            **self.ids(),
             "generation_id_or_member_epoch": self.joined["generation_id"],
             "topics": [{"name": TOPIC, "partitions": [part]}],
         }
         return encode_request(OFFSET_COMMIT, COMMIT_VERSION, 1, "bench", body)
 
 
-def good(answer: Struct) -> Struct:
+def check_error(answer: Struct) -> Struct:
     if answer.get("error_code"):
-        raise SystemExit(f"a group's request was refused: {answer['error_code']}")
+        raise SystemExit(f"a group's request failed: error code {answer['error_code']}")
     return answer
 
 
-def _ready(cluster: Brokers) -> None:
+def _await_coordinator(cluster: Brokers) -> None:
     """Wait for a coordinator; the first request creates the topic of offsets."""
     until = time.monotonic() + PATIENCE_S
     with Cluster(cluster.cluster.bootstrap) as client:
@@ -115,110 +117,116 @@ def _ready(cluster: Brokers) -> None:
                 time.sleep(0.05)
             else:
                 return
-    raise SystemExit("there is no coordinator")
+    raise SystemExit(f"no group coordinator within {PATIENCE_S:g} s")
 
 
-def _some_groups(book: Book, cluster: Brokers, size: int) -> None:
-    def note(name: str, cost: float, unit: str, may_be: str) -> None:
-        book.note(GROUPS, name, size, cost, unit, may_be)
+def _some_groups(results: Results, cluster: Brokers, size: int) -> None:
+    def add(name: str, cost: float, unit: str, bound: str) -> None:
+        results.add(GROUPS, name, size, cost, unit, bound)
 
-    _ready(cluster)
-    with cluster.line() as line:
+    _await_coordinator(cluster)
+    with cluster.connect() as connection:
         before = cluster.rss_mb()
-        members = [Member(line, f"group-{number:05}") for number in range(size)]
-        spent = cluster.spend(lambda: _settle(members))
-        note("begin: join, sync, first commit, CPU for each", spent.cpu_s / size * 1e6, "µs", FLAT)
-        note("memory", cluster.rss_mb() - before, "MB", LINEAR)
+        members = [Member(connection, f"group-{number:05}") for number in range(size)]
+        spent = cluster.measure(lambda: _join_all(members))
+        add("begin: join, sync, first commit, CPU for each", spent.cpu_s / size * 1e6, "µs", FLAT)
+        add("memory", cluster.rss_mb() - before, "MB", LINEAR)
         turns = [members[at % size] for at in range(REQUESTS)]
         for name, frames in (
             ("commit, CPU", [member.commit(1) for member in turns]),
             ("heartbeat, CPU", [member.heartbeat() for member in turns]),
         ):
-            spent = cluster.least(lambda: line.pipeline(frames))  # noqa: B023
-            note(name, spent.cpu_s / REQUESTS * 1e6, "µs", FLAT)
+            spent = cluster.least_cpu(lambda: connection.pipeline(frames))  # noqa: B023
+            add(name, spent.cpu_s / REQUESTS * 1e6, "µs", FLAT)
         time.sleep(0.5)
-        note("idle, CPU a second", cluster.idle(2.0) * 1e3, "ms", LINEAR)
+        add("idle, CPU a second", cluster.idle(2.0) * 1e3, "ms", LINEAR)
         names = [member.group for member in members]
-        _asked(note, cluster, line, names)
+        _list_and_describe(add, cluster, connection, names)
     cluster.cluster.kill(1)
     began = time.perf_counter()
     cluster.cluster.start_broker(1)
-    _loaded(cluster, names)
-    note(
-        "start after kill -9 until all are told", (time.perf_counter() - began) * 1e3, "ms", LINEAR
+    _await_listed(cluster, names)
+    add(
+        "start after kill -9 until all are listed",
+        (time.perf_counter() - began) * 1e3,
+        "ms",
+        LINEAR,
     )
 
 
-def _settle(members: Sequence[Member]) -> None:
+def _join_all(members: Sequence[Member]) -> None:
     for member in members:
-        member.line.socket.sendall(member.join(1))
-        member.has_joined()
-        member.line.socket.sendall(member.sync())
-        member.has_synced()
-        member.line.ask(member.commit(0))
+        member.connection.socket.sendall(member.join(1))
+        member.receive_joined()
+        member.connection.socket.sendall(member.sync())
+        member.receive_synced()
+        member.connection.request(member.commit(0))
 
 
-def _asked(
-    note: Callable[[str, float, str, str], None], cluster: Brokers, line: Line, names: list[str]
+def _list_and_describe(
+    add: Callable[[str, float, str, str], None],
+    cluster: Brokers,
+    connection: Connection,
+    names: list[str],
 ) -> None:
     listing = encode_request(LIST_GROUPS, LIST_VERSION, 1, "bench", {})
-    listed = decode_response(LIST_GROUPS, LIST_VERSION, line.ask(listing))[1]["groups"]
+    listed = decode_response(LIST_GROUPS, LIST_VERSION, connection.request(listing))[1]["groups"]
     assert len(listed) == len(names), "groups are missing"
     body = {"groups": names, "include_authorized_operations": False}
     description = encode_request(DESCRIBE_GROUPS, DESCRIBE_VERSION, 1, "bench", body)
     for name, frame in (("list, CPU", listing), ("describe all, CPU", description)):
-        line.ask(frame)
-        spent = cluster.least(lambda: line.pipeline([frame] * 5, 1))  # noqa: B023
-        note(name, spent.cpu_s / 5 * 1e6, "µs", LINEAR)
+        connection.request(frame)
+        spent = cluster.least_cpu(lambda: connection.pipeline([frame] * 5, 1))  # noqa: B023
+        add(name, spent.cpu_s / 5 * 1e6, "µs", LINEAR)
 
 
-def _loaded(cluster: Brokers, names: Sequence[str]) -> None:
+def _await_listed(cluster: Brokers, names: Sequence[str]) -> None:
     until = time.monotonic() + PATIENCE_S
-    with cluster.line() as line:
+    with cluster.connect() as connection:
         while time.monotonic() < until:
-            answer = line.call(LIST_GROUPS, LIST_VERSION, {})
+            answer = connection.call(LIST_GROUPS, LIST_VERSION, {})
             if not answer["error_code"] and len(answer["groups"]) == len(names):
                 return
             time.sleep(0.005)
-    raise SystemExit("groups are missing after a restart")
+    raise SystemExit(f"groups are not listed within {PATIENCE_S:g} s after a restart")
 
 
-def _one_group(book: Book, cluster: Brokers, size: int) -> None:
+def _one_group(results: Results, cluster: Brokers, size: int) -> None:
     """Measure generations of one group: all members join again and sync."""
-    _ready(cluster)
-    with ExitStack() as open_lines:
+    _await_coordinator(cluster)
+    with ExitStack() as stack:
         members = [
-            Member(open_lines.enter_context(cluster.line()), f"crew-{size}") for _ in range(size)
+            Member(stack.enter_context(cluster.connect()), f"crew-{size}") for _ in range(size)
         ]
         first, others = members[0], members[1:]
-        first.line.socket.sendall(first.join(0))
-        first.has_joined()
+        first.connection.socket.sendall(first.join(0))
+        first.receive_joined()
         for member in others:
-            member.line.socket.sendall(member.join(0))
+            member.connection.socket.sendall(member.join(0))
         time.sleep(0.3)  # the first must join last, or it gets a response alone
-        first.line.socket.sendall(first.join(1))
+        first.connection.socket.sendall(first.join(1))
         for member in members:
-            member.has_joined()
+            member.receive_joined()
         _all_sync(members)
         cost = []
         for number in range(GENERATIONS):
-            spent = cluster.spend(lambda: _generation(members, number + 2))  # noqa: B023
+            spent = cluster.measure(lambda: _generation(members, number + 2))  # noqa: B023
             cost.append(spent)
         best = min(cost, key=lambda spent: spent.cpu_s)
-        book.note(MEMBERS, "rebalance, CPU", size, best.cpu_s * 1e3, "ms", LINEAR)
-        book.note(MEMBERS, "rebalance", size, min(c.wall_s for c in cost) * 1e3, "ms", LINEAR)
+        results.add(MEMBERS, "rebalance, CPU", size, best.cpu_s * 1e3, "ms", LINEAR)
+        results.add(MEMBERS, "rebalance", size, min(c.wall_s for c in cost) * 1e3, "ms", LINEAR)
 
 
 def _generation(members: Sequence[Member], number: int) -> None:
     for member in members:
-        member.line.socket.sendall(member.join(number))
+        member.connection.socket.sendall(member.join(number))
     for member in members:
-        member.has_joined()
+        member.receive_joined()
     _all_sync(members)
 
 
 def _all_sync(members: Sequence[Member]) -> None:
     for member in members:
-        member.line.socket.sendall(member.sync())
+        member.connection.socket.sendall(member.sync())
     for member in members:
-        member.has_synced()
+        member.receive_synced()

@@ -1,9 +1,9 @@
-"""How a cost grows: its value at each size, and the exponent of the size that fits it.
+"""The growth of a cost: its value at each size, and the exponent of the size that fits it.
 
 A cost has a fixed part and a part that grows. At small sizes the fixed part hides the other, so the
 verdict uses the upper half of the sizes.
 
-Invariant: each row states how it may grow, so the table marks a row that grows faster.
+Invariant: each row has a bound on its growth, and the table marks a row that exceeds it.
 """
 
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ class Row(NamedTuple):
     """The dimension that grows."""
     name: str
     unit: str
-    may_be: str
+    bound: str
     """The allowed growth: FLAT or LINEAR."""
     points: list[tuple[float, float]]
 
     @property
-    def _seen(self) -> list[tuple[float, float]]:
+    def _visible(self) -> list[tuple[float, float]]:
         """The points that a log scale can show."""
         least = MEMORY_MB_MIN if self.unit == "MB" else 0.0
         return [point for point in self.points if point[0] > 0 and point[1] > least]
@@ -43,23 +43,23 @@ class Row(NamedTuple):
     @property
     def power(self) -> float | None:
         """The exponent that fits the upper half of the sizes, at least three of them."""
-        return slope(self._seen[-max(3, (len(self._seen) + 1) // 2) :])
+        return slope(self._visible[-max(3, (len(self._visible) + 1) // 2) :])
 
     @property
     def verdict(self) -> str:
         power = self.power
         if power is None:
             return "-"
-        costs = [cost for _, cost in self._seen]
+        costs = [cost for _, cost in self._visible]
         if power <= FLAT_MAX or costs[-1] < min(costs) * NOTICEABLE:
             return "flat"
         return "less than linear" if power < 0.85 else "linear" if power <= LINEAR_MAX else "worse"
 
     @property
-    def as_it_should(self) -> bool:
-        """Whether the cost grows no faster than allowed."""
+    def within_bound(self) -> bool:
+        """Whether the cost grows no faster than its bound."""
         flat = self.verdict == "flat"
-        return flat or self.power is None or self.power <= POWERS[self.may_be]
+        return flat or self.power is None or self.power <= POWERS[self.bound]
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
@@ -72,14 +72,14 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / spread
 
 
-class Book:
-    """All rows, in the order of their first point."""
+class Results:
+    """All rows, in the order of their first points."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], Row] = {}
 
-    def note(self, axis: str, name: str, size: float, cost: float, unit: str, may_be: str) -> None:
-        row = self._rows.setdefault((axis, name), Row(axis, name, unit, may_be, []))
+    def add(self, axis: str, name: str, size: float, cost: float, unit: str, bound: str) -> None:
+        row = self._rows.setdefault((axis, name), Row(axis, name, unit, bound, []))
         row.points.append((size, cost))
 
     @property
@@ -97,23 +97,28 @@ class Book:
                 lines += ["", f"{axis:50}" + "".join(f"{size:>9,.0f}" for size in sizes)]
             costs = "".join(f"{short(cost):>9}" for _, cost in row.points)
             power = "" if row.power is None else f"  ^{row.power:5.2f}"
-            mark = "" if row.as_it_should else f"  MORE THAN {row.may_be.upper()}"
+            mark = "" if row.within_bound else f"  MORE THAN {row.bound.upper()}"
             lines.append(f"  {row.name + ', ' + row.unit:48}{costs}{power}  {row.verdict}{mark}")
         return "\n".join(lines[1:])
 
     def as_json(self) -> list[dict[str, Any]]:
         return [
-            {**row._asdict(), "power": row.power, "verdict": row.verdict, "fair": row.as_it_should}
+            {
+                **row._asdict(),
+                "power": row.power,
+                "verdict": row.verdict,
+                "within_bound": row.within_bound,
+            }
             for row in self.rows
         ]
 
     @classmethod
-    def from_json(cls, rows: Sequence[dict[str, Any]]) -> "Book":
-        book = cls()
+    def from_json(cls, rows: Sequence[dict[str, Any]]) -> "Results":
+        results = cls()
         for row in rows:
             for size, cost in row["points"]:
-                book.note(row["axis"], row["name"], size, cost, row["unit"], row["may_be"])
-        return book
+                results.add(row["axis"], row["name"], size, cost, row["unit"], row["bound"])
+        return results
 
 
 def short(cost: float) -> str:

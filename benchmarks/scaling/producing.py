@@ -6,8 +6,8 @@ broker keeps its state. Request sizes: batches in one request, and records in on
 
 import time
 
-from scaling.laws import FLAT, LINEAR, Book
-from scaling.rig import Brokers, Line, batch, brokers, produce, produced_well
+from scaling.laws import FLAT, LINEAR, Results
+from scaling.rig import Brokers, Connection, batch, brokers, check_produced, produce
 
 from tidelog.core.record.encoder import Producer
 
@@ -33,43 +33,45 @@ RECORD_OVERHEAD = 7
 """Bytes of lengths and deltas in a small record."""
 
 
-def measure_followers(book: Book, sizes: tuple[int, ...]) -> None:
+def measure_followers(results: Results, sizes: tuple[int, ...]) -> None:
     with brokers(5, {"min.insync.replicas": "1"}) as cluster:
         for size in sizes:
-            _some_followers(book, cluster, size)
+            _some_followers(results, cluster, size)
 
 
-def _some_followers(book: Book, cluster: Brokers, size: int) -> None:
+def _some_followers(results: Results, cluster: Brokers, size: int) -> None:
     topic = f"copies-{size}"
     cluster.create(topic, 1, range(1, size + 2))
-    with cluster.line() as line:
+    with cluster.connect() as connection:
         bulk = produce(topic, {0: batch(BULK_BYTES // 1000, 990)}, acks=-1)
         small = produce(topic, {0: batch()}, acks=-1)
-        produced_well(line.ask(bulk))
-        produced_well(line.ask(small))
-        spent = cluster.least(lambda: line.pipeline([bulk] * BULK_REQUESTS, 4), 2)
+        check_produced(connection.request(bulk))
+        check_produced(connection.request(small))
+        spent = cluster.least_cpu(lambda: connection.pipeline([bulk] * BULK_REQUESTS, 4), 2)
         gigabytes = len(bulk) * BULK_REQUESTS / 1e9
-        book.note(FOLLOWERS, "bulk, acks=all, CPU a GB", size, spent.cpu_s / gigabytes, "s", LINEAR)
+        results.add(
+            FOLLOWERS, "bulk, acks=all, CPU a GB", size, spent.cpu_s / gigabytes, "s", LINEAR
+        )
         took: list[float] = []
 
         def one_in_flight() -> None:
             for _ in range(SMALL_REQUESTS):
                 began = time.perf_counter()
-                line.ask(small)
+                connection.request(small)
                 took.append(time.perf_counter() - began)
 
-        spent = cluster.least(one_in_flight)
+        spent = cluster.least_cpu(one_in_flight)
         cost = spent.cpu_s / SMALL_REQUESTS * 1e6
-        book.note(FOLLOWERS, "small, acks=all, one in flight, CPU", size, cost, "µs", LINEAR)
+        results.add(FOLLOWERS, "small, acks=all, one in flight, CPU", size, cost, "µs", LINEAR)
         median = sorted(took)[len(took) // 2] * 1e6
-        book.note(FOLLOWERS, "small, acks=all, one in flight, p50", size, median, "µs", LINEAR)
+        results.add(FOLLOWERS, "small, acks=all, one in flight, p50", size, median, "µs", LINEAR)
 
 
-def measure_producers(book: Book, sizes: tuple[int, ...]) -> None:
+def measure_producers(results: Results, sizes: tuple[int, ...]) -> None:
     for size in sizes:
         with brokers() as cluster:
             cluster.create(PAID, 1, (1,), {"segment.ms": str(HOUR_MS), "retention.ms": "-1"})
-            _some_producers(book, cluster, size)
+            _some_producers(results, cluster, size)
 
 
 def _request(producer: int, sequence: int, hour: int = 0) -> bytes:
@@ -79,49 +81,49 @@ def _request(producer: int, sequence: int, hour: int = 0) -> bytes:
     return produce(PAID, {0: records})
 
 
-def _some_producers(book: Book, cluster: Brokers, size: int) -> None:
-    def note(name: str, cost: float, unit: str, may_be: str) -> None:
-        book.note(PRODUCERS, name, size, cost, unit, may_be)
+def _some_producers(results: Results, cluster: Brokers, size: int) -> None:
+    def add(name: str, cost: float, unit: str, bound: str) -> None:
+        results.add(PRODUCERS, name, size, cost, unit, bound)
 
-    with cluster.line() as line:
-        line.pipeline([_request(1_000_000, at) for at in range(100)])
+    with cluster.connect() as connection:
+        connection.pipeline([_request(1_000_000, at) for at in range(100)])
         before = cluster.rss_mb()
-        line.pipeline([_request(producer, 0) for producer in range(size)])
-        note("memory", cluster.rss_mb() - before, "MB", LINEAR)
+        connection.pipeline([_request(producer, 0) for producer in range(size)])
+        add("memory", cluster.rss_mb() - before, "MB", LINEAR)
         more = [_request(0, at) for at in range(1, APPENDS + 1)]
-        spent = cluster.spend(lambda: line.pipeline(more))
-        note("append, CPU", spent.cpu_s / APPENDS * 1e6, "µs", FLAT)
-        _rolls(book, cluster, line, size)
+        spent = cluster.measure(lambda: connection.pipeline(more))
+        add("append, CPU", spent.cpu_s / APPENDS * 1e6, "µs", FLAT)
+        _rolls(results, cluster, connection, size)
     cluster.cluster.kill(1)
     cluster.cluster.start_broker(1)
-    burned = time.clock_gettime(cluster.clocks[0])
-    note("start after kill -9, CPU", burned * 1e3, "ms", LINEAR)
+    cpu_s = time.clock_gettime(cluster.clocks[0])
+    add("start after kill -9, CPU", cpu_s * 1e3, "ms", LINEAR)
 
 
-def _rolls(book: Book, cluster: Brokers, line: Line, size: int) -> None:
+def _rolls(results: Results, cluster: Brokers, connection: Connection, size: int) -> None:
     """Measure batches that are hours newer than the one before, so that each starts a segment."""
     rolling = [_request(0, APPENDS + 1 + at, 2 + at * 2) for at in range(ROLLS)]
-    produced_well(line.ask(_request(1, 1)))
-    spent = cluster.spend(lambda: line.pipeline(rolling, 1))
-    produced_well(line.ask(_request(2, 1, 3 + ROLLS * 2)))
+    check_produced(connection.request(_request(1, 1)))
+    spent = cluster.measure(lambda: connection.pipeline(rolling, 1))
+    check_produced(connection.request(_request(2, 1, 3 + ROLLS * 2)))
     cost = spent.cpu_s / ROLLS * 1e6
-    book.note(PRODUCERS, "roll with a snapshot, CPU", size, cost, "µs", LINEAR)
+    results.add(PRODUCERS, "roll with a snapshot, CPU", size, cost, "µs", LINEAR)
 
 
-def measure_request_sizes(book: Book, sizes: tuple[int, ...]) -> None:
-    with brokers() as cluster, cluster.line() as line:
+def measure_request_sizes(results: Results, sizes: tuple[int, ...]) -> None:
+    with brokers() as cluster, cluster.connect() as connection:
         cluster.create(WIDE, max(sizes))
         records = batch()
         for size in sizes:
             frame = produce(WIDE, dict.fromkeys(range(size), records))
-            produced_well(line.ask(frame))
+            check_produced(connection.request(frame))
             times = max(5, 2000 // size)
-            spent = cluster.least(lambda: line.pipeline([frame] * times, 4))  # noqa: B023
+            spent = cluster.least_cpu(lambda: connection.pipeline([frame] * times, 4))  # noqa: B023
             cost = spent.cpu_s / times / size * 1e6
-            book.note(BATCHES, "CPU a batch", size, cost, "µs", FLAT)
+            results.add(BATCHES, "CPU a batch", size, cost, "µs", FLAT)
         for size in RECORD_SIZES:
             records = batch(size, max(BATCH_BYTES // size - RECORD_OVERHEAD, 1))
             frame = produce(WIDE, {0: records})
-            produced_well(line.ask(frame))
-            spent = cluster.least(lambda: line.pipeline([frame] * 300, 4))  # noqa: B023
-            book.note(RECORDS, "CPU a request", size, spent.cpu_s / 300 * 1e6, "µs", FLAT)
+            check_produced(connection.request(frame))
+            spent = cluster.least_cpu(lambda: connection.pipeline([frame] * 300, 4))  # noqa: B023
+            results.add(RECORDS, "CPU a request", size, spent.cpu_s / 300 * 1e6, "µs", FLAT)

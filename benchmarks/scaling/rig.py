@@ -1,4 +1,4 @@
-"""Real brokers, a client that costs little, and the CPU that the brokers use.
+"""Real brokers, clients that use little CPU, and the CPU that the brokers use.
 
 Requests are encoded beforehand and sent as bytes. Responses are counted, and the first of each kind
 is decoded. CPU is read from the brokers' own CPU clocks, in nanoseconds: it is nearly the same on a
@@ -38,25 +38,25 @@ QUIET = {"auto.create.topics.enable": "false"}
 _LENGTH = Struct(">I")
 
 
-def clock_of(pid: int) -> int:
+def cpu_clock(pid: int) -> int:
     """Return the id of another process's CPU clock, as Linux numbers them."""
     return (~pid << 3) | 2
 
 
-class Spent:
+class Cost:
     """The brokers' CPU seconds and the wall-clock seconds of a piece of work."""
 
     def __init__(self, pids: Sequence[int]) -> None:
-        self._clocks = [clock_of(pid) for pid in pids]
-        self._cpu, self._wall = self._burned(), time.perf_counter()
+        self._clocks = [cpu_clock(pid) for pid in pids]
+        self._cpu, self._wall = self._used(), time.perf_counter()
         self.cpu_s = self.wall_s = 0.0
 
-    def _burned(self) -> float:
+    def _used(self) -> float:
         return sum(map(time.clock_gettime, self._clocks))
 
-    def stop(self) -> "Spent":
+    def stop(self) -> "Cost":
         self.wall_s = time.perf_counter() - self._wall
-        self.cpu_s = self._burned() - self._cpu
+        self.cpu_s = self._used() - self._cpu
         return self
 
 
@@ -73,23 +73,23 @@ class Brokers:
     @property
     def clocks(self) -> list[int]:
         """The ids of the brokers' CPU clocks; each clock starts at 0 with its process."""
-        return list(map(clock_of, self.pids))
+        return list(map(cpu_clock, self.pids))
 
-    def spend(self, work: Callable[[], object]) -> Spent:
-        spent = Spent(self.pids)
+    def measure(self, work: Callable[[], object]) -> Cost:
+        spent = Cost(self.pids)
         work()
         return spent.stop()
 
-    def least(self, work: Callable[[], object], times: int = 5) -> Spent:
+    def least_cpu(self, work: Callable[[], object], times: int = 5) -> Cost:
         """Repeat the work; return the round with the least CPU."""
-        return min((self.spend(work) for _ in range(times)), key=lambda spent: spent.cpu_s)
+        return min((self.measure(work) for _ in range(times)), key=lambda spent: spent.cpu_s)
 
     def rss_mb(self) -> float:
         return sum(map(rss_mb, self.pids))
 
     def idle(self, seconds: float) -> float:
         """Return the CPU seconds a second of all brokers while no client sends requests."""
-        spent = self.spend(lambda: time.sleep(seconds))
+        spent = self.measure(lambda: time.sleep(seconds))
         return spent.cpu_s / spent.wall_s
 
     def create(
@@ -106,11 +106,24 @@ class Brokers:
                 client, [NewTopic(name, -1, -1, assigned, configs or {})]
             )
             if made.error:
-                raise SystemExit(f"topic {name}: {made.error} {made.message}")
+                raise SystemExit(f"cannot create topic {name}: {made.error} {made.message}")
             await_leaders(client, name)
+        self._await_serving(name, partitions, replicas[0])
 
-    def line(self, broker: int = 1) -> "Line":
-        return Line(self.cluster.port(broker))
+    def _await_serving(self, topic: str, partitions: int, leader: int) -> None:
+        """Wait until the leader serves all partitions: metadata lists them a moment earlier."""
+        deadline = time.monotonic() + PATIENCE_S
+        request = fetch(topic, dict.fromkeys(range(partitions), 0), max_bytes=1)
+        with self.connect(leader) as connection:
+            while time.monotonic() < deadline:
+                body = decode_response(FETCH, FETCH_VERSION, connection.request(request))[1]
+                if not any(p["error_code"] for t in body["responses"] for p in t["partitions"]):
+                    return
+                time.sleep(0.02)
+        raise SystemExit(f"topic {topic}: a partition is not served within {PATIENCE_S:g} s")
+
+    def connect(self, broker: int = 1) -> "Connection":
+        return Connection(self.cluster.port(broker))
 
 
 @contextmanager
@@ -134,7 +147,7 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-class Line:
+class Connection:
     """One connection that sends bytes and counts responses."""
 
     def __init__(self, port: int) -> None:
@@ -142,32 +155,32 @@ class Line:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
-    def __enter__(self) -> "Line":
+    def __enter__(self) -> "Connection":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def ask(self, frame: bytes) -> bytes:
+    def request(self, frame: bytes) -> bytes:
         """Send one request; return its response without the length."""
         self.socket.sendall(frame)
-        return self.take()
+        return self.receive()
 
     def call(self, api: int, version: int, body: Body) -> Body:
         """Send one request; return its decoded response."""
         frame = encode_request(api, version, 1, "bench", body)
-        return decode_response(api, version, self.ask(frame))[1]
+        return decode_response(api, version, self.request(frame))[1]
 
-    def take(self) -> bytes:
+    def receive(self) -> bytes:
         """Return the next response."""
-        while (answer := self._whole()) is None:
+        while (answer := self._complete_response()) is None:
             got = self.socket.recv(RECEIVE_BYTES)
             if not got:
-                raise SystemExit("a broker hung up")
+                raise SystemExit("a broker closed the connection")
             self._received += got
         return answer
 
-    def _whole(self) -> bytes | None:
+    def _complete_response(self) -> bytes | None:
         received = self._received
         if len(received) < _LENGTH.size:
             return None
@@ -183,31 +196,31 @@ class Line:
         for number, frame in enumerate(frames):
             self.socket.sendall(frame)
             if number >= window:
-                self.take()
+                self.receive()
         for _ in range(min(window, len(frames))):
-            self.take()
+            self.receive()
 
 
-def all_at_once(lines: Sequence[Line], frames: Sequence[bytes], rounds: int) -> None:
+def all_at_once(connections: Sequence[Connection], frames: Sequence[bytes], rounds: int) -> None:
     """Send each connection its frame `rounds` times, with one request in flight on each."""
-    left = dict.fromkeys(lines, rounds)
+    left = dict.fromkeys(connections, rounds)
     with selectors.DefaultSelector() as selector:
-        for line, frame in zip(lines, frames, strict=True):
-            selector.register(line.socket, selectors.EVENT_READ, (line, frame))
-            line.socket.sendall(frame)
+        for connection, frame in zip(connections, frames, strict=True):
+            selector.register(connection.socket, selectors.EVENT_READ, (connection, frame))
+            connection.socket.sendall(frame)
         while left:
             ready = selector.select(PATIENCE_S)
             if not ready:
-                raise SystemExit(f"{len(left)} connections had no answer in {PATIENCE_S:g} s")
+                raise SystemExit(f"{len(left)} connections got no response within {PATIENCE_S:g} s")
             for key, _ in ready:
-                line, frame = key.data
-                line.take()
-                left[line] -= 1
-                if left[line]:
-                    line.socket.sendall(frame)
+                connection, frame = key.data
+                connection.receive()
+                left[connection] -= 1
+                if left[connection]:
+                    connection.socket.sendall(frame)
                 else:
-                    del left[line]
-                    selector.unregister(line.socket)
+                    del left[connection]
+                    selector.unregister(connection.socket)
 
 
 # -- frames ----------------------------------------------------------------------------------
@@ -272,20 +285,20 @@ def fetch(
     return encode_request(FETCH, FETCH_VERSION, 1, "bench", body)
 
 
-def produced_well(answer: bytes) -> None:
+def check_produced(answer: bytes) -> None:
     """Raise SystemExit if any partition of a Produce failed."""
     body = decode_response(PRODUCE, PRODUCE_VERSION, answer)[1]
     codes = {
         part["error_code"] for topic in body["responses"] for part in topic["partition_responses"]
     }
     if codes != {0}:
-        raise SystemExit(f"a produce was refused: {sorted(codes)}")
+        raise SystemExit(f"a Produce request failed: error codes {sorted(codes)}")
 
 
-def fetched(answer: bytes) -> Body:
+def decode_fetch(answer: bytes) -> Body:
     """Decode a Fetch response; raise SystemExit if it has an error."""
     body = decode_response(FETCH, FETCH_VERSION, answer)[1]
     codes = {p["error_code"] for topic in body["responses"] for p in topic["partitions"]}
     if body["error_code"] or codes - {0}:
-        raise SystemExit(f"a fetch was refused: {body['error_code']} {sorted(codes)}")
+        raise SystemExit(f"a Fetch request failed: {body['error_code']} {sorted(codes)}")
     return body

@@ -230,7 +230,7 @@ def test_meter_counts_only_cpu_since_its_start(bench: Any) -> None:
     ("java", "line"),
     [
         ("", "Kafka needs Java 17 or newer: install openjdk-17-jre-headless (Debian, Ubuntu)\n"),
-        ("echo 'openjdk version \"11.0.2\"' >&2", '; this one: openjdk version "11.0.2"\n'),
+        ("echo 'openjdk version \"11.0.2\"' >&2", '; found: openjdk version "11.0.2"\n'),
     ],
     ids=["none", "old"],
 )
