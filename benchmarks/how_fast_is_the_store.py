@@ -169,7 +169,9 @@ def ten_thousand_keys(path: str) -> dict[str, dict[str, float]]:
         "transaction of 100 puts, ms": timed(
             50, lambda: client.call(client.client.transact, (), ops)
         ),
-        "snapshot of 10,000 keys, ms": timed(10, lambda: client.call(client.client.read, NO_REVISION)),
+        "snapshot of 10,000 keys, ms": timed(
+            10, lambda: client.call(client.client.read, NO_REVISION)
+        ),
     }
     client.client.close()
     return figures

@@ -18,14 +18,14 @@ def install(packages: list[str], why: str) -> bool:
     one line to stderr: the packages, their purpose, the reason, and what to do.
     """
     names = " ".join(packages)
-    trouble = obstacle()
-    if trouble is None:
+    problem = obstacle()
+    if problem is None:
         _update()
         done = _apt("install", "-y", "-qq", "--no-install-recommends", *packages)
         if not done:
             return True
-        trouble = f"`apt-get install {names}` ended with exit code {done}; its error is above"
-    sys.stderr.write(f"cannot install {names}, needed {why}: {trouble}\n")
+        problem = f"`apt-get install {names}` ended with exit code {done}; its error is above"
+    sys.stderr.write(f"cannot install {names}, needed {why}: {problem}\n")
     return False
 
 

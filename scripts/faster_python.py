@@ -52,9 +52,10 @@ def others() -> list[str]:
 
 
 def measured(path: str) -> tuple[float, str]:
-    """Return the time that an interpreter needs, and its real path; infinity if it can't be used.
+    """Return the time that an interpreter needs, and its real path.
 
-    It can't be used if it has another version or lacks a module that a virtual environment needs.
+    The time is infinite if the interpreter has another version, or lacks a module that a virtual
+    environment needs.
     """
     took = []
     for _ in range(2):

@@ -38,10 +38,10 @@ def fetch(folder: Path, listed: Path = JARS) -> list[Path]:
 
 
 def _download(url: str, digest: str, jar: Path) -> None:
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-        content = answer.read()
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+        content = response.read()
     if hashlib.sha256(content).hexdigest() != digest:
-        raise NotTheJar(f"{url} has another SHA-256 than it should; nothing was kept.")
+        raise NotTheJar(f"{url} has another SHA-256 than {JARS.name} lists; nothing is kept")
     partial = jar.with_suffix(f".{os.getpid()}")
     partial.write_bytes(content)
     partial.replace(jar)
@@ -54,7 +54,7 @@ def main() -> int:
     try:
         jars = fetch(Path(sys.argv[1]))
     except (OSError, NotTheJar) as error:
-        sys.stderr.write(f"Kafka can't be fetched: {error}\n")
+        sys.stderr.write(f"cannot download Kafka's jars: {error}\n")
         return 1
     sys.stdout.write(os.pathsep.join(str(jar) for jar in jars) + "\n")
     return 0

@@ -91,25 +91,27 @@ class PackageIndex:
 
         Raises NoSuchArchive, or OSError if an index fails and no other one has the archive.
         """
-        trouble: OSError | None = None
+        failure: OSError | None = None
         indexes = self.indexes()
         for index in indexes:
             page = f"{index.rstrip('/')}/{project}/"
             try:
-                with self.open(page) as answer:
-                    text = answer.read().decode("utf-8", "replace")
-                    page = str(answer.url)
+                with self.open(page) as response:
+                    text = response.read().decode("utf-8", "replace")
+                    page = str(response.url)
             except OSError as error:
-                trouble = error
+                failure = error
                 continue
             for link in _links(text):
                 address = urljoin(page, link)
                 if unquote(Path(urlsplit(address).path).name) == archive:
                     return address.partition("#")[0]
-        if trouble is not None:
-            raise trouble
-        asked = ", ".join(_without_password(index)[0] for index in indexes) or "PIP_NO_INDEX is set"
-        raise NoSuchArchive(f"no index of pip's has {archive} ({asked})")
+        if failure is not None:
+            raise failure
+        searched = (
+            ", ".join(_without_password(index)[0] for index in indexes) or "PIP_NO_INDEX is set"
+        )
+        raise NoSuchArchive(f"no package index in pip's settings has {archive} ({searched})")
 
 
 class _Anchors(HTMLParser):
@@ -131,20 +133,20 @@ def _links(page: str) -> list[str]:
 def _without_password(url: str) -> tuple[str, str]:
     """Return the address without a password, and the value for Basic authorization or ""."""
     parts = urlsplit(url)
-    user, word, host = parts.username, parts.password, parts.netloc.rpartition("@")[2]
+    user, password, host = parts.username, parts.password, parts.netloc.rpartition("@")[2]
     if user is None:
         with contextlib.suppress(OSError, netrc.NetrcParseError):
-            known = netrc.netrc().authenticators(parts.hostname or "")
-            if known is not None:
-                user, word = known[0], known[2]
+            entry = netrc.netrc().authenticators(parts.hostname or "")
+            if entry is not None:
+                user, password = entry[0], entry[2]
     if user is None:
         return url, ""
-    secret = f"{unquote(user)}:{unquote(word or '')}".encode()
+    secret = f"{unquote(user)}:{unquote(password or '')}".encode()
     return urlunsplit(parts._replace(netloc=host)), base64.b64encode(secret).decode()
 
 
-def _pip(*words: str) -> str:
-    command = [sys.executable, "-m", "pip", *words]
+def _pip(*arguments: str) -> str:
+    command = [sys.executable, "-m", "pip", *arguments]
     environment = {**os.environ, "COLUMNS": "2000", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return subprocess.run(
         command, capture_output=True, text=True, env=environment, check=False

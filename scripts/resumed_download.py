@@ -20,7 +20,7 @@ CHUNK = 1 << 18
 TRIES = 6
 """Consecutive tries without new data, after which the download fails."""
 PAUSE_S, PAUSE_MAX_S = 1.0, 20.0
-TOLD_EVERY_S = 5.0
+REPORT_EVERY_S = 5.0
 CUT = (OSError, http.client.HTTPException)
 """A broken connection, a time-out or an HTTP error; a retry may succeed."""
 FINAL = (401, 403, 404, 407, 410)
@@ -41,18 +41,18 @@ class Wanted(NamedTuple):
 
 
 class Progress:
-    """Rewrites one line on a terminal; elsewhere prints a line every few seconds."""
+    """The progress of a download: one line on a terminal, elsewhere a line every few seconds."""
 
     def __init__(self, wanted: Wanted, done: int) -> None:
         self._wanted, self._at_first = wanted, done
-        self._began = self._told = time.monotonic()
+        self._began = self._shown_at = time.monotonic()
         self._terminal = sys.stderr.isatty()
 
-    def tell(self, done: int, now: bool = False) -> None:
+    def show(self, done: int, now: bool = False) -> None:
         clock = time.monotonic()
-        if not now and clock - self._told < (0.2 if self._terminal else TOLD_EVERY_S):
+        if not now and clock - self._shown_at < (0.2 if self._terminal else REPORT_EVERY_S):
             return
-        self._told = clock
+        self._shown_at = clock
         rate = max(done - self._at_first, 0) / max(clock - self._began, 1e-6)
         share = 100 * done // max(self._wanted.size, 1)
         line = f"{self._wanted.name}: {_mb(done)} of {_mb(self._wanted.size)} MB ({share} %)"
@@ -74,8 +74,8 @@ def download(find: Callable[[], str], open_at: Open, wanted: Wanted, folder: Pat
     missing = wanted.size - _size(part)
     if room < missing:
         raise NotDownloaded(
-            f"{folder} has {_mb(room)} MB of room and {wanted.name} needs {_mb(missing)}:"
-            " free some, or name another folder in TIDELOG_WHEELS"
+            f"{folder} has {_mb(room)} MB free, and {wanted.name} needs {_mb(missing)} MB:"
+            " free some space, or name another folder in TIDELOG_WHEELS"
         )
     for attempt in (1, 2):
         _receive(find, open_at, wanted, part)
@@ -84,10 +84,10 @@ def download(find: Callable[[], str], open_at: Open, wanted: Wanted, folder: Pat
             return target
         part.unlink()
         if attempt == 1:
-            sys.stderr.write(f"{wanted.name} came with another SHA-256; from the start again\n")
+            sys.stderr.write(f"{wanted.name} has a wrong SHA-256; downloading it again\n")
     raise NotDownloaded(
-        f"{wanted.name} came twice with another SHA-256 than the pinned one; nothing was kept:"
-        " look at what pip's index serves"
+        f"{wanted.name} was downloaded twice, with another SHA-256 than the pinned one; nothing is"
+        " kept: check the package index in pip's settings"
     )
 
 
@@ -98,46 +98,46 @@ def _receive(find: Callable[[], str], open_at: Open, wanted: Wanted, part: Path)
     while True:
         before = _size(part)
         if before >= wanted.size:
-            progress.tell(before, now=True)
+            progress.show(before, now=True)
             return
         try:
             _receive_once(open_at, find(), part, progress)
-            trouble: Exception = ConnectionError("the connection ended early")
+            failure: Exception = ConnectionError("the connection ended early")
         except CUT as error:
-            trouble = error
+            failure = error
         except KeyboardInterrupt:
-            raise NotDownloaded(f"stopped; what came is kept in {part}") from None
+            raise NotDownloaded(f"interrupted; the received bytes are kept in {part}") from None
         if _size(part) >= wanted.size:
             continue
         idle = 0 if _size(part) > before else idle + 1
-        refused = isinstance(trouble, urllib.error.HTTPError) and trouble.code in FINAL
+        refused = isinstance(failure, urllib.error.HTTPError) and failure.code in FINAL
         if refused or idle == TRIES:
             raise NotDownloaded(
-                f"{wanted.name} can't be had ({_told(trouble)}); what came is kept"
-                f" ({_mb(_size(part))} of {_mb(wanted.size)} MB): run the same again later"
+                f"cannot download {wanted.name}: {_reason(failure)}; the received bytes are kept"
+                f" ({_mb(_size(part))} of {_mb(wanted.size)} MB): run the same command again later"
             )
         pause = min(PAUSE_S * 2 ** max(idle - 1, 0), PAUSE_MAX_S)
         sys.stderr.write(
-            f"{wanted.name}: {_told(trouble)}; on from {_mb(_size(part))} MB in {pause:g} s\n"
+            f"{wanted.name}: {_reason(failure)}; resuming at {_mb(_size(part))} MB in {pause:g} s\n"
         )
         time.sleep(pause)
 
 
 def _receive_once(open_at: Open, url: str, part: Path, progress: Progress) -> None:
     begin = _size(part)
-    with open_at(url, begin) as answer:
-        resumed = begin > 0 and answer.status == http.client.PARTIAL_CONTENT
+    with open_at(url, begin) as response:
+        resumed = begin > 0 and response.status == http.client.PARTIAL_CONTENT
         # A server that does not support ranges sends the whole file.
         with part.open("ab" if resumed else "wb") as out:
             done = begin if resumed else 0
-            while chunk := answer.read(CHUNK):
+            while chunk := response.read(CHUNK):
                 try:
                     out.write(chunk)
                     out.flush()
                 except OSError as error:
-                    raise NotDownloaded(f"{part} can't be written: {error.strerror}") from None
+                    raise NotDownloaded(f"cannot write {part}: {error.strerror}") from None
                 done += len(chunk)
-                progress.tell(done)
+                progress.show(done)
 
 
 def sha256(path: Path) -> str:
@@ -149,7 +149,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
         return str(error.reason)
     return str(error) or type(error).__name__

@@ -28,14 +28,14 @@ class NotSetUp(Exception):
 def set_up(folder: Path) -> Path:
     """Create the environment if needed; return the path of its Python."""
     folder = folder.absolute()
-    python, stamp = folder / "bin" / "python", folder / ".whole"
+    python, stamp = folder / "bin" / "python", folder / ".complete"
     wanted = JARS.read_text() + PYSPARK
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     if not python.exists():
         venv.create(folder, with_pip=True)
     if subprocess.run([python, HERE / "set_up_spark.py", PYSPARK], check=False).returncode:
-        raise NotSetUp(f"pyspark {PYSPARK} could not be set up in {folder}")
+        raise NotSetUp(f"cannot install pyspark {PYSPARK} in {folder}; the reason is above")
     (spark,) = folder.glob("lib/python*/site-packages/pyspark")
     fetch(spark / "jars", JARS)
     stamp.write_text(wanted)

@@ -1,4 +1,4 @@
-"""Put PySpark into this Python's environment, and Java on the machine where that may be done.
+"""Install PySpark into this Python's environment, and Java on the machine if this is root.
 
     .venv/bin/python scripts/set_up_spark.py            the project's version
     .venv/bin/python scripts/set_up_spark.py 4.0.0      another pinned version
@@ -52,17 +52,19 @@ class NotSetUp(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("version", nargs="?", help="one of those in pyspark_pins.txt (the first)")
-    parser.add_argument("--pins", type=Path, default=PINS, help="another file of pins")
-    parser.add_argument("--no-java", action="store_true", help="leave Java alone")
-    asked = parser.parse_args()
+    parser.add_argument(
+        "version", nargs="?", help="a version in pyspark_pins.txt; default: the first"
+    )
+    parser.add_argument("--pins", type=Path, default=PINS, help="file with the pinned versions")
+    parser.add_argument("--no-java", action="store_true", help="do not check or install Java")
+    arguments = parser.parse_args()
     try:
-        number, archive = pinned(asked.pins, asked.version)
-        if _installed() == number and (asked.no_java or not java_trouble()):
+        number, archive = pinned(arguments.pins, arguments.version)
+        if _installed() == number and (arguments.no_java or not java_problem()):
             return 0
         folder = wheels_folder()
-        with _alone(folder):
-            if not asked.no_java:
+        with _locked(folder):
+            if not arguments.no_java:
                 have_java()
             have_pyspark(number, archive, folder)
     except (NotSetUp, NotDownloaded, NoSuchArchive, OSError) as error:
@@ -71,13 +73,13 @@ def main() -> int:
     return 0
 
 
-def pinned(pins: Path, asked: str | None) -> tuple[str, Wanted]:
+def pinned(pins: Path, wanted: str | None) -> tuple[str, Wanted]:
     """Return the version and its archive."""
     lines = [line.split() for line in pins.read_text().splitlines() if not line.startswith("#")]
     for number, size, digest in lines:
-        if asked in (None, number):
+        if wanted in (None, number):
             return number, Wanted(f"pyspark-{number}.tar.gz", int(size), digest)
-    raise NotSetUp(f"pyspark {asked} is not pinned in {pins}; pinned: {[e[0] for e in lines]}")
+    raise NotSetUp(f"pyspark {wanted} is not pinned in {pins}; pinned: {[e[0] for e in lines]}")
 
 
 def wheels_folder() -> Path:
@@ -88,7 +90,7 @@ def wheels_folder() -> Path:
     return folder.absolute()
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -101,9 +103,9 @@ def have_pyspark(number: str, archive: Wanted, folder: Path) -> None:
     if _installed() == number:
         return
     wheel = _cached(folder, number) or _build(archive, folder, number)
-    _say(f"installing {wheel.name} from {folder}")
-    words = ["install", "--no-index", "--find-links", str(folder), f"pyspark=={number}"]
-    _pip(words, f"{wheel} can't be installed")
+    _print(f"installing {wheel.name} from {folder}")
+    arguments = ["install", "--no-index", "--find-links", str(folder), f"pyspark=={number}"]
+    _pip(arguments, f"cannot install {wheel}")
     importlib.invalidate_caches()
     found = importlib.util.find_spec("pyspark") if _installed() == number else None
     for place in found.submodule_search_locations or () if found else ():
@@ -114,7 +116,7 @@ def add_bytecode(packed: Path) -> None:
     """Add bytecode to the zip file from which Spark's Python processes import PySpark.
 
     Python does not store bytecode for modules in a zip file. So each of half a dozen processes
-    needs a second of CPU to compile them, and a third of that with this.
+    needs one second of CPU to compile them; with the bytecode it needs a third of that.
     """
     with tempfile.TemporaryDirectory(dir=packed.parent) as work, zipfile.ZipFile(packed) as old:
         if any(name.endswith(".pyc") for name in old.namelist()):
@@ -142,13 +144,13 @@ def _installed() -> str | None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, so that one set-up uses it at a time; it ends with the process."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another set-up of Spark is at work; waiting for it")
+            _print("another process is setting up Spark; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -168,30 +170,30 @@ def _build(archive: Wanted, folder: Path, number: str) -> Path:
     room, needed = shutil.disk_usage(folder).free, BUILD_ROOM * archive.size
     if room < needed:
         raise NotSetUp(
-            f"{folder} has {room // 10**6} MB of room and the build needs {needed // 10**6}:"
-            " free some, or name another folder in TIDELOG_WHEELS"
+            f"{folder} has {room // 10**6} MB free, and the build needs {needed // 10**6} MB:"
+            " free some space, or name another folder in TIDELOG_WHEELS"
         )
-    _say(f"building the wheel of {source.name}, once; some 20 s")
+    _print(f"building the wheel of {source.name}; takes about 20 s, once")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
         made = Path(work) / "made"
         # The archive names its build backend; an older pip would use the installed setuptools.
         options = ["--use-pep517", "--no-cache-dir", STORED]
-        words = ["wheel", *options, "--wheel-dir", str(made), str(source)]
+        arguments = ["wheel", *options, "--wheel-dir", str(made), str(source)]
         # pip unpacks into TMPDIR: this folder has enough space and is removed afterwards.
-        _pip(words, f"{source.name} can't be built", TMPDIR=work)
+        _pip(arguments, f"cannot build {source.name}", TMPDIR=work)
         for wheel in made.glob("*.whl"):
             wheel.replace(folder / wheel.name)
     built = _cached(folder, number)
     if built is None:
-        raise NotSetUp(f"the build of {source.name} left no wheel of that version")
+        raise NotSetUp(f"the build of {source.name} made no wheel of version {number}")
     source.unlink()
     return built
 
 
-def _pip(words: list[str], trouble: str, **environment: str) -> None:
+def _pip(arguments: list[str], failure: str, **environment: str) -> None:
     quiet = ["--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *words, *quiet],
+        [sys.executable, "-m", "pip", *arguments, *quiet],
         env={**os.environ, **environment},
         stderr=subprocess.PIPE,
         text=True,
@@ -199,8 +201,8 @@ def _pip(words: list[str], trouble: str, **environment: str) -> None:
     )
     if done.returncode:
         sys.stderr.write(done.stderr)
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise NotSetUp(f"{trouble}: {said[-1] if said else 'pip says why above'}")
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise NotSetUp(f"{failure}: {errors[-1] if errors else 'see the output of pip above'}")
 
 
 # -- Java ----------------------------------------------------------------------------------
@@ -208,16 +210,16 @@ def _pip(words: list[str], trouble: str, **environment: str) -> None:
 
 def have_java() -> None:
     """Check the machine's Java; as root, install one if it is missing. Raises NotSetUp."""
-    trouble = java_trouble()
-    if trouble and "JAVA_HOME" not in os.environ and debian_packages.obstacle() is None:
-        _say("this machine has no Java that Spark can use; installing one with apt-get")
+    problem = java_problem()
+    if problem and "JAVA_HOME" not in os.environ and debian_packages.obstacle() is None:
+        _print("this machine has no Java that Spark can use; installing one with apt-get")
         if any(debian_packages.install([each], "to run Spark") for each in JAVA_PACKAGES):
-            trouble = java_trouble()
-    if trouble:
-        raise NotSetUp(trouble)
+            problem = java_problem()
+    if problem:
+        raise NotSetUp(problem)
 
 
-def java_trouble() -> str:
+def java_problem() -> str:
     """Return the reason why Spark cannot start with this machine's Java; "" if it can."""
     sys.path.insert(0, str(ROOT / "src"))  # tidelog may not be installed here
     from tidelog.apps.spark.session import NoJava, find_java

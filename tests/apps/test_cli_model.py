@@ -11,7 +11,13 @@ from rich.console import Console
 
 from tidelog.apps.cli import mutant_hunt
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.mutant_hunt import Caught, MutantCase, all_prey, hunt_all, show_catches
+from tidelog.apps.cli.mutant_hunt import (
+    MutantCase,
+    MutantResult,
+    all_cases,
+    check_all,
+    show_results,
+)
 from tidelog.apps.cli.usage import write_file
 from tidelog.lab.mutants.catalogue import MUTANTS
 
@@ -130,26 +136,26 @@ def test_mutants_by_name_are_searched_and_found() -> None:
 
 def test_progress_advances_during_a_mutant_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutant_hunt, "REPORT_S", 0.01)  # the parent misses no report
-    (prey,) = [each for each in all_prey() if each.name == "join-before-the-epoch-start"]
+    (case,) = [each for each in all_cases() if each.name == "join-before-the-epoch-start"]
     told: list[tuple[float, str]] = []
-    (catch,) = hunt_all([prey], 1, lambda done, note: told.append((done, note)))
-    assert catch.found
+    (result,) = check_all([case], 1, lambda done, note: told.append((done, note)))
+    assert result.found
     assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert any(0 < done < 1 and f"{prey.name}: " in note for done, note in told)
+    assert any(0 < done < 1 and f"{case.name}: " in note for done, note in told)
 
 
 @pytest.mark.parametrize("found", [True, False], ids=["found", "not found"])
 def test_mutants_that_were_not_found_are_named(found: bool) -> None:
-    prey = MutantCase("keeps-all", "something is forgotten", "a bug", "checker")
-    catch = Caught(prey, found, "an invariant", "4 steps", 1.5, ("one", "two"))
+    case = MutantCase("keeps-all", "something is forgotten", "a bug", "checker")
+    result = MutantResult(case, found, "an invariant", "4 steps", 1.5, ("one", "two"))
     console = Console(width=140, markup=False, highlight=False)
     with console.capture() as captured:
-        show_catches(console, [catch])
+        show_results(console, [result])
     assert ("1 of 1 mutants found" in captured.get()) is found
     assert ("not found: keeps-all" in captured.get()) is not found
-    assert catch.as_data()["name"] == "keeps-all"
+    assert result.as_data()["name"] == "keeps-all"
 
 
 def test_no_two_mutants_share_a_name() -> None:
-    names = [prey.name for prey in all_prey()]
+    names = [case.name for case in all_cases()]
     assert len(names) == len(set(names))

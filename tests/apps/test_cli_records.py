@@ -407,7 +407,7 @@ def test_read_committed_works_without_transactions(bootstrap: str) -> None:
         (("consume", "t", "-f", "%q"), "%q is unknown"),
         (("consume", "t", "-f", "%"), "single %"),
         (("consume", "t", "-f", r"\q"), r"\q is unknown"),
-        (("consume", "t", "-f", "%o{hex}"), "%o can't be hex"),
+        (("consume", "t", "-f", "%o{hex}"), "%o can't be encoded as hex"),
         (("consume", "t", "-J", "-f", "%s"), "-J can't be combined with -f"),
         (("consume", "t", "-f", "%s", "-K", ":"), "-f can't be combined with -K"),
         (("consume", "t", "-e", "--follow"), "--follow and -e can't be combined"),

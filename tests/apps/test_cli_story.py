@@ -79,7 +79,7 @@ def test_play_shows_common_steps_once_and_where_rules_differ() -> None:
             "unclean-election-loses-and-says-so",
             [
                 "! broken: acked-records-survive: acked, then lost: m2 at 1",
-                "✓ as expected: acked-records-survive had to break here",
+                "✓ as expected: acked-records-survive is expected to break here",
             ],
         ),
         (

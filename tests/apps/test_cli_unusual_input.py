@@ -83,10 +83,10 @@ def test_a_record_without_a_time_is_copied_as_it_is() -> None:
 
 
 def test_number_in_the_input_is_limited() -> None:
-    understand, _ = by_format("%T %s\n", None)
-    assert understand(b"%d x" % TIME_MAX).timestamp == TIME_MAX
+    parse, _ = by_format("%T %s\n", None)
+    assert parse(b"%d x" % TIME_MAX).timestamp == TIME_MAX
     with pytest.raises(BadInput, match="not a valid number for %T"):
-        understand(b"%b x" % FAR.encode())
+        parse(b"%b x" % FAR.encode())
 
 
 def test_missing_partition_suggests_describing_its_topic() -> None:

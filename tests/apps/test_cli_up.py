@@ -318,7 +318,7 @@ def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
     assert code == 1
     died = f"tidelog: brokers 1, 2 (pid {pid}) died: killed by SIGKILL"
     assert err.startswith(
-        f"{died}\ntidelog: no broker is running any more; to restart the cluster: "
+        f"{died}\ntidelog: all brokers have ended; to restart the cluster: "
     )
 
 
@@ -327,7 +327,7 @@ def test_up_ends_when_no_broker_is_left(up: Callable[..., Up]) -> None:
     os.kill(pids(running.ready())[0], signal.SIGKILL)
     code, _, err = running.end()
     assert code == 1
-    assert err.endswith("no broker is running any more; to restart the cluster: tidelog up\n")
+    assert err.endswith("all brokers have ended; to restart the cluster: tidelog up\n")
 
 
 def test_supervised_broker_restarts_on_its_port(up: Callable[..., Up]) -> None:
@@ -426,7 +426,7 @@ def test_commands_for_one_broker_name_what_is_missing(up: Callable[..., Up], dat
     assert gone.stderr == "tidelog: broker 2 is not running; to start it: tidelog broker start 2\n"
     behind = tidelog("broker", "--data", "x", "start", "2")
     assert behind.returncode == 2
-    assert "write options of 'start' after it" in behind.stderr
+    assert "options of 'start' must come after the word 'start'" in behind.stderr
 
 
 def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Path) -> None:

@@ -1,7 +1,7 @@
 """Reset and delete a consumer group's committed offsets; delete groups.
 
-The rules are those of kafka-consumer-groups. Invariant: a new offset lies within the partition's
-log; if another one was requested, a note says so.
+The reset rules are those of kafka-consumer-groups. Invariant: a new offset lies within the
+partition's log; a requested offset outside the log is moved into it, with a note.
 """
 
 import csv
@@ -62,14 +62,14 @@ def read_file(path: str, group: str) -> dict[TopicPartition, Offset]:
     found = {}
     with open(path, encoding="utf-8", newline="") as file:
         for number, line in enumerate(csv.reader(file), 1):
-            words = [word.strip() for word in line]
-            if not words:
+            fields = [field.strip() for field in line]
+            if not fields:
                 continue
-            if len(words) not in (3, 4) or not all(word.isdecimal() for word in words[-2:]):
+            if len(fields) not in (3, 4) or not all(field.isdecimal() for field in fields[-2:]):
                 raise ValueError(f"{path}, line {number}: expected topic,partition,offset")
-            if len(words) == 4 and words[0] != group:
+            if len(fields) == 4 and fields[0] != group:
                 continue
-            topic, partition, offset = words[-3:]
+            topic, partition, offset = fields[-3:]
             found[TopicPartition(topic, int(partition))] = int(offset)
     return found
 
@@ -192,7 +192,7 @@ def delete_groups(cluster: Cluster, names: Sequence[str]) -> list[Change]:
 def delete_offsets(
     cluster: Cluster, group: str, topics: Sequence[tuple[str, list[int] | None]]
 ) -> list[Change]:
-    """Delete what the group committed for these topics. Raises ClientError."""
+    """Delete the group's committed offsets in these topics. Raises ClientError."""
     committed = group_admin.committed_offsets(cluster, group)
     keys = []
     for topic, numbers in topics:

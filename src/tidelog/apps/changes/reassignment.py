@@ -137,7 +137,7 @@ def wait(
 ) -> list[MoveState]:
     """Wait until no partition of the plan moves, or the time is up; return their states.
 
-    Calls `report` after each poll. Without it, brokers are not asked for log sizes.
+    Calls `report` after each poll. Without `report`, the log sizes are not fetched.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.apps.cli import output
-from tidelog.apps.cli.connection import (
-    LAST_RESORT,
-    cluster_options,
-    connected_cluster,
-)
+from tidelog.apps.cli.connection import LAST_RESORT, cluster_options, connected_cluster
 from tidelog.apps.cli.usage import Section, examples
 
 if TYPE_CHECKING:
@@ -39,8 +35,7 @@ def cluster() -> None:
 
 
 @cluster.command(
-    "info",
-    epilog=examples("tidelog cluster info", f"tidelog cluster info -b {LAST_RESORT}"),
+    "info", epilog=examples("tidelog cluster info", f"tidelog cluster info -b {LAST_RESORT}")
 )
 @cluster_options()
 def info_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
@@ -55,8 +50,7 @@ def info_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 
 
 @cluster.command(
-    "health",
-    epilog=examples("tidelog cluster health", "tidelog cluster health --format json"),
+    "health", epilog=examples("tidelog cluster health", "tidelog cluster health --format json")
 )
 @cluster_options()
 def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
@@ -71,16 +65,12 @@ def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
     with connected_cluster(bootstrap, timeout_s) as connected:
         health = view_health(connected)
     return output.conclude(
-        form,
-        health.holds,
-        health.as_data(),
-        lambda screen: show_health(screen, health),
+        form, health.holds, health.as_data(), lambda screen: show_health(screen, health)
     )
 
 
 @cluster.command(
-    "brokers",
-    epilog=examples("tidelog cluster brokers", "tidelog cluster brokers --format json"),
+    "brokers", epilog=examples("tidelog cluster brokers", "tidelog cluster brokers --format json")
 )
 @cluster_options()
 def brokers_command(bootstrap: str | None, timeout_s: float, form: str) -> int:

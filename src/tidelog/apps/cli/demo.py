@@ -57,27 +57,27 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
     from tidelog.apps.views.partition import view_partitions
     from tidelog.shell.client.cluster import Cluster
 
-    _needs_librdkafka()
+    _require_librdkafka()
     _folder_of(report_path)
     if not no_spark:
-        _needs_spark()
+        _require_spark()
     text = form == "text"
     screen = output.screen()
     waiting = WaitingLine()
 
-    def say(step: str) -> None:
+    def print_step(step: str) -> None:
         waiting.clear()
         if text:
             screen.print(f"{waiting.seconds:5.1f} s  {step}", soft_wrap=True)
 
-    def look(bootstrap: str) -> None:
+    def print_partition(bootstrap: str) -> None:
         waiting.clear()
         if text:
             with Cluster(bootstrap) as cluster:
                 show_partitions(screen, view_partitions(cluster, TOPIC, PARTITION))
 
     with TemporaryDirectory(prefix="tidelog-demo-") as work:
-        audience = Audience(say, waiting.show, look)
+        audience = Audience(print_step, waiting.show, print_partition)
         try:
             outcome, timeline = Play(audience, work, with_spark=not no_spark).run()
         except PlayFailed as error:
@@ -87,8 +87,8 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
             raise click.ClickException(f"{error}; Spark's log: {kept}") from None
         finally:
             waiting.clear()
-    path = _leave(outcome, timeline, report_path)
-    say(f"report: {path}")
+    path = _write_report(outcome, timeline, report_path)
+    print_step(f"report: {path}")
     return output.conclude(
         form,
         outcome.holds,
@@ -103,7 +103,7 @@ class WaitingLine:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._shown_s = 0.0
-        self._is_there = False
+        self._visible = False
 
     @property
     def seconds(self) -> float:
@@ -113,20 +113,20 @@ class WaitingLine:
         if not sys.stderr.isatty() or self.seconds - self._shown_s < REFRESH_S:
             return
         self._shown_s = self.seconds
-        self._is_there = True
+        self._visible = True
         wide = get_terminal_size().columns - 1
         line = f"{self.seconds:5.1f} s  {what} …"
         sys.stderr.write(f"\r\x1b[2K{line[:wide]}")
         sys.stderr.flush()
 
     def clear(self) -> None:
-        if self._is_there:
+        if self._visible:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
-            self._is_there = False
+            self._visible = False
 
 
-def _needs_librdkafka() -> None:
+def _require_librdkafka() -> None:
     try:
         import confluent_kafka  # noqa: F401
     except ImportError:
@@ -135,7 +135,7 @@ def _needs_librdkafka() -> None:
         ) from None
 
 
-def _needs_spark() -> None:
+def _require_spark() -> None:
     """Raise ClickException if Spark or Java is missing."""
     from tidelog.apps import install_advice
     from tidelog.apps.spark.session import NoJava, find_java
@@ -168,7 +168,7 @@ def _folder_of(path: str) -> str:
     return folder
 
 
-def _leave(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
+def _write_report(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
     """Write the report; return its full path."""
     from tidelog.apps.demo.report.page import page
 

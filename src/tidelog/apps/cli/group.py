@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.apps.cli import output
-from tidelog.apps.cli.connection import (
-    cluster_options,
-    complete_group,
-    connected_to_groups,
-)
+from tidelog.apps.cli.connection import cluster_options, complete_group, connected_to_groups
 from tidelog.apps.cli.usage import Section, examples, usage_error
 
 if TYPE_CHECKING:
@@ -62,8 +58,7 @@ def group() -> None:
 
 
 @group.command(
-    "list",
-    epilog=examples("tidelog group list", "tidelog group list --state Empty --format json"),
+    "list", epilog=examples("tidelog group list", "tidelog group list --state Empty --format json")
 )
 @click.option(
     "--state",
@@ -139,10 +134,7 @@ def describe_command(**given: Any) -> int:
                 click.echo(f"tidelog: {text}; its state is {each.group.state}", err=True)
     data = {"groups": [each.as_data() for each in groups]}
     return output.conclude(
-        given["form"],
-        True,
-        data,
-        lambda screen: _show_described(screen, groups, sections),
+        given["form"], True, data, lambda screen: _show_described(screen, groups, sections)
     )
 
 

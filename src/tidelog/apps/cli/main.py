@@ -66,11 +66,7 @@ def cli() -> None:
 
 @click.command(
     "completion",
-    epilog=examples(
-        "tidelog completion bash",
-        "tidelog completion zsh",
-        "tidelog completion fish",
-    ),
+    epilog=examples("tidelog completion bash", "tidelog completion zsh", "tidelog completion fish"),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:

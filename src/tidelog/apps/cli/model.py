@@ -86,8 +86,8 @@ def table_command(size: "Size", workers: int | None, form: str) -> int:
     rows: list[verdicts.Row] = []
     for case in cases:
         known = case.expected.states if case.expected else None
-        with output.progress(case.model, known) as tell:
-            watch = rendering.watcher(tell)
+        with output.progress(case.model, known) as show_progress:
+            watch = rendering.watcher(show_progress)
             rows += verdicts.run([case], workers=workers, progress=watch)
     data = {"rows": [row.as_data() for row in rows]}
     holds = verdicts.exit_status(rows) == 0
@@ -96,11 +96,7 @@ def table_command(size: "Size", workers: int | None, form: str) -> int:
 
 def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callable[[F], F]:
     return click.option(
-        flag,
-        type=click.IntRange(least, most),
-        default=default,
-        show_default=True,
-        help=text,
+        flag, type=click.IntRange(least, most), default=default, show_default=True, help=text
     )
 
 
@@ -129,7 +125,7 @@ def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callabl
 @workers_option()
 @story_file_option("Write the shortest counterexample to FILE as a story.")
 @format_option()
-def check_command(  # noqa: PLR0913 - one an option
+def check_command(  # noqa: PLR0913 - one for each option
     policy: str,
     replicas: int,
     records: int,
@@ -158,12 +154,12 @@ def check_command(  # noqa: PLR0913 - one an option
     epochs = (leader_epochs, partition_epochs)
     bounds = Bounds(replicas, records, *epochs, messages, restarts, min_isr, damages)
     cluster = ClusterModel(bounds, POLICIES[policy])
-    with output.progress("checking", max_states) as tell:
+    with output.progress("checking", max_states) as show_progress:
         found = explore(
             cluster,
             workers=workers,
             max_states=max_states,
-            progress=rendering.watcher(tell),
+            progress=rendering.watcher(show_progress),
         )
     shortest = rendering.shortest(found)
     report = rendering.Check(cluster, found, shortest)
@@ -194,19 +190,19 @@ def mutants_command(names: tuple[str, ...], list_only: bool, workers: int | None
     """
     from tidelog.apps.cli import mutant_hunt
 
-    chosen = _choose(names, mutant_hunt.all_prey())
+    chosen = _choose(names, mutant_hunt.all_cases())
     if list_only:
-        data = {"mutants": [prey.as_data() for prey in chosen]}
+        data = {"mutants": [case.as_data() for case in chosen]}
         return output.conclude(form, True, data, lambda s: mutant_hunt.show_list(s, chosen))
-    with output.progress("checking mutants", len(chosen)) as tell:
-        catches = mutant_hunt.hunt_all(chosen, workers, tell)
-    data = {"mutants": [catch.as_data() for catch in catches]}
-    found = all(catch.found for catch in catches)
-    return output.conclude(form, found, data, lambda s: mutant_hunt.show_catches(s, catches))
+    with output.progress("checking mutants", len(chosen)) as show_progress:
+        results = mutant_hunt.check_all(chosen, workers, show_progress)
+    data = {"mutants": [result.as_data() for result in results]}
+    found = all(result.found for result in results)
+    return output.conclude(form, found, data, lambda s: mutant_hunt.show_results(s, results))
 
 
 def _choose(names: tuple[str, ...], known: "list[MutantCase]") -> "list[MutantCase]":
-    by_name = {prey.name: prey for prey in known}
+    by_name = {case.name: case for case in known}
     for name in names:
         if name not in by_name:
             raise usage_error(f"unknown mutant {name!r}; {near(name, by_name)}")

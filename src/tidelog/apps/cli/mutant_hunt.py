@@ -32,7 +32,7 @@ class MutantCase:
 
     name: str
     rule: str
-    """The rule that it removes."""
+    """The rule that the mutant removes."""
     source: str
     finder: str
 
@@ -42,10 +42,10 @@ class MutantCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Caught:
+class MutantResult:
     """The result for one mutant."""
 
-    prey: MutantCase
+    case: MutantCase
     found: bool
     broke: str
     """The violated invariant, or why the mutant was not found."""
@@ -57,7 +57,7 @@ class Caught:
     def as_data(self) -> dict[str, Any]:
         """Return the fields for JSON."""
         data = asdict(self)
-        return {**data.pop("prey"), **data}
+        return {**data.pop("case"), **data}
 
 
 def _published() -> dict[str, verdicts.Case]:
@@ -65,7 +65,7 @@ def _published() -> dict[str, verdicts.Case]:
     return {case.model.replace(" ", "-"): case for case in cases}
 
 
-def all_prey() -> list[MutantCase]:
+def all_cases() -> list[MutantCase]:
     """Return the mutants of the broker's code, then those of the published models."""
     shipped = [MutantCase(m.name, m.rule, m.source, m.finder) for m in MUTANTS]
     published = []
@@ -97,15 +97,15 @@ _send: Callable[[Running], None] | None = None
 """Sends progress to the parent; set in a worker process."""
 
 
-def hunt_one(prey: MutantCase) -> Caught:
+def check_one(case: MutantCase) -> MutantResult:
     """Check one mutant; nothing else runs in this process."""
-    report = _reporter(prey.name)
+    report = _reporter(case.name)
     for mutant in MUTANTS:
-        if mutant.name == prey.name:
+        if mutant.name == case.name:
             end = hunt(mutant, report)
             steps = tuple(end.steps)
-            return Caught(prey, end.found, end.broke, end.where, end.seconds, steps)
-    return _hunt_published(prey, report)
+            return MutantResult(case, end.found, end.broke, end.where, end.seconds, steps)
+    return _check_published(case, report)
 
 
 def _reporter(name: str) -> Report:
@@ -120,22 +120,22 @@ def _reporter(name: str) -> Report:
     return report
 
 
-def _hunt_published(prey: MutantCase, report: Report) -> Caught:
-    case = _published()[prey.name]
-    most = (case.expected and case.expected.states) or STATES_MAX
+def _check_published(case: MutantCase, report: Report) -> MutantResult:
+    model = _published()[case.name]
+    most = (model.expected and model.expected.states) or STATES_MAX
 
     def watch(now: Progress) -> None:
         report(now.states, most, "states")
 
-    row = next(verdicts.run([case], workers=1, progress=watch))
+    row = next(verdicts.run([model], workers=1, progress=watch))
     found = row.exploration
     first = min(found.violations.values(), key=lambda v: v.depth, default=None)
     if first is None:
         missed = f"nothing in {found.states:,} states"
-        return Caught(prey, False, missed, "", found.seconds, ())
+        return MutantResult(case, False, missed, "", found.seconds, ())
     where = f"{first.depth} steps, {found.states:,} states"
     steps = tuple(step.action for step in first.path[1:])
-    return Caught(prey, True, first.invariant, where, found.seconds, steps)
+    return MutantResult(case, True, first.invariant, where, found.seconds, steps)
 
 
 def _start_worker(send: Callable[[Running], None]) -> None:
@@ -145,67 +145,67 @@ def _start_worker(send: Callable[[Running], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def hunt_all(
-    chosen: Sequence[MutantCase], workers: int | None, tell: output.ShowProgress
-) -> list[Caught]:
+def check_all(
+    chosen: Sequence[MutantCase], workers: int | None, show_progress: output.ShowProgress
+) -> list[MutantResult]:
     """Check mutants in parallel; return the results in their order."""
     workers = min(workers or os.cpu_count() or 1, len(chosen))
-    caught: dict[str, Caught] = {}
+    finished: dict[str, MutantResult] = {}
     running: dict[str, Running] = {}
     context = get_context("spawn")
     reports = context.SimpleQueue()
     with context.Pool(workers, _start_worker, (reports.put,), maxtasksperchild=1) as pool:
-        results = pool.imap_unordered(hunt_one, chosen, chunksize=1)
-        while len(caught) < len(chosen):
+        pending = pool.imap_unordered(check_one, chosen, chunksize=1)
+        while len(finished) < len(chosen):
             while not reports.empty():
                 report = reports.get()
                 running[report.name] = report
-            current = [each for name, each in running.items() if name not in caught]
-            far = len(caught) + sum(each.share for each in current)
-            tell(far, f"{len(caught)} of {len(chosen)}; {', '.join(map(str, current))}")
+            current = [each for name, each in running.items() if name not in finished]
+            done = len(finished) + sum(each.share for each in current)
+            show_progress(done, f"{len(finished)} of {len(chosen)}; {', '.join(map(str, current))}")
             try:
-                catch = results.next(REPORT_S)
+                result = pending.next(REPORT_S)
             except NothingYet:
                 continue
-            caught[catch.prey.name] = catch
-    return [caught[prey.name] for prey in chosen]
+            finished[result.case.name] = result
+    return [finished[case.name] for case in chosen]
 
 
 def show_list(screen: Console, chosen: Sequence[MutantCase]) -> None:
     """Print the rule that each mutant removes."""
     table = output.table(("mutant", "rule it removes", "checked by"))
-    for prey in chosen:
-        table.add_row(Text(prey.name, output.NAME), _rule(prey), prey.finder)
+    for case in chosen:
+        table.add_row(Text(case.name, output.NAME), _rule(case), case.finder)
     output.show_table(screen, table)
-    _name_escaped(screen)
+    _show_unchecked(screen)
 
 
-def _name_escaped(screen: Console) -> None:
+def _show_unchecked(screen: Console) -> None:
     names = ", ".join(mutant.name for mutant in ESCAPED)
     screen.print(
         Text(f"known, but not checked, because nothing here finds it: {names}", output.FAINT)
     )
 
 
-def _rule(prey: MutantCase) -> Text:
+def _rule(case: MutantCase) -> Text:
     """Return the rule, and below it its source."""
-    return Text(prey.rule).append(f"\n{prey.source}", output.FAINT)
+    return Text(case.rule).append(f"\n{case.source}", output.FAINT)
 
 
-def show_catches(screen: Console, catches: Sequence[Caught]) -> None:
+def show_results(screen: Console, results: Sequence[MutantResult]) -> None:
     """Print which mutants were found, and how."""
     columns = ("mutant", "rule it removes", "what broke", "found by", "s")
     table = output.table(columns, numbers=("s",))
-    for catch in catches:
-        finder = output.mark(catch.found, catch.prey.finder, "NOT FOUND")
-        if catch.found:
-            finder.append(f"\n{catch.where}", output.FAINT)
-        name = Text(catch.prey.name, output.NAME)
-        table.add_row(name, _rule(catch.prey), catch.broke, finder, f"{catch.seconds:.1f}")
+    for result in results:
+        finder = output.mark(result.found, result.case.finder, "NOT FOUND")
+        if result.found:
+            finder.append(f"\n{result.where}", output.FAINT)
+        name = Text(result.case.name, output.NAME)
+        table.add_row(name, _rule(result.case), result.broke, finder, f"{result.seconds:.1f}")
     output.show_table(screen, table)
-    missed = [catch.prey.name for catch in catches if not catch.found]
-    text = f"{len(catches) - len(missed)} of {len(catches)} mutants found"
+    missed = [result.case.name for result in results if not result.found]
+    text = f"{len(results) - len(missed)} of {len(results)} mutants found"
     if missed:
         text += f"; not found: {', '.join(missed)}"
     screen.print(output.verdict_line(not missed, text))
-    _name_escaped(screen)
+    _show_unchecked(screen)

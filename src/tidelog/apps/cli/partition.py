@@ -86,9 +86,9 @@ def describe_command(
 ) -> int:
     """Show each replica's log start and end, high watermark, leader epochs and lag.
 
-    Asks every broker for its own replica, and shows which brokers can't be reached. For a Kafka
-    cluster, shows only what Kafka's protocol reports. Exit code 0 means: each partition has a
-    leader, and every replica is in sync and its broker responded.
+    Every broker reports its own replica; brokers that can't be reached are shown. For a Kafka
+    cluster, shows only the values that Kafka's protocol reports. Exit code 0 means: each partition
+    has a leader, and every replica is in sync and its broker responded.
     """
     from tidelog.apps.views.partition import view_partitions
 
@@ -161,8 +161,7 @@ def elect_command(
 @partition.command(
     "recover",
     epilog=examples(
-        "tidelog partition recover orders/0 --plan",
-        "tidelog partition recover orders/0 --yes",
+        "tidelog partition recover orders/0 --plan", "tidelog partition recover orders/0 --yes"
     ),
 )
 @click.argument(
@@ -201,10 +200,7 @@ def recover_command(
         plan = view_recovery(report.partitions[0])
         if plan_only:
             return output.conclude(
-                form,
-                plan.complete,
-                plan.as_data(),
-                lambda screen: show_recovery(screen, plan),
+                form, plan.complete, plan.as_data(), lambda screen: show_recovery(screen, plan)
             )
         if not yes and plan.leader is None:
             if form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -148,10 +148,7 @@ def run_command(**given: Any) -> int:
         _fail(given["form"], plan, one_line(error), log)
         return NOT_STARTED if isinstance(error, CannotStart) else FAILED
     return output.conclude(
-        given["form"],
-        True,
-        report.as_data(),
-        lambda screen: show_report(screen, plan, report),
+        given["form"], True, report.as_data(), lambda screen: show_report(screen, plan, report)
     )
 
 
@@ -194,12 +191,7 @@ def check_command(file: str, bootstrap: str | None, form: str) -> int:
     """
 
     plan = _plan(file, bootstrap)
-    return output.conclude(
-        form,
-        True,
-        _as_data(plan),
-        lambda screen: _show_plan(screen, plan),
-    )
+    return output.conclude(form, True, _as_data(plan), lambda screen: _show_plan(screen, plan))
 
 
 @pipeline.command("init", epilog=examples("tidelog pipeline init land"))
@@ -291,7 +283,7 @@ def _show_plan(screen: "Console", plan: "Plan") -> None:
 
 
 def _as_data(plan: "Plan") -> dict[str, Any]:
-    """Convert a plan to what JSON can hold."""
+    """Convert a plan to types that JSON has."""
     from dataclasses import asdict
 
     return {key: str(v) if key in ("first", "last") else v for key, v in asdict(plan).items()}

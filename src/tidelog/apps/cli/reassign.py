@@ -56,10 +56,7 @@ def _action(name: str, text: str) -> Callable[[F], F]:
     help="Make a plan for this topic instead of reading one; repeatable.",
 )
 @click.option(
-    "--brokers",
-    callback=usage.read_brokers,
-    metavar="1,2,3",
-    help="Brokers to move the topics to.",
+    "--brokers", callback=usage.read_brokers, metavar="1,2,3", help="Brokers to move the topics to."
 )
 @click.option(
     "--replication-factor",
@@ -221,11 +218,7 @@ def _rollback_plan(before: "Plan", plan: "Plan", rollback_file: str | None) -> "
 
 
 def _execute(
-    cluster: "Cluster",
-    form: str,
-    plan: "Plan",
-    rollback_file: str | None,
-    timeout_s: float | None,
+    cluster: "Cluster", form: str, plan: "Plan", rollback_file: str | None, timeout_s: float | None
 ) -> int:
     from tidelog.apps.changes import reassignment
     from tidelog.apps.changes.reassignment_plan import as_document

@@ -50,11 +50,7 @@ def sim() -> None:
     ),
 )
 @click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Number of seeds.",
+    "--seeds", type=click.IntRange(min=1), default=100, show_default=True, help="Number of seeds."
 )
 @click.option(
     "--start", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."
@@ -80,8 +76,8 @@ def run_command(
     from tidelog.apps.cli.rendering import sim as rendering
     from tidelog.lab.sim.runner import run_seeds
 
-    with output.progress("simulating", seeds) as tell:
-        summary = run_seeds(seeds, start, policy, rendering.watcher(tell), workers)
+    with output.progress("simulating", seeds) as show_progress:
+        summary = run_seeds(seeds, start, policy, rendering.watcher(show_progress), workers)
     first = rendering.examine(summary.failures[0], shorten) if summary.failures else None
     if first and story_file:
         first.write(story_file)

@@ -43,7 +43,7 @@ def list_command(form: str) -> int:
     try:
         stories = list_stories()
     except StoryError as error:
-        raise _usage(error) from error
+        raise _as_usage_error(error) from error
     data = {"stories": [rendering.summary(story) for story in stories]}
     return output.conclude(form, True, data, lambda screen: rendering.show_list(screen, stories))
 
@@ -77,16 +77,16 @@ def play_command(name: str, policy: str | None, form: str) -> int:
     try:
         chosen = load(find(name))
     except StoryError as error:
-        raise _usage(error) from error
-    performances = perform_all(_under(chosen, policy) if policy else chosen)
-    production = rendering.Production(performances)
+        raise _as_usage_error(error) from error
+    performances = perform_all(_with_policy(chosen, policy) if policy else chosen)
+    report = rendering.StoryReport(performances)
     if form == "mermaid":
         click.echo("\n".join(rendering.sequence_diagram(performances)))
-        return 0 if production.passed else 1
-    return output.conclude(form, production.passed, production.as_data(), production.show)
+        return 0 if report.passed else 1
+    return output.conclude(form, report.passed, report.as_data(), report.show)
 
 
-def _under(chosen: "Story", policy: str) -> "Story":
+def _with_policy(chosen: "Story", policy: str) -> "Story":
     """Return the story under one policy; without expected output if it was not written for it."""
     from dataclasses import replace
 
@@ -120,18 +120,18 @@ def check_command(names: tuple[str, ...], form: str) -> int:
     try:
         paths = [Path(name) if Path(name).exists() else find(name) for name in names]
     except StoryError as error:
-        raise _usage(error) from error
+        raise _as_usage_error(error) from error
     verdicts = []
-    with output.progress("running stories") as tell:
+    with output.progress("running stories") as show_progress:
         for verdict in check(paths):
             verdicts.append(verdict)
-            tell(len(verdicts), f"{len(verdicts)} runs, {verdict.title}")
+            show_progress(len(verdicts), f"{len(verdicts)} runs, {verdict.title}")
     passed = all(verdict.passed for verdict in verdicts)
     data = {"plays": [rendering.verdict_data(verdict) for verdict in verdicts]}
     return output.conclude(form, passed, data, lambda s: rendering.show_verdicts(s, verdicts))
 
 
-def _usage(error: Exception) -> click.UsageError:
+def _as_usage_error(error: Exception) -> click.UsageError:
     text = str(error)
     if text.startswith("no story") and "did you mean" not in text:
         text += "; `tidelog story list` lists the stories"

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.apps.cli import output, usage
-from tidelog.apps.cli.connection import (
-    cluster_options,
-    complete_topic,
-    connected_cluster,
-)
+from tidelog.apps.cli.connection import cluster_options, complete_topic, connected_cluster
 from tidelog.apps.cli.usage import Section, examples, usage_error
 
 if TYPE_CHECKING:
@@ -220,10 +216,7 @@ def describe_command(
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option(
-    "--partitions",
-    "-p",
-    type=click.IntRange(1, usage.PARTITIONS_MAX),
-    help="New partition count.",
+    "--partitions", "-p", type=click.IntRange(1, usage.PARTITIONS_MAX), help="New partition count."
 )
 @usage.assignment_option("each new partition")
 @usage.config_option("--config", "-c", help_text="Set a topic config; repeatable.")
@@ -273,10 +266,7 @@ def alter_command(
 
 @topic.command(
     "delete",
-    epilog=examples(
-        "tidelog topic delete orders",
-        "tidelog topic delete --regex 'test-.*' --yes",
-    ),
+    epilog=examples("tidelog topic delete orders", "tidelog topic delete --regex 'test-.*' --yes"),
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @usage.regex_option()

@@ -176,7 +176,7 @@ def story_file_option(text: str) -> Callable[[F], F]:
 
 
 def _in_a_folder(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
-    """Check the folder before the long work, not after it."""
+    """Check that the folder exists, before a long run and not after it."""
     if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
         raise click.BadParameter(
             f"folder {os.path.dirname(path)!r} does not exist; create it first"

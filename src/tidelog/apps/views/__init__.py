@@ -1,6 +1,6 @@
-"""What a cluster looks like, as plain data: cluster, brokers, topics, partitions, groups, configs.
+"""Views of a running cluster (Tidelog or Kafka) as plain data: brokers, topics, partitions, groups.
 
-Each function asks a running cluster (Tidelog, or any Kafka) through `shell/client` and returns
-NamedTuples; `as_data()` turns them into what JSON can hold. The command line renders them as text.
+Each function sends requests through `shell/client` and returns NamedTuples; `as_data()` converts
+them to types that JSON has. The command line prints them as text.
 Invariant: nothing here prints, and nothing here imports click or rich.
 """

@@ -33,7 +33,7 @@ class BrokerView(NamedTuple):
     registered: bool
     """False if it was unregistered and still has replicas."""
     fenced: bool
-    """It is down, starting, or not registered, so it leads nothing."""
+    """True if it is down, starting, or not registered, so that it leads nothing."""
     unreachable: str | None
     """Why it did not respond."""
     leads: int
@@ -47,7 +47,7 @@ class BrokerView(NamedTuple):
 
 
 class BrokerStates(NamedTuple):
-    """What brokers report about themselves. A Kafka broker is in neither."""
+    """The state that brokers report about themselves. A Kafka broker is in neither dict."""
 
     states: dict[BrokerId, State]
     unreachable: dict[BrokerId, str]
@@ -105,7 +105,7 @@ def fetch_states(
     topic: str | None = None,
     partition: int | None = None,
 ) -> BrokerStates:
-    """Ask each broker for its state: of all partitions, of a topic's, or of one."""
+    """Fetch the state of each broker: for all partitions, for those of a topic, or for one."""
     found = BrokerStates({}, {})
     for broker in brokers:
         if broker not in cluster.metadata.brokers:

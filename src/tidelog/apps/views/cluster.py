@@ -71,7 +71,7 @@ class HealthView(NamedTuple):
 
     partitions: int
     offline: list[PartitionProblem]
-    """They have no leader, so they are neither written nor read."""
+    """Partitions without a leader: they can't be written or read."""
     under_min_isr: list[PartitionProblem]
     """Writes with acks=all are rejected."""
     under_replicated: list[PartitionProblem]
@@ -156,7 +156,7 @@ def _check(found: HealthView, topic: str, each: PartitionMetadata, min_isr: int 
     if len(each.isr) < len(each.replicas):
         found.under_replicated.append(problem)
     if min_isr is not None:
-        required = min(min_isr, len(each.replicas))  # it can't be more than there are
+        required = min(min_isr, len(each.replicas))
         if len(each.isr) < required:
             found.under_min_isr.append(problem)
         elif len(each.isr) == required:

@@ -81,7 +81,10 @@ def _member(member: Member) -> dict[str, Any]:
 
 
 def view_group(cluster: Cluster, name: str) -> GroupView:
-    """Ask the group's coordinator, and the leaders of its partitions. Raises NoSuchGroup."""
+    """Describe a group: its coordinator and the leaders of its partitions are queried.
+
+    Raises NoSuchGroup.
+    """
     group = describe_group(cluster, name)
     committed = committed_offsets(cluster, name)
     owners = {key: member for member in group.members for key in member.partitions}

@@ -1,8 +1,8 @@
-"""Views of partitions: every replica's log side by side, and what was lost.
+"""Views of partitions: the logs of all replicas, and lost records.
 
-A Tidelog broker reports all it knows about its replicas (API 32000). Of a Kafka broker, only what
-its protocol reports is known, and `missing` says what is not. Brokers are asked one after another
-while clients write, so a follower may seem ahead of its leader.
+A Tidelog broker reports the whole state of its replicas (API 32000). A Kafka broker reports less,
+and `missing` lists the unknown values. Brokers respond one after another while clients write, so a
+follower may seem ahead of its leader.
 
 Invariant: every replica of the assignment has a row, whether its broker responded or not.
 """
@@ -10,13 +10,7 @@ Invariant: every replica of the assignment has a row, whether its broker respond
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidelog.apps.views.broker import (
-    NOT_IN_CLUSTER,
-    BrokerStates,
-    State,
-    fetch_states,
-    log_sizes,
-)
+from tidelog.apps.views.broker import NOT_IN_CLUSTER, BrokerStates, State, fetch_states, log_sizes
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId
 from tidelog.shell.client import admin
@@ -111,7 +105,7 @@ class PartitionsView(NamedTuple):
 
     partitions: list[PartitionView]
     missing: str | None
-    """What is unknown because this is not a Tidelog cluster."""
+    """A sentence that lists the unknown values if this is not a Tidelog cluster."""
 
     @property
     def holds(self) -> bool:
@@ -123,7 +117,7 @@ class PartitionsView(NamedTuple):
 
 
 def view_partitions(cluster: Cluster, topic: str, partition: int | None) -> PartitionsView:
-    """Ask every broker that has a replica of the topic's partitions, or of one of them.
+    """Fetch the state of the topic's partitions, or of one, from every broker with a replica.
 
     Raises NoSuchTopic, or ClientError if no broker responds.
     """
@@ -145,11 +139,7 @@ def view_partitions(cluster: Cluster, topic: str, partition: int | None) -> Part
 
 
 def _from_states(
-    cluster: Cluster,
-    topic: str,
-    topic_id: TopicId,
-    known: PartitionMetadata,
-    answers: BrokerStates,
+    cluster: Cluster, topic: str, topic_id: TopicId, known: PartitionMetadata, answers: BrokerStates
 ) -> PartitionView:
     states, unreachable = answers
     hosted: dict[BrokerId, State] = {}
@@ -206,7 +196,7 @@ def _row(
     seen: State | None,
     now_ms: int | None,
 ) -> ReplicaView:
-    """Combine what the replica reports of itself (`own`) and what its leader has `seen` of it."""
+    """Combine the state that the replica reports (`own`) with its leader's state of it (`seen`)."""
     seen = seen or {}
     role = "unknown" if own is None else str(own["role"])
     end = seen.get("log_end_offset") if own is None else own["log_end_offset"]
@@ -244,7 +234,7 @@ def _row(
 
 
 def _refusal(refused: Mapping[str, Any]) -> str:
-    """Why the replica does not fetch; its leader can't know."""
+    """Return why the replica does not fetch; its leader can't know the reason."""
     return (
         f"leader {refused['leader']} lacks committed records from offset {refused['offset']} up to"
         f" {refused['high_watermark']} (exclusive); this replica keeps them"
@@ -310,7 +300,10 @@ def _kafka_leader(
 def _kafka_epochs(
     cluster: Cluster, topic: str, known: PartitionMetadata, log_start: Offset
 ) -> list[list[int]] | None:
-    """Return where each epoch begins: where the one before it ends. Asks the newest first."""
+    """Return the start offset of each epoch, which is the end offset of the epoch before it.
+
+    Requests start with the newest epoch.
+    """
     if known.leader_epoch < 0:
         return None
     epochs: list[list[int]] = []

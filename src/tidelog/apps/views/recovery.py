@@ -1,4 +1,4 @@
-"""View of a partition without a leader: what electing each replica would lose.
+"""View of a partition without a leader: the records that electing each replica would lose.
 
 Logs are compared as the controller does it: by the leader epoch of the last record, then by log
 end; a damaged log counts up to its damage. Electing a replica loses the records of the best log
@@ -101,7 +101,7 @@ def _candidate(replica: ReplicaView, best: ReplicaView | None) -> Candidate:
 
 
 def _without_log(replica: ReplicaView, best: ReplicaView | None) -> Candidate:
-    """A replica whose folder was missing at startup and has not been copied since."""
+    """Return the candidate for a replica whose folder was missing at startup."""
     loses = 0 if best is None else _sound_upto(best) - (best.log_start_offset or 0)
     return Candidate(replica.broker, None, None, None, loses, "lost its log")
 
@@ -112,7 +112,7 @@ def _sound_upto(replica: ReplicaView) -> Offset:
 
 
 def _last_epoch(replica: ReplicaView) -> LeaderEpoch:
-    """The leader epoch of its last sound record."""
+    """Return the leader epoch of the replica's last undamaged record."""
     end = _sound_upto(replica)
     return max((epoch for epoch, start in replica.epochs or () if start < end), default=NO_EPOCH)
 
@@ -126,7 +126,7 @@ def _shared_upto(replica: ReplicaView, best: ReplicaView) -> Offset:
 
 
 def _epoch_ends(replica: ReplicaView) -> dict[tuple[int, Offset], Offset]:
-    """Return where each leader epoch ends, by epoch and start."""
+    """Return the end offset of each leader epoch, by epoch and start offset."""
     sound = _sound_upto(replica)
     entries = [(epoch, start) for epoch, start in replica.epochs or () if start < sound]
     starts = [start for _, start in entries[1:]]

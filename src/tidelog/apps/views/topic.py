@@ -192,9 +192,7 @@ def _moves(cluster: Cluster) -> dict[TopicPartition, Reassignment]:
 
 
 def _topic(
-    topic: TopicMetadata,
-    configs: Sequence[ConfigEntry],
-    moves: dict[TopicPartition, Reassignment],
+    topic: TopicMetadata, configs: Sequence[ConfigEntry], moves: dict[TopicPartition, Reassignment]
 ) -> TopicView:
     partitions = [
         _partition(topic.name, each, moves.get(TopicPartition(topic.name, each.partition)))

@@ -48,7 +48,7 @@ def bring_up(options: UpOptions, began: float) -> int:
         warn(str(refusal))
         return BAD_USAGE if isinstance(refusal, WrongSetting) else NOT_UP
     try:
-        return _stay(supervisor, options, command, began)
+        return _run_until_stopped(supervisor, options, command, began)
     except OSError as error:
         warn(_reason(error))
         return NOT_UP
@@ -87,20 +87,13 @@ def _find(command: Sequence[str]) -> list[str]:
 def _prepare(options: UpOptions) -> Prepared:
     """Check options, folder, configs and ports without changing anything. Raises Refusal."""
     cluster_plan.check_sets(options.sets)
-    data = _temporary() if options.ephemeral else os.path.abspath(options.data or DATA)
-    there = [] if options.ephemeral else data_folder.examine(data)
+    data = _temporary_folder() if options.ephemeral else os.path.abspath(options.data or DATA)
+    existing = [] if options.ephemeral else data_folder.examine(data)
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
-    brokers = cluster_plan.broker_ids(options.brokers, there)
-    if idle := [broker for broker in there if broker not in brokers]:
-        warn(f"not started, although the folder has their data: {broker_names(idle)}")
-    plan = ClusterPlan(
-        data,
-        brokers,
-        options.port,
-        options.sets,
-        racks,
-        options.one_process,
-    )
+    brokers = cluster_plan.broker_ids(options.brokers, existing)
+    if unused := [broker for broker in existing if broker not in brokers]:
+        warn(f"not started, although the folder has their data: {broker_names(unused)}")
+    plan = ClusterPlan(data, brokers, options.port, options.sets, racks, options.one_process)
     environ, warnings = cluster_plan.without_own(os.environ)
     prepared = Prepared(plan, environ)
     resolved = _settings(prepared, plan.brokers[0], plan.port)
@@ -117,7 +110,7 @@ def _prepare(options: UpOptions) -> Prepared:
     return prepared
 
 
-def _temporary() -> str:
+def _temporary_folder() -> str:
     folder = os.environ.get("TMPDIR") or "/tmp"
     return os.path.join(os.path.abspath(folder), f"tidelog-{os.urandom(4).hex()}")
 
@@ -161,7 +154,9 @@ def _reason(error: OSError) -> str:
     return f"{what}{error.strerror}"
 
 
-def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began: float) -> int:
+def _run_until_stopped(
+    supervisor: Supervisor, options: UpOptions, command: list[str], began: float
+) -> int:
     try:
         supervisor.wait_until_ready(options.wait)
     except NotStarted as reason:
@@ -171,11 +166,11 @@ def _stay(supervisor: Supervisor, options: UpOptions, command: list[str], began:
     if command:
         return _run_command(supervisor, command, took_s)
     up_text.show(supervisor.up(), took_s, options.form)
-    return watch_over(supervisor)
+    return supervise(supervisor)
 
 
-def watch_over(supervisor: Supervisor) -> int:
-    """Supervise until a signal, or until no broker is left; return the exit code."""
+def supervise(supervisor: Supervisor) -> int:
+    """Supervise until a signal, or until no broker is running; return the exit code."""
     line = up_text.StatusLine(supervisor)
     supervisor.say = line.say
     while not supervisor.signals.received and not supervisor.all_dead():
@@ -184,7 +179,7 @@ def watch_over(supervisor: Supervisor) -> int:
     line.clear()
     if supervisor.all_dead():
         again = f"tidelog up{up_file.option(supervisor.plan.data)}"
-        warn(f"no broker is running any more; to restart the cluster: {again}")
+        warn(f"all brokers have ended; to restart the cluster: {again}")
         return NOT_UP
     up_text.note(f"stopping {up_text.counted(len(supervisor.listening()), 'broker')} ...")
     if not supervisor.stop():
@@ -243,16 +238,16 @@ def _bring_up_detached(options: UpOptions, start: Start, began: float) -> int:
     import json
     import signal
 
-    answer, out = os.pipe()
+    result, out = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        os.close(answer)
+        os.close(result)
         _run_supervisor(options, start, out)
     os.close(out)
     try:
-        with open(answer, encoding="utf-8") as file:
+        with open(result, encoding="utf-8") as file:
             text = file.read()
     except KeyboardInterrupt:
         os.kill(pid, signal.SIGTERM)
@@ -261,13 +256,13 @@ def _bring_up_detached(options: UpOptions, start: Start, began: float) -> int:
     if not text:
         warn("the supervisor died before the cluster was ready")
         return NOT_UP
-    said = json.loads(text)
-    if "problem" in said:
-        warn(said["problem"])
+    report = json.loads(text)
+    if "problem" in report:
+        warn(report["problem"])
         return NOT_UP
-    up = up_file.read(said["data"])
+    up = up_file.read(report["data"])
     if up is None:
-        warn(f"the cluster in {said['data']} stopped immediately")
+        warn(f"the cluster in {report['data']} stopped immediately")
         return NOT_UP
     up_text.show(up, time.monotonic() - began, options.form, detached=True)
     return 0
@@ -278,38 +273,38 @@ def _run_supervisor(options: UpOptions, start: Start, out: int) -> NoReturn:
     try:
         os.setsid()
         os.chdir("/")  # do not keep the current folder's disk in use
-        status = _supervise(options, start, out)
+        status = _start_and_supervise(options, start, out)
     finally:
         os._exit(status)
 
 
-def _supervise(options: UpOptions, start: Start, out: int) -> int:
+def _start_and_supervise(options: UpOptions, start: Start, out: int) -> int:
     try:
         supervisor = start(out)
     except Refusal as refusal:
-        _answer(out, {"problem": str(refusal)})
+        _report(out, {"problem": str(refusal)})
         return NOT_UP
     data = supervisor.plan.data
     try:
         supervisor.wait_until_ready(options.wait)
-        _leave_the_terminal(os.path.join(data, LOG))
-        _answer(out, {"data": data})
-        return watch_over(supervisor)
+        _detach_from_terminal(os.path.join(data, LOG))
+        _report(out, {"data": data})
+        return supervise(supervisor)
     except NotStarted as reason:
-        _answer(out, {"problem": str(reason)})
+        _report(out, {"problem": str(reason)})
         return NOT_UP
     finally:
         end(supervisor, options)
 
 
-def _answer(out: int, said: dict[str, str]) -> None:
+def _report(out: int, report: dict[str, str]) -> None:
     import json
 
-    os.write(out, json.dumps(said).encode())
+    os.write(out, json.dumps(report).encode())
     os.close(out)
 
 
-def _leave_the_terminal(log: str) -> None:
+def _detach_from_terminal(log: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     for source, target in ((null, 0), (null, 1), (file, 2)):

@@ -15,7 +15,7 @@ from tidelog.apps.cli import output
 from tidelog.apps.cli.local.lifecycle import data_option
 from tidelog.apps.cli.usage import Section, examples, format_option
 
-BAD_SETTINGS = 2
+INVALID_CONFIGS = 2
 
 
 _REFUSED = "REFUSED"
@@ -25,9 +25,7 @@ ids_argument = click.argument(
 )
 
 
-@click.command(
-    epilog=examples("tidelog broker start 2", "tidelog broker start 2 3 --data my-data"),
-)
+@click.command(epilog=examples("tidelog broker start 2", "tidelog broker start 2 3 --data my-data"))
 @ids_argument
 @data_option
 @click.option(
@@ -109,7 +107,7 @@ def _each(brokers: tuple[int, ...], form: str, act: Callable[[int], str]) -> int
     return output.conclude_changes(form, "brokers", changes)
 
 
-class RunsByItself(Section):
+class RunnableGroup(Section):
     """A group that runs without a command, even without arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -117,7 +115,7 @@ class RunsByItself(Section):
 
 
 @click.group(
-    cls=RunsByItself,
+    cls=RunnableGroup,
     invoke_without_command=True,
     commands=COMMANDS,
     subcommand_metavar="[COMMAND [ARGS]...]",
@@ -163,7 +161,7 @@ def broker(
     if ctx.invoked_subcommand is not None:
         if config or sets or data or strict:
             name = ctx.invoked_subcommand
-            raise click.UsageError(f"write options of {name!r} after it", ctx)
+            raise click.UsageError(f"options of {name!r} must come after the word {name!r}", ctx)
         return None
     return _run(config, sets, data, strict)
 
@@ -182,7 +180,7 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
             log_dir = data_folder.log_dir(folder, resolved.settings.node_id)
             store = os.path.join(folder, data_folder.STORE)
             own = {"log.dirs": log_dir, "tidelog.metadata.store": f"sqlite:{store}"}
-            _check_unset(sets, own)
+            _check_conflicts(sets, own)
             own_sets = [f"{name}={value}" for name, value in own.items()]
             resolved = load_settings(config, os.environ, [*sets, *own_sets])
         if strict and resolved.warnings:
@@ -190,11 +188,11 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
     except ValueError as error:
         for line in str(error).splitlines():
             click.echo(f"tidelog: {line}", err=True)
-        return BAD_SETTINGS
+        return INVALID_CONFIGS
     line_of = line_writer(resolved.settings.get("tidelog.log.format"))
 
-    def report(said: dict[str, object]) -> None:
-        sys.stderr.write(f"{line_of(said)}\n")
+    def report(event: dict[str, object]) -> None:
+        sys.stderr.write(f"{line_of(event)}\n")
         sys.stderr.flush()
 
     for warning in resolved.warnings:
@@ -206,7 +204,7 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
     return run_brokers([settings], report)
 
 
-def _check_unset(sets: tuple[str, ...], own: dict[str, str]) -> None:
+def _check_conflicts(sets: tuple[str, ...], own: dict[str, str]) -> None:
     """Raise ValueError where `--set` and `--data` name different places."""
     own = {**own, "log.dir": own["log.dirs"]}
     for text in sets:

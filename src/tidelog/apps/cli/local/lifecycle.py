@@ -40,10 +40,7 @@ def _click_option(option: Option) -> click.Option:
     elif option.kind == up_options.MANY:
         extra["multiple"] = True
     return click.Option(
-        [option.written, option.field],
-        metavar=option.metavar,
-        show_default=option.shown,
-        **extra,
+        [option.written, option.field], metavar=option.metavar, show_default=option.shown, **extra
     )
 
 
@@ -82,9 +79,7 @@ up = click.Command(
 )
 
 
-@click.command(
-    epilog=examples("tidelog status", "tidelog status --data my-data --format json"),
-)
+@click.command(epilog=examples("tidelog status", "tidelog status --data my-data --format json"))
 @data_option
 @format_option()
 def status(data: str, form: str) -> int:
@@ -123,9 +118,7 @@ def _logs(brokers: "list[BrokerState]") -> list[str]:
     return [first, *(os.path.relpath(log, folder) for log in more)]
 
 
-@click.command(
-    epilog=examples("tidelog down", "tidelog down --data my-data --wait 5"),
-)
+@click.command(epilog=examples("tidelog down", "tidelog down --data my-data --wait 5"))
 @data_option
 @click.option(
     "--wait",

@@ -23,7 +23,7 @@ QUIET_S = 3600.0
 SHARE = 100
 """The status line may use one hundredth of the time, for any number of partitions."""
 PROBE_TIMEOUT_S = 0.3
-FOUND_ANYWHERE = f"{HOST}:9092"
+DEFAULT_ADDRESS = f"{HOST}:9092"
 """The first address that commands use without --bootstrap."""
 CLEAR = "\r\x1b[K"
 DEFAULT_COLUMNS = 80
@@ -39,7 +39,7 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
     """Return how to use the cluster, as text."""
     first = up.bootstrap.partition(",")[0]
     where = up_file.option(up.data)
-    bootstrap = "" if first == FOUND_ANYWHERE else f" -b {up.bootstrap}"
+    bootstrap = "" if first == DEFAULT_ADDRESS else f" -b {up.bootstrap}"
     kept = "deleted at the end" if up.ephemeral else "kept; delete the folder to start empty"
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 

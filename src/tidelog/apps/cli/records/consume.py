@@ -164,8 +164,8 @@ def consume(**given: Any) -> int:
     reading continues.
     """
     options = Options(**given)
-    wanted, render = _understand(options)
-    from tidelog.apps.cli.records.reading import Printer, read_out
+    wanted, render = _parse_options(options)
+    from tidelog.apps.cli.records.reading import Printer, print_records
 
     def notify(line: str) -> None:
         if not options.quiet:
@@ -174,13 +174,13 @@ def consume(**given: Any) -> int:
     try:
         with connected_cluster(options.bootstrap, options.timeout_s) as cluster:
             source = _source(cluster, wanted, options.group, notify)
-            read_out(source, Printer(render), options.limit)
+            print_records(source, Printer(render), options.limit)
     except KeyboardInterrupt:
         return 0  # before the first record
     return 0
 
 
-def _understand(options: Options) -> "tuple[Wanted, Render]":
+def _parse_options(options: Options) -> "tuple[Wanted, Render]":
     """Parse the options. Raises UsageError."""
     from tidelog.apps.cli.records.offset_range import (
         BEGINNING,
@@ -238,20 +238,20 @@ def _render(options: Options) -> "Render":
         if options.key_delimiter is not None or options.print_offsets:
             raise ValueError("-f can't be combined with -K or -O")
         return formatted(options.template, b"NULL" if options.null else b"")
-    key = "" if options.key_delimiter is None else "%k" + _plain(options.key_delimiter)
+    key = "" if options.key_delimiter is None else "%k" + _escape_percent(options.key_delimiter)
     place = "%t/%p@%o\\t" if options.print_offsets else ""
-    template = f"{place}{key}%s{_plain(options.delimiter)}"
+    template = f"{place}{key}%s{_escape_percent(options.delimiter)}"
     return formatted(template, b"NULL" if options.null else b"")
 
 
-def _plain(text: str) -> str:
+def _escape_percent(text: str) -> str:
     """Escape percent signs in a delimiter."""
     return text.replace("%", "%%")
 
 
 def _source(cluster: "Cluster", wanted: "Wanted", group: str | None, notify: "Notify") -> "Source":
-    from tidelog.apps.cli.records.reading import Assigned, as_member
+    from tidelog.apps.cli.records.reading import PartitionReader, group_reader
 
     if group is None:
-        return Assigned(cluster, wanted, notify)
-    return as_member(cluster, wanted, group, notify)
+        return PartitionReader(cluster, wanted, notify)
+    return group_reader(cluster, wanted, group, notify)

@@ -20,7 +20,7 @@ LETTERS = "tpoksSKThvVHei%R"
 _FIELD = re.compile(rb"%(.)(?:\{(hex|base64)\})?", re.DOTALL)
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
-_SPELLED = "kvs"
+_ENCODABLE = "kvs"
 _NUMBERS = "poTHei"
 NULL_LENGTH = b"-1"
 
@@ -29,7 +29,7 @@ class Field(NamedTuple):
     """A letter and the encoding of its bytes: "", "hex" or "base64"."""
 
     letter: str
-    spelling: str = ""
+    encoding: str = ""
 
 
 Piece: TypeAlias = bytes | Field
@@ -61,14 +61,14 @@ def parse(text: str) -> list[Piece]:
         letter = found[1].decode(errors="replace")
         if letter not in LETTERS:
             raise ValueError(f"%{letter} is unknown; use one of %{' %'.join(LETTERS)}")
-        spelling = (found[2] or b"").decode()
-        if spelling and letter not in _SPELLED:
-            raise ValueError(f"%{letter} can't be {spelling}; only %k, %s and %v can")
+        encoding = (found[2] or b"").decode()
+        if encoding and letter not in _ENCODABLE:
+            raise ValueError(f"%{letter} can't be encoded as {encoding}; only %k, %s and %v can")
         _add(pieces, unescape(raw[position : found.start()].decode(errors="surrogateescape")))
         if letter == "%":
             _add(pieces, b"%")
         else:
-            pieces.append(Field("s" if letter == "v" else letter, spelling))
+            pieces.append(Field("s" if letter == "v" else letter, encoding))
         position = found.end()
     rest = raw[position:].decode(errors="surrogateescape")
     if rest.endswith("%"):
@@ -114,13 +114,13 @@ def compile_format(
 
 
 def _getter(field: Field, null: bytes) -> Getter:
-    spell = _SPELLINGS[field.spelling]
+    encode = _ENCODINGS[field.encoding]
     getters: dict[str, Getter] = {
         "t": lambda topic, _partition, _record, _number: topic.encode(),
         "p": lambda _topic, partition, _record, _number: partition,
         "o": lambda _topic, _partition, record, _number: record.offset,
-        "k": lambda _t, _p, record, _n: null if record.key is None else spell(record.key),
-        "s": lambda _t, _p, record, _n: null if record.value is None else spell(record.value),
+        "k": lambda _t, _p, record, _n: null if record.key is None else encode(record.key),
+        "s": lambda _t, _p, record, _n: null if record.value is None else encode(record.value),
         "S": lambda _topic, _partition, record, _number: _length(record.value),
         "V": lambda _topic, _partition, record, _number: _length(record.value),
         "K": lambda _topic, _partition, record, _number: _length(record.key),
@@ -143,7 +143,7 @@ def _binary_length(data: bytes | None) -> bytes:
     return (-1 if data is None else len(data)).to_bytes(4, "big", signed=True)
 
 
-_SPELLINGS: dict[str, Callable[[bytes], bytes]] = {
+_ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
     "hex": binascii.hexlify,
     "base64": base64.b64encode,

@@ -23,8 +23,8 @@ RECORD_BYTES_MAX = 256 * 1024 * 1024
 PAUSE_S = 0.02
 
 
-class Given(NamedTuple):
-    """A record of the input; None for what the input does not contain."""
+class InputRecord(NamedTuple):
+    """A record of the input; None for fields that the input does not contain."""
 
     key: bytes | None
     value: bytes | None
@@ -37,7 +37,7 @@ class BadInput(ValueError):
     """The input does not have the expected format."""
 
 
-Understand = Callable[[bytes], Given]
+Parse = Callable[[bytes], InputRecord]
 
 
 def pieces(source: BinaryIO) -> Iterator[bytes | None]:
@@ -87,27 +87,27 @@ def split(source: BinaryIO, delimiter: bytes) -> Iterator[list[bytes]]:
         yield [last]
 
 
-def plain(key: bytes | None, key_delimiter: bytes | None) -> Understand:
+def plain(key: bytes | None, key_delimiter: bytes | None) -> Parse:
     """Return a parser of lines: the value, or with a key delimiter key and value."""
 
-    def understand(line: bytes) -> Given:
+    def parse_record(line: bytes) -> InputRecord:
         if key_delimiter is None:
-            return Given(key, line)
+            return InputRecord(key, line)
         found, delimiter, value = line.partition(key_delimiter)
-        return Given(found, value) if delimiter else Given(key, line)
+        return InputRecord(found, value) if delimiter else InputRecord(key, line)
 
-    return understand
+    return parse_record
 
 
-def understand_json(line: bytes) -> Given:
+def parse_json(line: bytes) -> InputRecord:
     """Parse kcat's envelope, as `tidelog consume -J` prints it. Raises BadInput."""
     try:
-        return Given(*envelope.load(line)[:4])
+        return InputRecord(*envelope.load(line)[:4])
     except ValueError as error:
         raise BadInput(str(error)) from None
 
 
-def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
+def by_format(text: str, key: bytes | None) -> tuple[Parse, bytes]:
     """Return a parser for a format, and the record delimiter: the end of the format.
 
     Raises ValueError.
@@ -126,7 +126,7 @@ def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
     for one, two in pairwise(form):
         if isinstance(one, Field) and isinstance(two, Field):
             raise ValueError(f"%{one.letter}%{two.letter}: a delimiter between them is missing")
-    spellings = {piece.letter: piece.spelling for piece in form if isinstance(piece, Field)}
+    encodings = {piece.letter: piece.encoding for piece in form if isinstance(piece, Field)}
     pattern = re.compile(
         b"".join(
             re.escape(piece) if isinstance(piece, bytes) else b"(?P<%b>.*?)" % piece.letter.encode()
@@ -135,30 +135,30 @@ def by_format(text: str, key: bytes | None) -> tuple[Understand, bytes]:
         re.DOTALL,
     )
 
-    def understand(line: bytes) -> Given:
+    def parse_record(line: bytes) -> InputRecord:
         found = pattern.fullmatch(line)
         if found is None:
             raise BadInput(f"{line[:60]!r} does not match the format {text!r}")
         fields = found.groupdict()
-        spelt = {letter: _spelt(fields[letter], spellings[letter]) for letter in fields}
-        return Given(
-            spelt.get("k", key),
-            spelt.get("s", b""),
+        decoded = {letter: _decoded(fields[letter], encodings[letter]) for letter in fields}
+        return InputRecord(
+            decoded.get("k", key),
+            decoded.get("s", b""),
             parse_headers(fields.get("h", b"")),
             _number(fields, "T"),
             _number(fields, "p"),
         )
 
-    return understand, delimiter
+    return parse_record, delimiter
 
 
-def _spelt(data: bytes, spelling: str) -> bytes:
+def _decoded(data: bytes, encoding: str) -> bytes:
     try:
-        if spelling == "hex":
+        if encoding == "hex":
             return binascii.unhexlify(data)
-        return base64.b64decode(data, validate=True) if spelling else data
+        return base64.b64decode(data, validate=True) if encoding else data
     except binascii.Error:
-        raise BadInput(f"{data[:60]!r} is not {spelling}") from None
+        raise BadInput(f"{data[:60]!r} is not {encoding}") from None
 
 
 def _number(fields: dict[str, bytes], letter: str) -> int | None:

@@ -19,7 +19,7 @@ from tidelog.apps.cli.usage import examples, usage_error
 
 if TYPE_CHECKING:
     from tidelog.apps.cli.output import ShowProgress
-    from tidelog.apps.cli.records.input_records import Understand
+    from tidelog.apps.cli.records.input_records import Parse
     from tidelog.apps.cli.records.sending import Sender
     from tidelog.core.record.record import Header
     from tidelog.shell.client.cluster import Cluster
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """In the order of Kafka's codec numbers."""
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-REFUSED, INTERRUPTED = 1, 130
+FAILED, INTERRUPTED = 1, 130
 PARTITIONS_SHOWN = 4
 
 
@@ -59,7 +59,7 @@ class Options(NamedTuple):
 class Plan(NamedTuple):
     """The parsed options."""
 
-    understand: "Understand"
+    parse: "Parse"
     delimiter: bytes
     headers: "tuple[Header, ...]"
     timestamp: int | None
@@ -166,20 +166,20 @@ def produce(**given: Any) -> int:
     Exit code 0 means that every record is written exactly once (with --acks 1 or 0: sent).
     """
     options = Options(**given)
-    plan = _understand(options)
+    plan = _parse_options(options)
     with connected_cluster(
         options.bootstrap, options.timeout_s, "add --create to create it"
     ) as cluster:
         return _run(cluster, options, plan)
 
 
-def _understand(options: Options) -> Plan:
+def _parse_options(options: Options) -> Plan:
     from tidelog.apps.cli.records.format_string import unescape
     from tidelog.apps.cli.records.input_records import (
         by_format,
         parse_header,
+        parse_json,
         plain,
-        understand_json,
     )
     from tidelog.apps.cli.records.points_in_time import parse_time
 
@@ -190,16 +190,16 @@ def _understand(options: Options) -> Plan:
     if sum(forms) > 1:
         raise click.UsageError("-J, -f and -K can't be combined: they are different input formats")
     key = None if options.key is None else options.key.encode(errors="surrogateescape")
-    understand: Understand
+    parse: Parse
     try:
         delimiter = unescape(options.delimiter)
         if options.json_lines:
-            understand = understand_json
+            parse = parse_json
         elif options.template is not None:
-            understand, delimiter = by_format(options.template, key)
+            parse, delimiter = by_format(options.template, key)
         else:
             between = options.key_delimiter
-            understand = plain(key, None if between is None else _some(unescape(between), "-K"))
+            parse = plain(key, None if between is None else _not_empty(unescape(between), "-K"))
         headers = tuple(
             parse_header(text.encode(errors="surrogateescape")) for text in options.headers
         )
@@ -207,10 +207,10 @@ def _understand(options: Options) -> Plan:
         timestamp = None if options.timestamp is None else parse_time(options.timestamp, now_ms)
     except ValueError as error:
         raise usage_error(str(error)) from error
-    return Plan(understand, _some(delimiter, "-D"), headers, timestamp)
+    return Plan(parse, _not_empty(delimiter, "-D"), headers, timestamp)
 
 
-def _some(delimiter: bytes, option: str) -> bytes:
+def _not_empty(delimiter: bytes, option: str) -> bytes:
     if not delimiter:
         raise click.UsageError(f"{option} is empty; give a delimiter, or remove the option")
     return delimiter
@@ -238,18 +238,18 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
     failed = ""
     status = 0
     try:
-        with _progress(options) as tell:
+        with _progress(options) as show_progress:
             for source in _sources(options.files):
-                _send_all(source, sender, options, plan, tell)
+                _send_all(source, sender, options, plan, show_progress)
             sender.flush()
     except (ClientError, BadInput) as error:
-        fate = "may be written or not" if isinstance(error, Unresolved) else "were not"
+        fate = "may or may not be written" if isinstance(error, Unresolved) else "were not"
         failed = f"{error}; {sender.records} records were written, {sender.waiting} {fate}"
-        status = REFUSED
+        status = FAILED
     except KeyboardInterrupt:
         status = INTERRUPTED
         if sender.waiting:
-            failed = f"interrupted; {sender.waiting} more records may be written or not"
+            failed = f"interrupted; {sender.waiting} more records may or may not be written"
     if failed:
         click.echo(f"tidelog: {failed}", err=True)
     _report(sender, options, status, failed)
@@ -265,9 +265,9 @@ def _sources(files: tuple[str, ...]) -> Iterator[BinaryIO]:
 
 
 def _send_all(
-    source: BinaryIO, sender: "Sender", options: Options, plan: Plan, tell: "ShowProgress"
+    source: BinaryIO, sender: "Sender", options: Options, plan: Plan, show_progress: "ShowProgress"
 ) -> None:
-    """Write what a source brings, as it brings it. Raises ClientError, BadInput."""
+    """Write the records of a source as they arrive. Raises ClientError, BadInput."""
     from tidelog.apps.cli.records.input_records import BadInput, split
     from tidelog.core.record.record import Record
 
@@ -277,12 +277,12 @@ def _send_all(
         for line in lines:
             number += 1
             try:
-                key, value, headers, told_ms, partition = plan.understand(line)
+                key, value, headers, record_ms, partition = plan.parse(line)
             except BadInput as error:
                 raise BadInput(f"input record {number}: {error}") from None
             if options.null:
                 key, value = key or None, value or None
-            when = plan.timestamp if plan.timestamp is not None else told_ms
+            when = plan.timestamp if plan.timestamp is not None else record_ms
             record = Record(key, value, now_ms if when is None else when, headers + plan.headers)
             sender.add(record, partition)
         if options.tee or not lines:
@@ -290,7 +290,7 @@ def _send_all(
         if options.tee and lines:
             sys.stdout.buffer.write(plan.delimiter.join(lines) + plan.delimiter)
             sys.stdout.buffer.flush()
-        tell(sender.records, f"{sender.records} records")
+        show_progress(sender.records, f"{sender.records} records")
 
 
 @contextmanager
@@ -302,8 +302,8 @@ def _progress(options: Options) -> Iterator["ShowProgress"]:
     from tidelog.apps.cli import output
 
     began = time.monotonic()
-    with output.progress(f"to {options.topic}") as tell:
-        yield lambda done, note: tell(
+    with output.progress(f"to {options.topic}") as show_progress:
+        yield lambda done, note: show_progress(
             done, f"{note}, {done / max(time.monotonic() - began, 0.001):,.0f} a second"
         )
 

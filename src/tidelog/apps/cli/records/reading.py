@@ -28,8 +28,8 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Chunk, Consumer, Span
 
 TURN_S = 0.5
-LOOK_S = 5.0
-"""How often to look for new topics and partitions."""
+REFRESH_S = 5.0
+"""How often the metadata is refreshed, to find new topics and partitions."""
 
 Notify = Callable[[str], None]
 Render = Callable[[Chunk, int], bytes]
@@ -50,7 +50,7 @@ class Printer:
         self._render = render
         self._output = sys.stdout.buffer
         self._terminal = sys.stdout.isatty()
-        self._poll = _watch(sys.stdout)
+        self._poll = _pipe_poll(sys.stdout)
         self.count = 0
 
     def write(self, chunk: Chunk) -> None:
@@ -79,7 +79,7 @@ class Printer:
         return Closed()
 
 
-def _watch(stream: object) -> "select.poll | None":
+def _pipe_poll(stream: object) -> "select.poll | None":
     """Return a poll object that detects a closed pipe; None if not supported."""
     try:
         file = stream.fileno()  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def spans_of(
     return resolve(cluster, keys, wanted.offsets, wanted.isolation, to_the_end=wanted.to_the_end)
 
 
-class Assigned:
+class PartitionReader:
     """Reads fixed partitions; without an end also partitions that are created later."""
 
     def __init__(self, cluster: Cluster, wanted: Wanted, notify: Notify) -> None:
@@ -193,7 +193,7 @@ class Assigned:
         if not self._known:
             raise NoSuchTopic(f"topic that matches {' or '.join(wanted.topics)}")
         self._consumer.add(spans_of(cluster, self._known, wanted))
-        self._look_at = time.monotonic() + LOOK_S
+        self._refresh_at = time.monotonic() + REFRESH_S
 
     @property
     def done(self) -> bool:
@@ -201,13 +201,13 @@ class Assigned:
 
     def poll(self, timeout_s: float) -> Iterator[Chunk]:
         if self._wanted.endless and not self._wanted.partitions:
-            self._look_for_new()
+            self._add_new_partitions()
         return self._consumer.poll(timeout_s)
 
-    def _look_for_new(self) -> None:
-        if time.monotonic() < self._look_at:
+    def _add_new_partitions(self) -> None:
+        if time.monotonic() < self._refresh_at:
             return
-        self._look_at = time.monotonic() + LOOK_S
+        self._refresh_at = time.monotonic() + REFRESH_S
         try:
             if not self._wanted.regex:
                 self._cluster.refresh(self._wanted.topics)
@@ -227,7 +227,7 @@ class Assigned:
         self._consumer.close()
 
 
-def as_member(cluster: Cluster, wanted: Wanted, group: str, notify: Notify) -> Source:
+def group_reader(cluster: Cluster, wanted: Wanted, group: str, notify: Notify) -> Source:
     """Join a group; read from committed offsets, or without them from the requested start."""
     from tidelog.shell.client.groups.group_admin import Committed
     from tidelog.shell.client.groups.group_consumer import GroupConsumer
@@ -246,20 +246,20 @@ def as_member(cluster: Cluster, wanted: Wanted, group: str, notify: Notify) -> S
     return GroupConsumer(consumer, group, lambda: chosen_topics(cluster, wanted), begin)
 
 
-def read_out(source: Source, printer: Printer, count: int | None) -> None:
+def print_records(source: Source, printer: Printer, count: int | None) -> None:
     """Print records until the limit, the end, a closed stdout or an interrupt.
 
     Raises ClientError.
     """
-    out: dict[TopicPartition, tuple[Offset, LeaderEpoch]] = {}
+    printed: dict[TopicPartition, tuple[Offset, LeaderEpoch]] = {}
     try:
         with _terminated_as_interrupted():
             while not source.done and (count is None or printer.count < count):
-                _print_some(source, printer, count, out)
-                _mark(source, printer, out)
+                _print_some(source, printer, count, printed)
+                _mark_printed(source, printer, printed)
     except KeyboardInterrupt:
         with suppress(Closed):
-            _mark(source, printer, out)
+            _mark_printed(source, printer, printed)
     except Closed:
         pass
     finally:
@@ -270,7 +270,7 @@ def _print_some(
     source: Source,
     printer: Printer,
     count: int | None,
-    out: dict[TopicPartition, tuple[Offset, LeaderEpoch]],
+    printed: dict[TopicPartition, tuple[Offset, LeaderEpoch]],
 ) -> None:
     for chunk in source.poll(TURN_S):
         wanted = chunk
@@ -278,19 +278,19 @@ def _print_some(
             wanted = chunk._replace(records=chunk.records[: count - printer.count])
         printer.write(wanted)
         last = wanted.records[-1]
-        out[chunk.key] = (last.offset + 1, last.leader_epoch)
+        printed[chunk.key] = (last.offset + 1, last.leader_epoch)
         if count is not None and printer.count >= count:
             return
 
 
-def _mark(
-    source: Source, printer: Printer, out: dict[TopicPartition, tuple[Offset, LeaderEpoch]]
+def _mark_printed(
+    source: Source, printer: Printer, printed: dict[TopicPartition, tuple[Offset, LeaderEpoch]]
 ) -> None:
     """Flush stdout, and mark the printed records for commit."""
     printer.flush()
-    for key, (offset, epoch) in out.items():
+    for key, (offset, epoch) in printed.items():
         source.written(key, offset, epoch)
-    out.clear()
+    printed.clear()
 
 
 @contextmanager

@@ -15,12 +15,12 @@ from tidelog.lab.modelcheck.verdicts import Row
 from tidelog.lab.retelling.story_text import Retelling
 
 
-def watcher(tell: output.ShowProgress) -> ProgressCallback:
+def watcher(show_progress: output.ShowProgress) -> ProgressCallback:
     """Return a callback that shows the progress of a search."""
 
     def watch(now: Progress) -> None:
         speed = f"{now.states_per_second:,.0f} states/s"
-        tell(now.states, f"{now.states:,} states, depth {now.level}, {speed}")
+        show_progress(now.states, f"{now.states:,} states, depth {now.level}, {speed}")
 
     return watch
 

@@ -22,7 +22,7 @@ FAULT_WIDTH = 40
 """Columns for one kind of fault and its count."""
 
 
-def watcher(tell: output.ShowProgress) -> Callable[[Result], None]:
+def watcher(show_progress: output.ShowProgress) -> Callable[[Result], None]:
     """Return a callback that shows the progress of a run."""
     done = failed = 0
 
@@ -30,7 +30,7 @@ def watcher(tell: output.ShowProgress) -> Callable[[Result], None]:
         nonlocal done, failed
         done += 1
         failed += not result.clean
-        tell(done, f"{done} seeds, {failed} failed")
+        show_progress(done, f"{done} seeds, {failed} failed")
 
     return watch
 

@@ -29,7 +29,7 @@ MARGIN = 4
 GAP = 3
 SHIPPED = "leader-epoch"
 """The policy that brokers use; the others are historical."""
-JUDGING = ("check", "expect")
+CHECK_COMMANDS = ("check", "expect")
 """Commands that only check."""
 _LOG = re.compile(r"LEO=(\d+) .*HW=(\d+).*log=\[(.*)\]")
 _FIELD = re.compile(r"(\w+)=(\[.*\]|\S+)")
@@ -105,13 +105,13 @@ def show_verdicts(screen: Console, verdicts: Sequence[Verdict]) -> None:
     by_path: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         by_path.setdefault(verdict.path, []).append(verdict)
-    for path, plays in by_path.items():
-        passed = all(play.passed for play in plays)
-        policies = ", ".join(play.policy for play in plays if play.policy)
+    for path, runs in by_path.items():
+        passed = all(run.passed for run in runs)
+        policies = ", ".join(run.policy for run in runs if run.policy)
         line = output.verdict_line(passed, short_name(path))
         screen.print(line.append(f"  {policies}", output.FAINT), soft_wrap=True)
-        _show_problems(screen, [(play.policy, p) for play in plays for p in play.problems])
-    wrong = sum(not all(play.passed for play in plays) for plays in by_path.values())
+        _show_problems(screen, [(run.policy, p) for run in runs for p in run.problems])
+    wrong = sum(not all(run.passed for run in runs) for runs in by_path.values())
     played = f"{_count(by_path, 'story', 'stories')}, {_count(verdicts, 'run', 'runs')}"
     text = f"{played}: {wrong} not as expected" if wrong else f"{played}: all as expected"
     screen.print(output.verdict_line(not wrong, text))
@@ -133,11 +133,11 @@ def _show_problems(screen: Console, problems: Iterable[tuple[str, str]], mark: s
             screen.print(Text(margin + line, output.BAD), soft_wrap=True)
 
 
-# -- a play
+# -- one story
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StepReport:
     """One step of the story, with its frame under each policy."""
 
     step: Step
@@ -151,7 +151,7 @@ class Moment:
         return different
 
 
-class Production:
+class StoryReport:
     """One story under one or more policies."""
 
     def __init__(self, performances: Sequence[Performance]) -> None:
@@ -161,10 +161,11 @@ class Production:
         for performance in performances:
             for frame in performance.frames:
                 frames.setdefault(frame.step.line, {})[performance.policy] = frame
-        self.moments = [
-            Moment(next(iter(frames[line].values())).step, frames[line]) for line in sorted(frames)
+        self.steps = [
+            StepReport(next(iter(frames[line].values())).step, frames[line])
+            for line in sorted(frames)
         ]
-        self.parting = next((m for m in self.moments if len(m.outputs()) > 1), None)
+        self.first_difference = next((m for m in self.steps if len(m.outputs()) > 1), None)
 
     @property
     def passed(self) -> bool:
@@ -173,12 +174,14 @@ class Production:
 
     def as_data(self) -> dict[str, Any]:
         """Return everything, for JSON."""
-        parting = self.parting
+        difference = self.first_difference
         return {
             "title": self.story.title,
             "path": self.story.path,
             "parts_at": (
-                {"line": parting.step.line, "command": parting.step.text} if parting else None
+                {"line": difference.step.line, "command": difference.step.text}
+                if difference
+                else None
             ),
             "performances": [as_data(performance) for performance in self.performances],
         }
@@ -188,27 +191,27 @@ class Production:
         screen.print(output.heading(self.story.title))
         screen.print(Text("─" * len(self.story.title), output.FAINT))
         _prose(screen, self.story.prose)
-        given = " · ".join(moment.step.text for moment in self.moments if moment.step.given)
+        given = " · ".join(report.step.text for report in self.steps if report.step.given)
         if given:
             screen.print()
             screen.print(output.faint(f"given: {given}"))
-        for moment in self.moments:
-            if not moment.step.given or any(f.problems for f in moment.frames.values()):
-                self._show_moment(screen, moment)
+        for report in self.steps:
+            if not report.step.given or any(f.problems for f in report.frames.values()):
+                self._show_step(screen, report)
         if self.story.closing:
             screen.print()
             _prose(screen, self.story.closing)
         self._show_end(screen)
 
-    def _show_moment(self, screen: Console, moment: Moment) -> None:
-        step, outputs = moment.step, moment.outputs()
+    def _show_step(self, screen: Console, report: StepReport) -> None:
+        step, outputs = report.step, report.outputs()
         if step.prose:
             screen.print()
             _prose(screen, step.prose)
         command = Text("› ").append(step.text, f"bold {output.NAME}")
-        if moment is self.parting:
+        if report is self.first_difference:
             command.append("   ◆ the policies differ here", f"bold {output.WARN}")
-        problems = any(frame.problems for frame in moment.frames.values())
+        problems = any(frame.problems for frame in report.frames.values())
         if step.word == "expect" and not problems:
             command = Text("✓ ", output.GOOD).append(step.text, output.FAINT)
         screen.print(command, soft_wrap=True)
@@ -219,7 +222,7 @@ class Production:
             (_side_by_side if _fits(own, screen.width) else _one_by_one)(screen, own)
         wrong = [
             (policy, f"line {step.line}: {problem}")
-            for policy, frame in moment.frames.items()
+            for policy, frame in report.frames.items()
             for problem in frame.problems
         ]
         _show_problems(screen, wrong, "✗ ")
@@ -230,10 +233,10 @@ class Production:
             self._show_replicas(screen)
         for performance in self.performances:
             screen.print(_verdict(performance), soft_wrap=True)
-        if self.parting and len(self.performances) > 1:
-            where = f"{short_name(self.story.path)}, line {self.parting.step.line}"
+        if self.first_difference and len(self.performances) > 1:
+            where = f"{short_name(self.story.path)}, line {self.first_difference.step.line}"
             line = Text("◆ ", output.WARN).append(
-                f"the policies differ at `{self.parting.step.text}`"
+                f"the policies differ at `{self.first_difference.step.text}`"
             )
             screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
         broken = {p.policy: _broken(p) for p in self.performances if _broken(p)}
@@ -243,7 +246,7 @@ class Production:
 
     def _ends_with_state(self) -> bool:
         """Return whether the last step of the story shows all replicas."""
-        acts = [moment.step for moment in self.moments if moment.step.word not in JUDGING]
+        acts = [report.step for report in self.steps if report.step.word not in CHECK_COMMANDS]
         return bool(acts) and acts[-1].text == "state" and not acts[-1].given
 
     def _show_replicas(self, screen: Console) -> None:
@@ -336,14 +339,14 @@ def _log(records: str, log_end_offset: int, high_watermark: int) -> Text:
 
 
 def _fields(description: str) -> tuple[str, dict[str, str], Text]:
-    """`leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]` split into its parts."""
+    """Split `leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]` into role, fields and log."""
     fields = dict(_FIELD.findall(description))
     log = _styled(description)
     return description.split()[0], fields, log[description.index("[") + 1 : -1]
 
 
 def _verdict(performance: Performance) -> Text:
-    """The verdict of one play: which invariants it kept or broke, and whether the story expects it.
+    """Return the verdict of one run: invariants kept or broken, and whether the story expects it.
 
     If an invariant breaks under the rule that brokers run, truncation is not the cause (an unclean
     election may be). The verdict then does not name the rule.
@@ -366,7 +369,7 @@ def _verdict(performance: Performance) -> Text:
 
 
 def _broken(performance: Performance) -> list[tuple[str, str]]:
-    """Each invariant that did not hold, with the violation that a check printed, if any."""
+    """Return each invariant that did not hold, with the violation that a check printed, if any."""
     checked = [
         (" ".join(frame.step.arguments), line.removeprefix("VIOLATED").strip())
         for frame in performance.frames
@@ -383,10 +386,10 @@ def _broken(performance: Performance) -> list[tuple[str, str]]:
 
 
 def _as_expected(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence[str]) -> str:
-    """The last line of a story that expects a violation and shows it."""
+    """Return the last line of a story that expects a violation and shows it."""
     if SHIPPED in broken:
         names = ", ".join(dict.fromkeys(name for name, _ in broken[SHIPPED]))
-        return f"as expected: {names} had to break here"
+        return f"as expected: {names} is expected to break here"
     failed = [f"{name} (historical rule)" for name in broken]
     parts = [(failed, "fails", "fail"), (list(held), "holds", "hold")]
     verdicts = [f"{' and '.join(n)} {one if len(n) == 1 else more}" for n, one, more in parts if n]
