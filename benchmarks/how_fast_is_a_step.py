@@ -79,7 +79,7 @@ def cost_us(work: Callable[[int], None], rounds: int = 20_000, repeat: int = 5) 
 
 
 def main() -> int:
-    """Print the costs beside the bound."""
+    """Print the costs and the bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--format", choices=("text", "json"), default="text")
     arguments = parser.parse_args()

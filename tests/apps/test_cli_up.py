@@ -317,9 +317,7 @@ def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
     code, _, err = running.end()
     assert code == 1
     died = f"tidelog: brokers 1, 2 (pid {pid}) died: killed by SIGKILL"
-    assert err.startswith(
-        f"{died}\ntidelog: all brokers have ended; to restart the cluster: "
-    )
+    assert err.startswith(f"{died}\ntidelog: all brokers have ended; to restart the cluster: ")
 
 
 def test_up_ends_when_no_broker_is_left(up: Callable[..., Up]) -> None:

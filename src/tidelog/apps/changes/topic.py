@@ -78,8 +78,10 @@ def alter_topics(
     unset: Sequence[str],
     validate_only: bool,
 ) -> list[Change]:
-    """Add partitions, change configs, or both. Configs are validated before partitions are
-    added, because partitions can't be removed again."""
+    """Add partitions, change configs, or both.
+
+    Configs are validated before partitions are added: partitions can't be removed again.
+    """
     wanted = [ConfigChange(configs.SET, key, value) for key, value in settings.items()]
     wanted += [ConfigChange(configs.DELETE, key) for key in unset]
     changes: list[Change] = []
@@ -113,8 +115,8 @@ def _alter_configs(
 ) -> Outcome:
     if not wanted:
         return Outcome(name)
-    whose = Resource(admin.TOPIC_RESOURCE, name)
-    return configs.alter_configs(cluster, whose, wanted, validate_only=validate_only)
+    resource = Resource(admin.TOPIC_RESOURCE, name)
+    return configs.alter_configs(cluster, resource, wanted, validate_only=validate_only)
 
 
 def _keys(cluster: Cluster, name: str) -> list[str]:

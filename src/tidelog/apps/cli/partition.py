@@ -393,7 +393,7 @@ def _notes(partition: "PartitionView") -> "list[Text]":
 
 
 def _history(partition: "PartitionView") -> "list[Text]":
-    """Return the unclean election and the truncations that lost records, or may have."""
+    """Return lines about an unclean election, and about truncations that lost records."""
     lines = []
     election = partition.unclean_election
     if election:

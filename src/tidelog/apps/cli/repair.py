@@ -1,4 +1,4 @@
-"""`tidelog repair`: check a stopped broker's folder, and repair it from another one."""
+"""`tidelog repair`: check a stopped broker's folder, and repair it from another folder."""
 
 import os
 from typing import TYPE_CHECKING, Any

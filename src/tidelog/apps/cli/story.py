@@ -87,7 +87,7 @@ def play_command(name: str, policy: str | None, form: str) -> int:
 
 
 def _with_policy(chosen: "Story", policy: str) -> "Story":
-    """Return the story under one policy; without expected output if it was not written for it."""
+    """Return the story under one policy; without expected output if it does not name the policy."""
     from dataclasses import replace
 
     if policy in chosen.policies:

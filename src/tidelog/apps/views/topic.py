@@ -111,8 +111,10 @@ def select_topics(
     *,
     internal: bool,
 ) -> list[TopicMetadata]:
-    """Return the topics with these names, or whose whole name matches a pattern; all topics if
-    there is neither. `internal` applies to patterns. Raises NoSuchTopic for an unknown name."""
+    """Return the topics with these names, or whose whole name matches a pattern; by default all.
+
+    `internal` applies to patterns. Raises NoSuchTopic for an unknown name.
+    """
     topics = cluster.refresh().topics
     if patterns or not names:
         patterns = patterns or [re.compile(".*")]

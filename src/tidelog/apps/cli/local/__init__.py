@@ -1,1 +1,1 @@
-"""Commands that run brokers on this machine, or look after those that run."""
+"""Commands that start, show, control and stop brokers on this machine."""
