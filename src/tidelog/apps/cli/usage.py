@@ -214,7 +214,7 @@ def read_settings(
                 f"{text!r} is not in the form key=value, such as retention.ms=60000"
             )
         if key in found:
-            raise click.BadParameter(f"{key} is given twice", param=param)
+            raise click.BadParameter(f"{key} is given twice; remove one", param=param)
         found[key] = value
     return found
 
@@ -245,7 +245,7 @@ def broker_ids(text: str, separator: str) -> list[int]:
             f"broker id {max(ids)} is too large; the maximum is {BROKER_ID_MAX}"
         )
     if len(set(ids)) < len(ids):
-        raise click.BadParameter(f"{text!r} lists a broker twice")
+        raise click.BadParameter(f"{text!r} lists a broker twice; list each broker once")
     return ids
 
 

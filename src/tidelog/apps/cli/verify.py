@@ -161,7 +161,8 @@ def verify(
 
     if bootstrap is not None and kinds:
         raise click.UsageError(
-            "--faults can't be combined with --bootstrap: faults are injected into own brokers only"
+            "--faults can't be combined with --bootstrap: faults are injected only into brokers"
+            " that this command starts"
         )
     if kinds is None:
         kinds = () if bootstrap is not None else DEFAULT_KINDS

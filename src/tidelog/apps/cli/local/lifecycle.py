@@ -139,7 +139,7 @@ def down(data: str, wait: float, form: str) -> int:
 
     folder = os.path.abspath(data)
     if not os.path.isdir(folder):
-        raise usage_error(f"folder {data} does not exist")
+        raise usage_error(f"folder {data} does not exist; name the cluster's folder with --data")
     ending = take_down(folder, wait)
     return output.conclude(
         form,

@@ -184,7 +184,9 @@ def _parse_options(options: Options) -> Plan:
     from tidelog.apps.cli.records.points_in_time import parse_time
 
     for path in options.files:
-        if not os.path.exists(path) or os.path.isdir(path):
+        if os.path.isdir(path):
+            raise click.UsageError(f"{path!r} is a folder; name files, or read from stdin")
+        if not os.path.exists(path):
             raise click.UsageError(f"file {path!r} does not exist")
     forms = [options.json_lines, options.template is not None, options.key_delimiter is not None]
     if sum(forms) > 1:
