@@ -12,14 +12,13 @@ from blocking_store import LocalClient
 
 from tidelog.core.controller.metadata.metadata_store import Put
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.cluster_file import (
+from tidelog.shell.store.cluster_file import backup, prepare
+from tidelog.shell.store.store_backend import (
     NotAStore,
     StoreDamaged,
     StoreError,
     StoreTooNew,
     StoreUnusable,
-    backup,
-    prepare,
 )
 
 NOBODY = 65534

@@ -9,11 +9,11 @@ import pytest
 
 from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.cluster_file import StoreError, StoreMissing
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirLock
 from tidelog.shell.store.metadata_store_client import SessionGrant
-from tidelog.shell.store.open_store import BrokerSide, OpenedStore, store_at
+from tidelog.shell.store.open_store import store_at
 from tidelog.shell.store.proof_of_death import NO_LIFE_SIGN, LifeSign, ProofOfDeath
+from tidelog.shell.store.store_backend import BrokerSide, OpenedStore, StoreError, StoreMissing
 
 
 @pytest.mark.parametrize("prefix", ["sqlite:", "sqlite://"])

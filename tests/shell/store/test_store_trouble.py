@@ -11,6 +11,7 @@ from blocking_store import LocalClient
 from tidelog.core.controller.metadata.metadata_store import Put, TxnResult, Unavailable
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.sqlite_store_client import StoreFailureLog
+from tidelog.shell.store.store_backend import NotAStore, StoreMissing
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_a_full_disk_under_a_running_broker_is_told(path: Path) -> None:
 
 def test_a_missing_store_is_not_made_beside_a_clusters_data(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
-    with pytest.raises(cluster_file.StoreMissing, match="tidelog store rebuild"):
+    with pytest.raises(StoreMissing, match="tidelog store rebuild"):
         cluster_file.prepare(str(path), "some-cluster")
     assert not path.exists()
 
@@ -96,7 +97,7 @@ def test_a_missing_store_is_not_made_beside_a_clusters_data(tmp_path: Path) -> N
 def test_garbage_is_answered_with_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     path.write_bytes(b"garbage" * 1000)
-    with pytest.raises(cluster_file.NotAStore, match="tidelog store restore"):
+    with pytest.raises(NotAStore, match="tidelog store restore"):
         cluster_file.prepare(str(path))
 
 

@@ -55,7 +55,7 @@ def show_command(path: str, prefix: str, form: str) -> int:
     PATH is a data folder of `tidelog up`, or the store's file. Brokers may be running. Values
     that hold secrets are left out.
     """
-    from tidelog.shell.store.cluster_file import StoreError
+    from tidelog.shell.store.store_backend import StoreError
     from tidelog.shell.store.store_contents import read_contents
 
     try:
@@ -77,7 +77,8 @@ def backup_command(path: str, target: str, form: str) -> int:
     PATH is a data folder of `tidelog up`, or the store's file. TARGET must not exist yet. The
     copy is a consistent snapshot.
     """
-    from tidelog.shell.store.cluster_file import StoreError, backup
+    from tidelog.shell.store.cluster_file import backup
+    from tidelog.shell.store.store_backend import StoreError
     from tidelog.shell.store.store_contents import read_contents
 
     try:
@@ -150,8 +151,9 @@ def rebuild_command(path: str, log_dirs: tuple[str, ...], plan: bool, form: str)
 def _replace(
     path: str, log_dirs: tuple[str, ...], backup: str | None, plan: bool, form: str
 ) -> int:
-    from tidelog.shell.store.cluster_file import StoreError
+    from tidelog.apps.cli import output
     from tidelog.shell.store.rebuild_store import replace_store
+    from tidelog.shell.store.store_backend import StoreError
 
     try:
         outcome = replace_store(_file(path), list(log_dirs), backup, plan=plan)

@@ -44,8 +44,7 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Listener
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink
 from tidelog.shell.os_disk import OsDisk, disk_space
-from tidelog.shell.store.cluster_file import ClusterIdentity
-from tidelog.shell.store.open_store import OpenedStore
+from tidelog.shell.store.store_backend import ClusterIdentity, OpenedStore
 
 Halted: TypeAlias = Callable[[do.Halt], None]
 

@@ -43,9 +43,9 @@ from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemo
 from tidelog.shell.net.same_host import listen_beside
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.private_files import make_folders, warning_if_open
-from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock
-from tidelog.shell.store.open_store import BrokerSide, store_at
+from tidelog.shell.store.open_store import store_at
+from tidelog.shell.store.store_backend import BrokerSide, ClusterIdentity, StoreError
 
 READ_WALL_CLOCK_MS = 1000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024

@@ -12,13 +12,24 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from tidelog.core.controller.metadata.history import NO_CHECKSUM, WAY_OUT, chained, row_checksum
 from tidelog.core.controller.metadata.metadata_store import KV, NO_SESSION, Revision
+from tidelog.shell.store.store_backend import (
+    IDENTITY_KEY,
+    ClusterIdentity,
+    NotAStore,
+    StoreDamaged,
+    StoreError,
+    StoreMissing,
+    StoreTooNew,
+    StoreUnusable,
+    new_identity,
+    parse_identity,
+)
 
 Answer = TypeVar("Answer")
-IDENTITY_KEY = "meta/cluster"
 _PAST = "CREATE TABLE past (rev INTEGER PRIMARY KEY, checksum INTEGER NOT NULL)"
 UPGRADES: tuple[tuple[str, ...], ...] = (
     (
@@ -69,37 +80,6 @@ KV_COLUMNS = "k, v, create_rev, mod_rev, session, checksum"
 """The columns of a key, in the order of `checked_kv`."""
 _known: set[tuple[int, int]] = set()
 """Files that this process has checked and may have open."""
-
-
-class StoreError(Exception):
-    """The store's file can't be used. Its text is one line."""
-
-
-class NotAStore(StoreError):
-    """The path is not a metadata store."""
-
-
-class StoreTooNew(StoreError):
-    """A newer Tidelog wrote the store."""
-
-
-class StoreMissing(StoreError):
-    """The store is missing, but data of its cluster exists."""
-
-
-class StoreUnusable(StoreError):
-    """The store can't be read, written or created."""
-
-
-class StoreDamaged(StoreError):
-    """Part of the store does not match its checksums."""
-
-
-class ClusterIdentity(NamedTuple):
-    """The cluster's id, and the secret that only its brokers know."""
-
-    cluster_id: str
-    secret: str
 
 
 def prepare(path: str, cluster_id: str | None = None) -> ClusterIdentity:
@@ -361,23 +341,3 @@ def reason(error: OSError | sqlite3.Error) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)
-
-
-def new_identity(cluster_id: str | None = None) -> bytes:
-    """Encode a cluster's identity with a new secret."""
-    import json
-    from binascii import b2a_base64
-
-    name = cluster_id or "-"
-    while name.startswith("-"):  # would look like an option on a command line
-        name = b2a_base64(os.urandom(16), newline=False).decode().rstrip("=")
-        name = name.replace("+", "-").replace("/", "_")
-    return json.dumps({"cluster_id": name, "secret": os.urandom(32).hex()}).encode()
-
-
-def parse_identity(value: bytes) -> ClusterIdentity:
-    """Decode the value of `IDENTITY_KEY`."""
-    import json
-
-    fields = json.loads(value)
-    return ClusterIdentity(fields["cluster_id"], fields["secret"])

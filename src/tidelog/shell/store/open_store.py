@@ -3,63 +3,21 @@
     sqlite:PATH                  one file, for brokers of one machine
     etcd://HOST:PORT,.../PREFIX  planned, for brokers of several machines
 
-A new kind of store is a class with the methods of `StoreBackend` and a row in `_BACKENDS`.
+A new kind of store is a class with the methods of `StoreBackend` and a row in `_BACKENDS`. A
+backend imports its client when it is used, so that a broker loads only the store that it uses.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
 
-from tidelog.shell.store import cluster_file
-from tidelog.shell.store.cluster_file import ClusterIdentity, StoreError
-from tidelog.shell.store.metadata_store_client import MetadataStoreClient
-from tidelog.shell.store.proof_of_death import DeathProbe, ProofOfDeath
+from tidelog.shell.store.store_backend import (
+    BrokerSide,
+    ClusterIdentity,
+    OpenedStore,
+    StoreBackend,
+    StoreError,
+)
 
 SETTING = "tidelog.metadata.store"
-
-
-class BrokerSide(NamedTuple):
-    """What a store's client needs of its broker."""
-
-    proof: ProofOfDeath
-    now_ms: Callable[[], int]
-    deliver: Callable[[Callable[[], None]], None]
-    """Runs a callback on the broker's main thread."""
-    session_timeout_ms: int
-    report: Callable[[str], None]
-    """Logs a warning; called on the broker's main thread."""
-
-
-class OpenedStore(NamedTuple):
-    """One broker's access to the store."""
-
-    client: MetadataStoreClient
-    deaths: DeathProbe
-
-
-class StoreBackend(Protocol):
-    """A metadata store that a URL names."""
-
-    @property
-    def place(self) -> str:
-        """Where the store is, for messages."""
-        ...
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The store's files on this machine, which only the brokers' user may open."""
-        ...
-
-    def prepare(self, cluster_id: str | None) -> ClusterIdentity:
-        """Create the store if it is missing, else check it; return the cluster's identity.
-
-        `cluster_id`: the cluster whose data the broker holds. A store that is missing although
-        data of its cluster exists is refused. Raises StoreError.
-        """
-        ...
-
-    def open(self, broker: BrokerSide) -> OpenedStore:
-        """Connect a broker to the store, which must be prepared."""
-        ...
 
 
 class SqliteBackend:
@@ -70,6 +28,8 @@ class SqliteBackend:
         self.files = (path,)
 
     def prepare(self, cluster_id: str | None) -> ClusterIdentity:
+        from tidelog.shell.store import cluster_file
+
         return cluster_file.prepare(self.place, cluster_id)
 
     def open(self, broker: BrokerSide) -> OpenedStore:
@@ -89,7 +49,7 @@ class SqliteBackend:
 _BACKENDS: dict[str, Callable[[str], StoreBackend]] = {"sqlite": SqliteBackend}
 _PLANNED = {
     "etcd": "is not supported yet; all brokers of a cluster must run on one machine",
-    "memory": "exists in the simulator only, because brokers must find their metadata again",
+    "memory": "works in the simulator only; a broker needs its metadata again after a restart",
 }
 
 

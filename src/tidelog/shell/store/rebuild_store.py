@@ -31,8 +31,14 @@ from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.cluster_file import IDENTITY_KEY, StoreError, StoreUnusable
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
+from tidelog.shell.store.store_backend import (
+    IDENTITY_KEY,
+    StoreError,
+    StoreUnusable,
+    new_identity,
+    parse_identity,
+)
 
 BESIDE = ("", "-wal", "-shm")
 """The files of one store."""
@@ -117,7 +123,7 @@ def _base(store: str, backup: str | None, cluster_id: str) -> tuple[Base | None,
 def _cluster_of(base: Base) -> str:
     keys = base.snapshot.kvs
     identity = next((kv.value for kv in keys if kv.key == IDENTITY_KEY), None)
-    return "none" if identity is None else cluster_file.parse_identity(identity).cluster_id
+    return "none" if identity is None else parse_identity(identity).cluster_id
 
 
 def read_copy(path: str) -> Base:
@@ -139,7 +145,7 @@ def read_copy(path: str) -> Base:
 
 
 def _put_in_place(store: str, rebuilt: Rebuilt, cluster_id: str) -> list[str]:
-    keys = {IDENTITY_KEY: cluster_file.new_identity(cluster_id), **rebuilt.keys}
+    keys = {IDENTITY_KEY: new_identity(cluster_id), **rebuilt.keys}
     stamp = time.strftime("%Y%m%dT%H%M%S")
     moved = []
     try:

@@ -26,8 +26,9 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.clock import boot_id, boot_ms
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.cluster_file import StoreUnusable, is_busy, patiently, read_keys
+from tidelog.shell.store.cluster_file import is_busy, patiently, read_keys
 from tidelog.shell.store.proof_of_death import LifeSign, ProofOfDeath
+from tidelog.shell.store.store_backend import StoreUnusable
 from tidelog.shell.store.write_lock_holder import Process, StuckWriter, this_process
 from tidelog.shell.store.write_transaction import WriteTransaction
 

@@ -35,7 +35,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     check_limits,
 )
 from tidelog.shell.clock import boot_ms
-from tidelog.shell.store.cluster_file import StoreError, unusable
+from tidelog.shell.store.cluster_file import unusable
 from tidelog.shell.store.metadata_store_client import (
     Opened,
     ReadAnswered,
@@ -46,6 +46,7 @@ from tidelog.shell.store.metadata_store_client import (
 )
 from tidelog.shell.store.proof_of_death import Probed, ProofOfDeath
 from tidelog.shell.store.sqlite_store import CommitUnknown, SqliteStore, StoreBusy
+from tidelog.shell.store.store_backend import StoreError
 from tidelog.shell.store.write_transaction import WriteTransaction
 
 PATIENCE_S = 1.0

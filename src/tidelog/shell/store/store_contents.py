@@ -11,14 +11,13 @@ from typing import NamedTuple
 from tidelog.core.controller.metadata.metadata_store import KV, Revision, SessionId
 from tidelog.shell.clock import boot_id, boot_ms
 from tidelog.shell.store.cluster_file import (
-    IDENTITY_KEY,
     SCHEMA_VERSION,
-    StoreUnusable,
     check,
     connect,
     reason,
 )
 from tidelog.shell.store.log_dir_lock import is_abandoned
+from tidelog.shell.store.store_backend import IDENTITY_KEY, StoreUnusable
 
 _PATIENCE_S = 2.0
 _SECRET_KEYS = (IDENTITY_KEY, "user/")

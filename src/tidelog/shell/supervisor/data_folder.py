@@ -19,6 +19,7 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import CheckpointError, DamagedProperties, parse_properties
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
+from tidelog.shell.store.store_backend import StoreError
 from tidelog.shell.supervisor import up_file
 
 
@@ -104,7 +105,7 @@ def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
     if STORE in names:
         try:
             cluster_file.check(os.path.join(data, STORE))
-        except cluster_file.StoreError as error:
+        except StoreError as error:
             raise Refusal(str(error)) from error
         except OSError as error:
             raise Refusal(f"can't read {os.path.join(data, STORE)}: {error.strerror}") from error
@@ -195,5 +196,5 @@ class StorePreparation:
     def _prepare(self) -> None:
         try:
             cluster_file.prepare(self._path)
-        except cluster_file.StoreError as error:
+        except StoreError as error:
             self._problem = str(error)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.registrations import decode_broker
-from tidelog.shell.store.cluster_file import StoreError
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
+from tidelog.shell.store.store_backend import StoreError
 from tidelog.shell.store.store_contents import read_contents
 from tidelog.shell.supervisor import data_folder
 
