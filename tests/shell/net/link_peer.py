@@ -50,6 +50,8 @@ class LinkStage:
         self.address: tuple[str, int] = self.door.getsockname()
         self.answered: list[object] = []
         self.failed: list[int] = []
+        self.on_failed: Callable[[], None] = lambda: None
+        """Called after a request has failed."""
         self.broken = 0
         self.unproven: list[str] = []
         self._accepted: list[socket.socket] = []
@@ -64,12 +66,16 @@ class LinkStage:
         )
 
     def _events(self) -> LinkEvents:
+        def failed(correlation: int) -> None:
+            self.failed.append(correlation)
+            self.on_failed()
+
         def broken() -> None:
             self.broken += 1
 
         return LinkEvents(
             lambda _number, response: self.answered.append(response),
-            self.failed.append,
+            failed,
             broken,
             self.unproven.append,
         )

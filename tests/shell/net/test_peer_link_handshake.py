@@ -12,10 +12,12 @@ from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake
 from tidelog.core.api_table import HELLO, HELLO_VERSION
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.node.messages import Forwarded
+from tidelog.core.record.crc32c import Buffer
 from tidelog.core.wire.codec import encode_response
 from tidelog.shell.net import peer_link
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.same_host import _name
+from tidelog.shell.net.transport import Address, SocketTransport, Transport, connect
 
 REQUEST = Forwarded(ListReassignmentsReceived(0))
 REQUEST_MARK = b"ListReassignmentsReceived"
@@ -86,6 +88,39 @@ def test_a_peer_that_replays_a_recorded_handshake(stage: LinkStage) -> None:
     hello = stage.heard(second)
     second.sendall(recorded)
     assert_it_learned_nothing(stage, second, hello)
+
+
+def connect_and_break_at_the_proof(address: Address) -> Transport | None:
+    """A connection that breaks when the link sends its second message, the proof."""
+    transport = connect(address)
+    assert isinstance(transport, SocketTransport)
+    send_hello = transport.send
+
+    def send_proof(_data: Buffer) -> int:
+        raise BrokenPipeError("the peer closed the connection")
+
+    def send(data: Buffer) -> int:
+        transport.send = send_proof
+        return send_hello(data)
+
+    transport.send = send
+    return transport
+
+
+def test_a_new_connection_is_unproven_if_the_proof_broke_the_old_one(tmp_path: Path) -> None:
+    """The failed request is sent again at once, which connects before the failed send returns."""
+    connects = iter([connect_and_break_at_the_proof, connect])
+    stage = LinkStage(tmp_path, lambda address: next(connects)(address))
+    stage.on_failed = lambda: stage.link.send(8, REQUEST)
+    first = connected(stage)
+    first.sendall(challenge(stage, stage.heard(first)))
+    stage.until(lambda: stage.failed == [7])
+    second = stage.accept()
+    assert stage.link._handshake is not None, "the new peer has not proved anything"
+    stage.prove(second)
+    assert REQUEST_MARK in stage.frame(second)
+    stage.on_failed = lambda: None
+    stage.close()
 
 
 def test_a_silent_peer(stage: LinkStage, monkeypatch: pytest.MonkeyPatch) -> None:
