@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.shell.clock import Clock
-from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Connection, Slot
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
-from tidelog.shell.net.listener import Limits, Listener, Shares, UnprovenLimits, bind
-from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
+from tidelog.shell.net.listener import Limits, Listener, UnprovenLimits, bind
 from tidelog.shell.net.outbox import Chunk
+from tidelog.shell.net.shared_limits import (
+    UNLIMITED,
+    Admission,
+    AnswerMemory,
+    ConnectionLimits,
+    RequestMemory,
+    Shares,
+)
 from tidelog.shell.net.transport import SocketTransport, Transport
 from tidelog.shell.os_disk import OsDisk
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from net_stage import Stage, framed, stages
 
-from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.listener import Listener, bind
+from tidelog.shell.net.shared_limits import Admission, ConnectionLimits
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Looking for the next request before sleeping, while that pays."""
 
-from tidelog.shell.net.busy_poll import CREDIT_MAX, LOSS, RESTS, BusyPoll, Ready
+from tidelog.shell.net.event_loop import CREDIT_MAX, LOSS, RESTS, BusyPoll, Ready
 
 FOUND: Ready = [(7, 1)]
 

@@ -10,10 +10,10 @@ import pytest
 from net_stage import FRAME_MAX, Stage, finish, framed
 
 from tidelog.core.storage.disk import Region
-from tidelog.shell.net.admission import ConnectionLimits
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import CannotListen, bind
+from tidelog.shell.net.shared_limits import ConnectionLimits
 
 
 @pytest.fixture

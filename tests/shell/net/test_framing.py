@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.shell.net.frame_buffer import PREFIX, TAKEN_ON_TRUST, FrameBuffer, FrameRefused
-from tidelog.shell.net.memory_budget import RequestMemory
+from tidelog.shell.net.shared_limits import RequestMemory
 
 FRAME_MAX = 300_000
 REFUSED = b"refused"

@@ -11,7 +11,7 @@ import pytest
 from net_stage import FRAME_MAX, Stage, framed, send_part, stages
 
 from tidelog.shell.net.frame_buffer import SMALL
-from tidelog.shell.net.memory_budget import PORTION, RequestMemory, give_to_system
+from tidelog.shell.net.shared_limits import PORTION, RequestMemory, give_to_system
 
 KB = 1024
 LARGE = 600 * KB
@@ -84,7 +84,7 @@ def test_memory_goes_back_to_the_system_after_an_overload(monkeypatch: pytest.Mo
     given: list[int] = []
     memory = RequestMemory(1600)
     monkeypatch.setattr(
-        "tidelog.shell.net.memory_budget.give_to_system", lambda: given.append(memory.used)
+        "tidelog.shell.net.shared_limits.give_to_system", lambda: given.append(memory.used)
     )
     some, most = Buffer(), Buffer()
     for _ in range(2):

@@ -3,8 +3,9 @@
 import errno
 import os
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,12 @@ from tidelog.core.node.messages import Forwarded
 from tidelog.core.storage.disk import Region
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
+from tidelog.shell.clock import Clock
+from tidelog.shell.metrics.endpoint import HttpListener
+from tidelog.shell.metrics.http_connection import Page
 from tidelog.shell.net import peer_link
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import bind
 from tidelog.shell.net.outbox import SENDFILE_MIN
 from tidelog.shell.net.transport import Address, SocketTransport, connect, copy_file
 
@@ -67,6 +73,28 @@ def test_files_are_copied_where_there_is_no_sendfile(tmp_path: Path, piece: int)
         peer.sendall(framed(b"a", b"b"))
         expected = b"".join(b"<" + records + name + b">" for name in (b"a", b"b"))
         assert stage.received(peer, len(expected)) == expected
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_the_metrics_listener_works_over_any_transport(piece: int) -> None:
+    loop = EventLoop(Clock())
+    [sock] = bind("127.0.0.1", 0)
+    page = Page("200 OK", "text/plain", iter(["a page"]))
+    listener = HttpListener(loop, sock, lambda _: page, lambda sock: SealedTransport(sock, piece))
+    peer = SealedSocket.over(socket.create_connection(("127.0.0.1", listener.port)))
+    peer.setblocking(False)
+    peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    got, give_up = b"", time.monotonic() + 20
+    while not got.endswith(b"a page"):
+        assert time.monotonic() < give_up, got
+        loop.after(5, lambda: None)
+        loop.turn()
+        with suppress(BlockingIOError):
+            got += peer.recv(1000)
+    assert got.startswith(b"HTTP/1.1 200 OK\r\n")
+    listener.close()
+    peer.close()
+    loop.close()
 
 
 def test_a_failed_handshake_of_the_transport_closes_the_connection(tmp_path: Path) -> None:

@@ -28,19 +28,24 @@ from tidelog.shell.broker.fault_switches import FaultyDisk
 from tidelog.shell.broker.host import BrokerHost
 from tidelog.shell.clock import Clock, boot_id, boot_ms
 from tidelog.shell.metrics.endpoint import MetricsEndpoint
-from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import (
     NEVER,
     CannotListen,
     Limits,
     Listener,
-    Shares,
     UnprovenLimits,
     bind,
 )
-from tidelog.shell.net.memory_budget import UNLIMITED, AnswerMemory, RequestMemory
 from tidelog.shell.net.same_host import listen_beside
+from tidelog.shell.net.shared_limits import (
+    UNLIMITED,
+    Admission,
+    AnswerMemory,
+    ConnectionLimits,
+    RequestMemory,
+    Shares,
+)
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.private_files import make_folders, warning_if_open
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock

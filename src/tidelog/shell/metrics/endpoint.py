@@ -14,48 +14,41 @@ from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
 from tidelog.core.settings.listeners import Listener
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.net.listener import CannotListen, bind
+from tidelog.shell.net.listener import CannotListen, ListeningSocket, NewTransport, bind
 from tidelog.shell.net.transport import SocketTransport
 
 if TYPE_CHECKING:
     from tidelog.shell.metrics.http_connection import HttpConnection, Page, Pages
 
 CONNECTIONS_MAX = 16
-ACCEPTS_PER_TURN = 16
-OUT_OF_FILES_PAUSE_MS = 1000
 STALLED_MS = 1000
+SETTING = "tidelog.metrics.listener"
 
 
-class HttpListener:
+class HttpListener(ListeningSocket):
     """Accepts HTTP connections on one socket."""
 
-    def __init__(self, loop: EventLoop, sock: socket.socket, pages: "Pages") -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        sock: socket.socket,
+        pages: "Pages",
+        new_transport: NewTransport = SocketTransport,
+    ) -> None:
         self.connections: dict[HttpConnection, None] = {}
         """Oldest first."""
-        self._loop = loop
-        self._sock = sock
         self._pages = pages
-        loop.watch(sock, self)
+        super().__init__(loop, sock, new_transport)
 
-    def ready(self, _events: int) -> None:
+    def accepted(self, sock: socket.socket, _ip: str, _port: int) -> None:
         from tidelog.shell.metrics.http_connection import HttpConnection
 
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, _address = self._sock.accept()
-            except BlockingIOError:
-                return
-            except OSError:
-                # Out of descriptors: waiting peers would wake the loop repeatedly.
-                self._loop.unwatch(self._sock)
-                self._loop.after(OUT_OF_FILES_PAUSE_MS, self._listen_again)
-                return
-            if len(self.connections) >= CONNECTIONS_MAX and not self._close_one():
-                sock.close()
-                continue
-            transport = SocketTransport(sock)
-            connection = HttpConnection(self._loop, transport, self._pages, self.connections.pop)
-            self.connections[connection] = None
+        if len(self.connections) >= CONNECTIONS_MAX and not self._close_one():
+            sock.close()
+            return
+        transport = self._new_transport(sock)
+        connection = HttpConnection(self._loop, transport, self._pages, self.connections.pop)
+        self.connections[connection] = None
 
     def _close_one(self) -> bool:
         """Close a connection to make room for a new one; False if all are being answered."""
@@ -66,18 +59,9 @@ class HttpListener:
         return True
 
     def close(self) -> None:
-        if self._sock.fileno() >= 0:
-            self._loop.unwatch(self._sock)
-            self._sock.close()
+        self.stop_listening()
         for connection in list(self.connections):
             connection.close()
-
-    def _listen_again(self) -> None:
-        if self._sock.fileno() >= 0:
-            self._loop.watch(self._sock, self)
-
-
-SETTING = "tidelog.metrics.listener"
 
 
 class MetricsEndpoint:

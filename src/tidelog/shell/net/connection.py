@@ -6,7 +6,7 @@ starts when all earlier ones are answered, and blocks later ones until it is ans
 their frames stay in the buffer and in the socket.
 
 Reading stops while too many requests or too many response bytes are pending, or all peers
-together use too much memory (memory_budget.py). So a peer that never reads costs a bounded
+together use too much memory (shared_limits.py). So a peer that never reads costs a bounded
 amount. In one turn of the loop a peer gets a few milliseconds, however much it has sent.
 """
 
@@ -19,8 +19,8 @@ from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
-from tidelog.shell.net.memory_budget import Bounds
 from tidelog.shell.net.outbox import Chunk, Outbox, Stretch
+from tidelog.shell.net.shared_limits import Bounds
 from tidelog.shell.net.transport import Transport
 from tidelog.shell.os_disk import OsDisk
 

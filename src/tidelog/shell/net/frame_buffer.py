@@ -6,14 +6,14 @@ a length alone proves nothing, so memory grows with the bytes that have come. An
 has no buffer.
 
 Invariants: frames are views of the buffer, valid until the next `receive`; every byte beyond the
-small buffer is counted (memory_budget.py).
+small buffer is counted (shared_limits.py).
 """
 
 from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
 
-from tidelog.shell.net.memory_budget import RequestMemory
+from tidelog.shell.net.shared_limits import RequestMemory
 
 PREFIX = Struct(">i")
 SMALL = 8 * 1024

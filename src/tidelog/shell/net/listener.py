@@ -1,7 +1,7 @@
 """A listening socket and the connections that it accepted.
 
 Limits are Kafka's: the number of connections in all and from one address, and of new ones in a
-second (admission.py). A connection is closed when it has been idle for too long, unless it
+second (shared_limits.py). A connection is closed when it has been idle for too long, unless it
 waits for a response, and when it does not complete a request in time.
 
 A listener for brokers has limits for peers that are not proved yet: few connections, a small
@@ -13,13 +13,12 @@ broker out, and proved brokers are never closed for others.
 import errno
 import socket
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.net.memory_budget import AnswerMemory, Bounds, RequestMemory
 from tidelog.shell.net.same_host import is_own_process, unpace, widen
+from tidelog.shell.net.shared_limits import Bounds, Shares
 from tidelog.shell.net.transport import SocketTransport, Transport
 from tidelog.shell.os_disk import OsDisk
 
@@ -32,6 +31,9 @@ SWEEP_MS = 10_000
 SWEEP_MIN_MS = 50
 NEVER = -1
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+NewTransport: TypeAlias = Callable[[socket.socket], Transport]
 
 
 class Service(Protocol):
@@ -70,18 +72,6 @@ class Limits(NamedTuple):
     free one."""
     unproven: UnprovenLimits | None = None
     """None where peers need no proof. Proved peers may stay silent for as long as they like."""
-
-
-class Shares(NamedTuple):
-    """The limits that all client connections of a broker share."""
-
-    admission: Admission
-    requests: RequestMemory
-    answers: AnswerMemory
-
-    @classmethod
-    def unlimited(cls) -> "Shares":
-        return cls(Admission(ConnectionLimits()), RequestMemory(), AnswerMemory())
 
 
 class CannotListen(Exception):
@@ -143,48 +133,38 @@ def _tune(sock: socket.socket, limits: Limits) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
 
 
-class Listener:
-    """Accepts connections and closes idle ones."""
+class ListeningSocket:
+    """A listening socket that the loop watches. A subclass handles each accepted socket.
+
+    `new_transport` makes the transport of an accepted connection (transport.py).
+    """
 
     def __init__(
         self,
         loop: EventLoop,
         sock: socket.socket,
-        disk: OsDisk,
-        service: Service,
-        limits: Limits,
-        shares: Shares,
-        new_transport: Callable[[socket.socket], Transport] = SocketTransport,
+        new_transport: NewTransport = SocketTransport,
     ) -> None:
-        self.connections: set[Connection] = set()
         self._loop = loop
         self._sock = sock
-        self._disk = disk
-        self._service = service
-        self._limits = limits
         self._new_transport = new_transport
-        self._admission = shares.admission
-        self._bounds = Bounds(
-            limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
-        )
-        self._ips: dict[Connection, str] = {}
-        self._unproven: dict[Connection, int] = {}
-        """When each was accepted, oldest first; proved ones are removed at the next check."""
-        times = [limits.idle_max_ms, limits.receive_timeout_ms]
-        if limits.unproven is not None:
-            times.append(limits.unproven.deadline_ms)
-        shortest = min((ms for ms in times if ms != NEVER), default=SWEEP_MS)
-        self._sweep_ms = min(SWEEP_MS, max(shortest // 4, SWEEP_MIN_MS))
-        self._sweep = loop.after(self._sweep_ms, self._sweep_idle)
         loop.watch(sock, self)
 
     @property
     def port(self) -> int:
         return int(self._sock.getsockname()[1])
 
+    def accepted(self, sock: socket.socket, ip: str, port: int) -> None:
+        """Serve a new connection, or close the socket."""
+        raise NotImplementedError
+
+    def pause_ms(self) -> int:
+        """How long to accept no connection; 0 if one may be accepted now."""
+        return 0
+
     def ready(self, _events: int) -> None:
         for _ in range(ACCEPTS_PER_TURN):
-            pause_ms = self._admission.pause_ms(self._loop.clock.now_ms())
+            pause_ms = self.pause_ms()
             if pause_ms:
                 self._pause(pause_ms)
                 return
@@ -198,7 +178,58 @@ class Listener:
                 return
             if sock.family == socket.AF_UNIX:
                 address = ("127.0.0.1", 0)  # its peer has no address, or any name it likes
-            self._take(sock, str(address[0]), int(address[1]))
+            self.accepted(sock, str(address[0]), int(address[1]))
+
+    def stop_listening(self) -> None:
+        """Close the listening socket; accepted connections stay open."""
+        if self._sock.fileno() >= 0:
+            self._loop.unwatch(self._sock)
+            self._sock.close()
+
+    def _pause(self, for_ms: int) -> None:
+        """Accept none for a while: otherwise waiting peers would wake the loop repeatedly."""
+        self._loop.unwatch(self._sock)
+        self._loop.after(for_ms, self._listen_again)
+
+    def _listen_again(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.watch(self._sock, self)
+
+
+class Listener(ListeningSocket):
+    """Accepts connections of Kafka's protocol and closes idle ones."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        sock: socket.socket,
+        disk: OsDisk,
+        service: Service,
+        limits: Limits,
+        shares: Shares,
+        new_transport: NewTransport = SocketTransport,
+    ) -> None:
+        self.connections: set[Connection] = set()
+        self._disk = disk
+        self._service = service
+        self._limits = limits
+        self._admission = shares.admission
+        self._bounds = Bounds(
+            limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
+        )
+        self._ips: dict[Connection, str] = {}
+        self._unproven: dict[Connection, int] = {}
+        """When each was accepted, oldest first; proved ones are removed at the next check."""
+        times = [limits.idle_max_ms, limits.receive_timeout_ms]
+        if limits.unproven is not None:
+            times.append(limits.unproven.deadline_ms)
+        shortest = min((ms for ms in times if ms != NEVER), default=SWEEP_MS)
+        self._sweep_ms = min(SWEEP_MS, max(shortest // 4, SWEEP_MIN_MS))
+        self._sweep = loop.after(self._sweep_ms, self._sweep_idle)
+        super().__init__(loop, sock, new_transport)
+
+    def pause_ms(self) -> int:
+        return self._admission.pause_ms(self._loop.clock.now_ms())
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -210,13 +241,11 @@ class Listener:
 
     def close(self) -> None:
         self._sweep.cancel()
-        if self._sock.fileno() >= 0:
-            self._loop.unwatch(self._sock)
-            self._sock.close()
+        self.stop_listening()
         for connection in list(self.connections):
             connection.close("the broker stops")
 
-    def _take(self, sock: socket.socket, ip: str, port: int) -> None:
+    def accepted(self, sock: socket.socket, ip: str, port: int) -> None:
         limits = self._limits
         foreign = sock.family == socket.AF_UNIX and not is_own_process(sock)
         if foreign or sock.fileno() > limits.descriptor_max or not self._admission.admit(ip):
@@ -250,15 +279,6 @@ class Listener:
             self._unproven[connection] = self._loop.clock.now_ms()
             if len(self._unproven) > limits.unproven.connections_max:
                 self._replace_unproven(limits.unproven)
-
-    def _pause(self, for_ms: int) -> None:
-        """Accept none for a while: otherwise waiting peers would wake the loop repeatedly."""
-        self._loop.unwatch(self._sock)
-        self._loop.after(for_ms, self._listen_again)
-
-    def _listen_again(self) -> None:
-        if self._sock.fileno() >= 0:
-            self._loop.watch(self._sock, self)
 
     def _replace_unproven(self, limits: UnprovenLimits) -> None:
         """Close one unproven connection if there are too many."""

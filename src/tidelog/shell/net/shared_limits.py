@@ -1,12 +1,15 @@
-"""Limits for the memory that all peers of one broker use together.
+"""The limits that all client connections of one broker share: number, rate and memory.
+
+Connections are counted by address (`Admission`): one object for all client sockets of a broker,
+because `localhost` has two of them.
 
 Requests: receive buffers that grew beyond the small one of every connection are counted. A
 connection that gets no more memory stops reading, and TCP slows its peer down. When memory is
 released, waiting connections retry, each once, in the order of their last attempt, and no more at
 a time than the free memory allows: a thousand may wait.
 
-Responses: bytes that were made and not sent. To stop making them would stop the broker, so above
-the limit the connection with the most unsent bytes is closed.
+Responses: bytes that were made and not sent. A broker that stopped making them would stop, so
+above the limit the connection with the most unsent bytes is closed.
 
 Invariants: one request may exceed the limit, so some connection always makes progress; a request
 that takes too long is dropped (listener.py), so the others get their turn; while a connection
@@ -14,7 +17,7 @@ waits, no large buffer is empty, except the one that is being read into.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 UNLIMITED = 1 << 62
@@ -163,3 +166,75 @@ class Bounds(NamedTuple):
     in_flight_max: int
     requests: RequestMemory
     answers: AnswerMemory
+
+
+_ANY_NUMBER = 2**31 - 1
+_MS_PER_S = 1000
+
+
+class ConnectionLimits(NamedTuple):
+    """Kafka's limits: `max.connections`, `max.connections.per.ip` and so on."""
+
+    total: int = _ANY_NUMBER
+    per_ip: int = _ANY_NUMBER
+    per_ip_overrides: Mapping[str, int] = {}
+    creation_rate: int = _ANY_NUMBER
+    """New connections in a second."""
+
+
+class Admission:
+    """Counts connections by address and admits or refuses new ones."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.total = 0
+        self.refused = 0
+        """Refused connections since the broker started."""
+        self._limits = limits
+        self._by_ip: dict[str, int] = {}
+        self._tokens = float(limits.creation_rate)
+        self._filled_ms = 0
+
+    def admit(self, ip: str) -> bool:
+        """Whether a new connection from this address is allowed; if so, count it."""
+        limits = self._limits
+        here = self._by_ip.get(ip, 0)
+        self._tokens -= 1
+        if self.total >= limits.total or here >= limits.per_ip_overrides.get(ip, limits.per_ip):
+            self.refused += 1
+            return False
+        self.total += 1
+        self._by_ip[ip] = here + 1
+        return True
+
+    def leave(self, ip: str) -> None:
+        self.total -= 1
+        self._by_ip[ip] -= 1
+        if not self._by_ip[ip]:
+            del self._by_ip[ip]
+
+    def pause_ms(self, now_ms: int) -> int:
+        """How long to accept no connection; 0 if one may be accepted now.
+
+        Unused capacity is kept for one second.
+        """
+        rate = self._limits.creation_rate
+        if rate == _ANY_NUMBER:
+            return 0
+        earned = (now_ms - self._filled_ms) * rate / _MS_PER_S
+        self._tokens = min(self._tokens + earned, float(rate))
+        self._filled_ms = now_ms
+        if self._tokens >= 1:
+            return 0
+        return int((1 - self._tokens) * _MS_PER_S / rate) + 1 if rate else _MS_PER_S
+
+
+class Shares(NamedTuple):
+    """The limits that all client connections of a broker share."""
+
+    admission: Admission
+    requests: RequestMemory
+    answers: AnswerMemory
+
+    @classmethod
+    def unlimited(cls) -> "Shares":
+        return cls(Admission(ConnectionLimits()), RequestMemory(), AnswerMemory())
