@@ -14,7 +14,7 @@ from processes import Meter, rss_mb
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.admin import create_topic, delete_topic
-from tidelog.shell.client.administration.reassignments import alter_reassignments
+from tidelog.shell.client.administration.partitions import alter_reassignments
 from tidelog.shell.client.administration.topics import NewTopic, create_topics
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster

@@ -26,7 +26,7 @@ from tidelog.core.types import BrokerId
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.groups.coordinator import MOVED, find_coordinator
+from tidelog.shell.client.groups.group_admin import MOVED, find_coordinator
 
 VERSION = 8
 ONE, MANY = 1000, 6400

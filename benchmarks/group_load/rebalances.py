@@ -28,7 +28,7 @@ from tidelog.shell.client.groups.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from tidelog.shell.client.groups.coordinator import find_coordinator
+from tidelog.shell.client.groups.group_admin import find_coordinator
 
 MEMBERS = 50
 PROCESSES = 2

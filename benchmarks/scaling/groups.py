@@ -18,7 +18,7 @@ from tidelog.core.api_table import (
 from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.groups.coordinator import find_coordinator
+from tidelog.shell.client.groups.group_admin import find_coordinator
 
 GROUPS, MEMBERS = "consumer groups", "members of a group"
 SIZES = (10, 40, 160, 640, 2560)

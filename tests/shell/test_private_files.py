@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tidelog.shell.os_disk import OsDisk
-from tidelog.shell.private_files import make_folders, warning_if_open
+from tidelog.shell.os_disk import OsDisk, make_folders, warning_if_open
 
 
 @pytest.fixture(autouse=True)

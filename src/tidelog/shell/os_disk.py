@@ -6,6 +6,10 @@ thread; `sync` opens its own, so another thread may call it.
 
 A connection that sends a file holds a `lease`: the descriptor stays valid after the file is
 renamed, deleted or dropped from the list, and is closed when the last lease is released (M05).
+
+Files and folders are for the broker's own user only, whatever the umask: records and the
+cluster's secret are private. An existing folder keeps its mode, which an operator may have
+chosen; a broker warns if every user of the machine can open it.
 """
 
 import errno
@@ -27,8 +31,11 @@ from tidelog.core.storage.disk import (
     parent,
     sync_each,
 )
-from tidelog.shell.private_files import FILE_MODE, make_folders
 
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+_OTHERS = 0o007
+_OTHERS_ENTER = 0o001
 _GATHER_MAX = 1024
 """Buffers in one system call (IOV_MAX on Linux and macOS)."""
 _WRITE_MAX = 1024 * 1024
@@ -390,3 +397,31 @@ def disk_space(folder: str) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def make_folders(path: str) -> None:
+    """Create a folder and its missing parents, all private."""
+    try:
+        os.mkdir(path, FOLDER_MODE)
+    except FileNotFoundError:
+        make_folders(os.path.dirname(os.path.abspath(path)))
+        os.mkdir(path, FOLDER_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def warning_if_open(path: str) -> str | None:
+    """A warning if every user of the machine can open this path; else None."""
+    path = os.path.realpath(path)
+    mode = os.stat(path).st_mode & 0o777
+    above = os.path.dirname(path)
+    while mode & _OTHERS and os.stat(above).st_mode & _OTHERS_ENTER:
+        if above == os.path.dirname(above):
+            closed = FOLDER_MODE if os.path.isdir(path) else FILE_MODE
+            return (
+                f"{path} is open to all users of this machine (mode {mode:o});"
+                f" run: chmod {closed:o} {path}"
+            )
+        above = os.path.dirname(above)
+    return None

@@ -17,7 +17,7 @@ from tidelog.apps.cli import reassign as reassign_command
 from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client import admin
-from tidelog.shell.client.administration.reassignments import Reassignment
+from tidelog.shell.client.administration.partitions import Reassignment
 from tidelog.shell.client.administration.topics import NewTopic, create_topics
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer

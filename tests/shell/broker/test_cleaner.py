@@ -21,8 +21,8 @@ from tidelog.core.storage.cleaning.plan import (
     LastBatch,
 )
 from tidelog.core.storage.log import Log
-from tidelog.shell.broker import cleaner as cleaner_module
-from tidelog.shell.broker.cleaner import Cleaner
+from tidelog.shell.broker import background_work
+from tidelog.shell.broker.background_work import Cleaner
 from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk
@@ -123,7 +123,7 @@ def test_a_process_that_dies_is_told_once(stage: Stage) -> None:
 
 
 def test_a_process_that_hangs_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaner_module, "SILENT_MAX_MS", 300)
+    monkeypatch.setattr(background_work, "SILENT_MAX_MS", 300)
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     os.kill(stage.pid(), signal.SIGSTOP)
     stage.until(stage.ended)
@@ -132,7 +132,7 @@ def test_a_process_that_hangs_is_given_up(stage: Stage, monkeypatch: pytest.Monk
 
 
 def test_a_slow_process_gives_signs_of_life(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaner_module, "SILENT_MAX_MS", 2500)
+    monkeypatch.setattr(background_work, "SILENT_MAX_MS", 2500)
     plan = stage.plan()
     size = sum(segment.size for segment in plan.segments)
     began = time.monotonic()

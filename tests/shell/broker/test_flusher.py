@@ -7,7 +7,7 @@ import pytest
 
 from tidelog.core.node import events as on
 from tidelog.core.node.effects import Flush
-from tidelog.shell.broker.flusher import Flusher
+from tidelog.shell.broker.background_work import Flusher
 from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk

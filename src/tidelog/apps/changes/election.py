@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tidelog.apps.changes.outcome import Change, done, rejected
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.administration.elections import elect_leaders as request_election
+from tidelog.shell.client.administration.partitions import elect_leaders as request_election
 from tidelog.shell.client.client_errors import BrokerError
 from tidelog.shell.client.cluster_metadata import NO_LEADER
 from tidelog.shell.client.retry import Retry

@@ -12,7 +12,7 @@ from tidelog.apps.changes.outcome import Change, done, rejected
 from tidelog.apps.changes.reassignment_plan import Plan
 from tidelog.core.api_table import DESCRIBE_LOG_DIRS
 from tidelog.core.types import BrokerId, TopicPartition
-from tidelog.shell.client.administration.reassignments import (
+from tidelog.shell.client.administration.partitions import (
     Reassignment,
     alter_reassignments,
     list_reassignments,

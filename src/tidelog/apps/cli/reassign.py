@@ -256,7 +256,7 @@ def _cancel(cluster: "Cluster", form: str, plan: "Plan") -> int:
 
 
 def _list(cluster: "Cluster", form: str) -> int:
-    from tidelog.shell.client.administration.reassignments import list_reassignments
+    from tidelog.shell.client.administration.partitions import list_reassignments
 
     moves = list_reassignments(cluster)
     data = [

@@ -14,7 +14,7 @@ from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.shell.client.admin import MIN_ISR, TOPIC_RESOURCE
 from tidelog.shell.client.administration.configs import ConfigEntry, Resource, describe_configs
-from tidelog.shell.client.administration.reassignments import Reassignment, list_reassignments
+from tidelog.shell.client.administration.partitions import Reassignment, list_reassignments
 from tidelog.shell.client.administration.topics import describe_topics
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchTopic, NotOffered
 from tidelog.shell.client.cluster import Cluster

@@ -4,12 +4,12 @@ Events come from sockets, the store, the clock and the flusher; each is one step
 Effects are carried out in the order in which the node returned them. If carrying one out leads to
 another step, the effects of that step come after.
 
-The host decides nothing. It adds the proof of death (death_detector.py).
+The host decides nothing. It adds the proof of death (`DeathDetector`).
 """
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
@@ -30,15 +30,14 @@ from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.membership.registration import INTERNAL_LISTENER
 from tidelog.core.node.node import Node
+from tidelog.core.record.crc32c import Buffer
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.cleaning.plan import CleaningMessage
+from tidelog.core.storage.disk import DiskFull
 from tidelog.core.types import BrokerId
-from tidelog.shell.broker.cleaner import Cleaner
-from tidelog.shell.broker.death_detector import DeathDetector
-from tidelog.shell.broker.event_log import EventLog, WriteLine
-from tidelog.shell.broker.fault_switches import FaultSwitches, FaultyDisk
-from tidelog.shell.broker.flusher import Flusher
-from tidelog.shell.broker.store_session import StoreSession
+from tidelog.shell.broker.background_work import Cleaner, Flusher
+from tidelog.shell.broker.event_log import EventLog, WriteLine, close_reason
+from tidelog.shell.broker.store_session import DeathDetector, StoreSession
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Listener
@@ -279,8 +278,6 @@ class BrokerHost:
 
     def connection_ended(self, connection: Connection) -> None:
         """Count and log a connection that this broker closed."""
-        from tidelog.shell.broker.event_log import close_reason
-
         reason = close_reason(connection.broken_by)
         if reason is not None:
             self.ended[reason] = self.ended.get(reason, 0) + 1
@@ -362,3 +359,43 @@ def _new_topic_id() -> bytes:
 
 def _start_index() -> int:
     return int.from_bytes(os.urandom(4), "big")
+
+
+class FaultyDisk(OsDisk):
+    """A disk that fails writes while `full` is set."""
+
+    full = False
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> int:
+        self._check(path)
+        return super().append(path, buffers)
+
+    def write(self, path: str, data: Buffer) -> None:
+        self._check(path)
+        super().write(path, data)
+
+    def _check(self, path: str) -> None:
+        if self.full:
+            raise DiskFull("No space left on device (fault switch)", path)
+
+
+class FaultSwitches:
+    """Faults on request, for `tidelog verify` and tests: an isolated broker, a full disk.
+
+    A broker has them only if it was started with `tidelog.fault.switches=true`. They are set over
+    its internal listener. Other faults (kill -9, SIGSTOP) need no support in the broker.
+    """
+
+    def __init__(self, disk: FaultyDisk, isolate: Callable[[bool], None]) -> None:
+        self._disk = disk
+        self._isolate = isolate
+        self._isolated = False
+
+    def set(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Set `isolate` (drop all messages between brokers) and `disk_full`; return both states."""
+        if "disk_full" in wanted:
+            self._disk.full = bool(wanted["disk_full"])
+        if "isolate" in wanted and bool(wanted["isolate"]) != self._isolated:
+            self._isolated = bool(wanted["isolate"])
+            self._isolate(self._isolated)
+        return {"disk_full": self._disk.full, "isolate": self._isolated}

@@ -24,8 +24,7 @@ from tidelog.core.storage.checkpoint import (
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.core.wall_clock import ClockReading
-from tidelog.shell.broker.fault_switches import FaultyDisk
-from tidelog.shell.broker.host import BrokerHost
+from tidelog.shell.broker.host import BrokerHost, FaultyDisk
 from tidelog.shell.clock import Clock, boot_id, boot_ms
 from tidelog.shell.metrics.endpoint import MetricsEndpoint
 from tidelog.shell.net.event_loop import EventLoop
@@ -46,8 +45,7 @@ from tidelog.shell.net.shared_limits import (
     RequestMemory,
     Shares,
 )
-from tidelog.shell.os_disk import OsDisk
-from tidelog.shell.private_files import make_folders, warning_if_open
+from tidelog.shell.os_disk import OsDisk, make_folders, warning_if_open
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock
 from tidelog.shell.store.open_store import store_at
 from tidelog.shell.store.store_backend import BrokerSide, ClusterIdentity, StoreError

@@ -15,6 +15,5 @@ traffic.
     fetching        the fetch pipeline
     reader          reads one partition, record by record
     consumer        reads many partitions at once, over leader changes
-    read_position   a position in a partition, compared with the log of each new leader
     groups          describes and changes consumer groups, or joins one
 """

@@ -31,6 +31,17 @@ SHARED_NS = 50_000_000
 delay the others by no more than this, apart from one request each."""
 
 
+Ready: TypeAlias = list[tuple[int, int]]
+
+CREDIT_MAX = 9
+LOSS = 3
+"""A miss costs about three times what a hit saves."""
+RESTS = 32
+"""Turns without polling once the credit is used up."""
+
+_give_way = getattr(os, "sched_yield", lambda: None)
+
+
 class SocketHandler(Protocol):
     """The owner of a socket that the loop watches."""
 
@@ -275,17 +286,6 @@ class _Waker:
     def close(self) -> None:
         self._here.close()
         self._there.close()
-
-
-Ready: TypeAlias = list[tuple[int, int]]
-
-CREDIT_MAX = 9
-LOSS = 3
-"""A miss costs about three times what a hit saves."""
-RESTS = 32
-"""Turns without polling once the credit is used up."""
-
-_give_way = getattr(os, "sched_yield", lambda: None)
 
 
 class BusyPoll:

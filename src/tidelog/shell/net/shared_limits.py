@@ -20,6 +20,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+_ANY_NUMBER = 2**31 - 1
+_MS_PER_S = 1000
 UNLIMITED = 1 << 62
 """In bytes; -1 in Kafka's settings."""
 PORTION = 128 * 1024
@@ -166,10 +168,6 @@ class Bounds(NamedTuple):
     in_flight_max: int
     requests: RequestMemory
     answers: AnswerMemory
-
-
-_ANY_NUMBER = 2**31 - 1
-_MS_PER_S = 1000
 
 
 class ConnectionLimits(NamedTuple):

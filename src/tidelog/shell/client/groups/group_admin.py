@@ -1,18 +1,21 @@
 """Administer consumer groups: list and describe them, read, set and delete offsets, delete groups.
 
-Works with Kafka from 2.1 on; a field that an older broker does not return is None. Groups of
-Kafka's newer protocol (KIP-848, type `consumer`) are described too, if the broker supports it.
+Requests go to the group's coordinator, also when the coordinator moves. Works with Kafka from 2.1
+on; a field that an older broker does not return is None. Groups of Kafka's newer protocol
+(KIP-848, type `consumer`) are described too, if the broker supports it.
 
-Invariant: while the group has members, the broker refuses every change, and the error says so.
+Invariants: while the group has members, the broker refuses every change, and the error says so. No
+attempt begins after the cluster's `timeout_s`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from tidelog.core.api_table import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -26,8 +29,16 @@ from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
-from tidelog.shell.client.groups.coordinator import MOVED, ask_coordinator
+from tidelog.shell.client.retry import Retry, retriable_codes
 
+T = TypeVar("T")
+GROUP_KEY = 0
+MOVED = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Errors after which the coordinator is looked up again."""
 LAST_VERSION_WITH_NAMES = 9
 """The last version of OffsetCommit and OffsetFetch with topic names; later ones use topic ids."""
 DEAD, EMPTY = "Dead", "Empty"
@@ -93,6 +104,34 @@ class Committed(NamedTuple):
     offset: Offset
     leader_epoch: LeaderEpoch = UNKNOWN_EPOCH
     metadata: str | None = ""
+
+
+# -- the coordinator ----------------------------------------------------------------------------
+
+
+def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -> BrokerId:
+    """Return the id of the broker that coordinates the group. Raises ClientError."""
+    retry = retry or Retry(cluster.timeout_s)
+    request = {"key": group, "key_type": GROUP_KEY, "coordinator_keys": [group]}
+    while True:
+        answer = cluster.ask_any(lambda broker: broker.call(FIND_COORDINATOR, request))
+        found = answer["coordinators"][0] if "coordinators" in answer else answer
+        code = found["error_code"]
+        if not code:
+            return BrokerId(found["node_id"])
+        error = BrokerError(f"coordinator of group {group}", code, found.get("error_message"))
+        if code not in MOVED:
+            raise error
+        retry.wait(error)
+
+
+def ask_coordinator(cluster: Cluster, group: str, ask: Callable[[KafkaConnection], T]) -> T:
+    """Send a request to the group's coordinator, and again if the coordinator has moved.
+
+    `ask` raises BrokerError for an error code; it must be safe to repeat.
+    """
+    retry = Retry(cluster.timeout_s, retriable=retriable_codes(MOVED))
+    return retry.call(lambda: ask(cluster.broker(find_coordinator(cluster, group, retry))))
 
 
 # -- groups -------------------------------------------------------------------------------------

@@ -38,8 +38,13 @@ from tidelog.shell.client.groups.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from tidelog.shell.client.groups.coordinator import MOVED, find_coordinator
-from tidelog.shell.client.groups.group_admin import Committed, commit_offsets, committed_offsets
+from tidelog.shell.client.groups.group_admin import (
+    MOVED,
+    Committed,
+    commit_offsets,
+    committed_offsets,
+    find_coordinator,
+)
 from tidelog.shell.client.retry import Retry, retriable_codes
 
 SESSION_TIMEOUT_MS = 30_000

@@ -1,8 +1,11 @@
-"""Run each cleaning (compaction of one log) in a separate process, so that it delays no request.
+"""Carry out slow effects outside the loop: flushes in a thread, cleanings in processes.
 
-A process is started for each cleaning and ends with it, so a broker without compacted topics has
-none. If the process dies or is silent for a minute, the cleaning has failed; the node decides when
-to retry.
+A flush takes from a fraction of a millisecond to many. Meanwhile the loop continues, and all
+records that arrive share the next flush (group commit).
+
+A process is started for each cleaning (compaction of one log) and ends with it, so a broker
+without compacted topics has none. If the process dies or is silent for a minute, the cleaning has
+failed; the node decides when to retry.
 """
 
 import os
@@ -10,12 +13,16 @@ import select
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from tidelog.core.node.effects import CleanLog, StopCleaning
+from tidelog.core.node import events as on
+from tidelog.core.node.effects import CleanLog, Flush, StopCleaning
 from tidelog.core.storage.cleaning.plan import CleanedGroup, CleaningMessage
+from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
+from tidelog.shell.os_disk import OsDisk
 
 SILENT_MAX_MS = 60_000
 REAP_MS = 50
@@ -161,3 +168,58 @@ class _CleanerProcess:
         with suppress(ChildProcessError):
             if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
                 self._loop.after(REAP_MS, self._reap)
+
+
+class Flusher:
+    """Flushes files to the disk, in order, in a thread that starts with the first flush."""
+
+    def __init__(self, loop: EventLoop, disk: OsDisk, step: Callable[[on.Event], None]) -> None:
+        self._loop = loop
+        self._disk = disk
+        self._step = step
+        self._waiting: deque[Flush] = deque()
+        self._wake: Callable[[], object] | None = None
+        self._closed = False
+
+    def flush(self, effect: Flush) -> None:
+        self._waiting.append(effect)
+        if self._wake is None:
+            self._begin()
+        assert self._wake is not None
+        self._wake()
+
+    def close(self) -> None:
+        """Finish the current flush without reporting it, and end the thread."""
+        self._closed = True
+        if self._wake is not None:
+            self._wake()
+
+    def _begin(self) -> None:
+        from threading import Semaphore, Thread
+
+        semaphore = Semaphore(0)
+        self._wake = semaphore.release
+
+        def work() -> None:
+            while True:
+                semaphore.acquire()
+                if self._closed:
+                    return
+                self._carry_out(self._waiting.popleft())
+
+        Thread(target=work, name="flusher", daemon=True).start()
+
+    def _carry_out(self, effect: Flush) -> None:
+        problem: str | None = None
+        try:
+            self._disk.sync_many(effect.files, effect.directories)
+        except DiskError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - otherwise requests would wait for ever
+            problem = f"{type(error).__name__}: {error}"
+
+        def completed() -> None:
+            if not self._closed:
+                self._step(on.FlushCompleted(effect.flush, problem, self._loop.clock.now_ms()))
+
+        self._loop.call_from_thread(completed)
