@@ -111,7 +111,9 @@ def test_what_does_not_exist(brokers: list[FakeBroker]) -> None:
             cluster.leader("nothing", 0)
         with pytest.raises(NoSuchTopic, match="no partition 5 of topic 'orders'"):
             cluster.leader("orders", 5)
-        with pytest.raises(CannotConnect, match="broker 9: it is not in the cluster's metadata"):
+        with pytest.raises(
+            CannotConnect, match="broker 9: the cluster's metadata does not list this broker"
+        ):
             cluster.broker(9)
 
 
@@ -153,7 +155,7 @@ def test_an_error_that_stays_is_told_at_once(brokers: list[FakeBroker]) -> None:
     brokers[0].answers[LIST_OFFSETS] = lambda *_: offset_answer(29)
     with (
         Cluster(brokers[0].address) as cluster,
-        pytest.raises(BrokerError, match="offsets of orders-0: error 29"),
+        pytest.raises(BrokerError, match="offsets of orders-0 failed: error 29"),
     ):
         list_offset(cluster, "orders", 0)
     assert len(brokers[0].requests(LIST_OFFSETS)) == 1
@@ -220,7 +222,9 @@ def test_a_topic_that_exists(brokers: list[FakeBroker]) -> None:
     refusal = {"name": "old", "error_code": 36, "error_message": "Topic 'old' already exists."}
     brokers[0].answers[CREATE_TOPICS] = lambda *_: {"topics": [refusal]}
     with Cluster(brokers[0].address) as cluster:
-        with pytest.raises(BrokerError, match=r"creating topic old: TOPIC_ALREADY_EXISTS \(Topic"):
+        with pytest.raises(
+            BrokerError, match=r"creating topic old failed: TOPIC_ALREADY_EXISTS \(Topic"
+        ):
             admin.create_topic(cluster, "old")
         admin.create_topic(cluster, "old", exist_ok=True)
 

@@ -61,7 +61,9 @@ def test_an_api_that_is_not_offered_is_refused_before_it_is_sent(broker: FakeBro
         assert not connection.offers(METADATA)
         with pytest.raises(NotOffered, match="does not offer Metadata: the broker does not"):
             connection.call(METADATA, {"topics": None})
-        with pytest.raises(NotOffered, match="it has versions 90 to 99, this client 3 to 13"):
+        with pytest.raises(
+            NotOffered, match="the broker has versions 90 to 99, this client 3 to 13"
+        ):
             connection.version(0)
     assert broker.requests(METADATA) == []
 
@@ -163,7 +165,8 @@ def test_the_time_is_for_the_whole_answer() -> None:
 def test_a_greeting_without_an_answer_had_no_effect() -> None:
     told = str(NoAnswer("localhost:9092", "ApiVersions", 1 / 3))
     assert told == (
-        "localhost:9092 did not answer ApiVersions within 0.33 s; it may hang; try tidelog status"
+        "localhost:9092 did not answer ApiVersions within 0.33 s; the broker may hang;"
+        " try tidelog status"
     )
 
 
@@ -172,8 +175,8 @@ def test_a_connection_that_ends(broker: FakeBroker) -> None:
     with connect(broker) as connection, pytest.raises(Disconnected) as caught:
         connection.call(METADATA, {"topics": None})
     assert str(caught.value) == (
-        f"{broker.address}: the connection was closed before the response to Metadata;"
-        " it may have been carried out"
+        f"lost the connection to {broker.address} before the response to Metadata:"
+        " the connection was closed; the request may have been carried out"
     )
 
 

@@ -139,7 +139,7 @@ def test_a_broker_that_can_not_list_is_told(broker: FakeBroker, cluster: Cluster
     broker.answers[LIST] = lambda _version, _request: {"error_code": LOADING, "groups": []}
     listed, (failed,) = group_admin.list_groups(cluster)
     assert listed == []
-    assert "groups of broker 1: COORDINATOR_LOAD_IN_PROGRESS" in str(failed)
+    assert "listing the groups of broker 1 failed: COORDINATOR_LOAD_IN_PROGRESS" in str(failed)
 
 
 def described(state: str, **more: Any) -> dict[str, Any]:

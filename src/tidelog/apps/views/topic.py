@@ -171,7 +171,7 @@ def _checked(topic: TopicMetadata) -> TopicMetadata:
     if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise NoSuchTopic(f"topic {topic.name!r}", topic.name)
     if topic.error and topic.error != ErrorCode.LEADER_NOT_AVAILABLE:
-        raise BrokerError(f"metadata of {topic.name}", topic.error)
+        raise BrokerError(f"request for the metadata of topic {topic.name}", topic.error)
     return topic
 
 

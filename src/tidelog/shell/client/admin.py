@@ -12,7 +12,13 @@ from tidelog.shell.client.administration.topics import (
     create_topics,
     delete_topics,
 )
-from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoSuchTopic, NotOffered
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    NoSuchTopic,
+    NotOffered,
+    NotReady,
+)
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER
 from tidelog.shell.client.connection import KafkaConnection
@@ -49,7 +55,7 @@ def await_leaders(cluster: Cluster, name: str) -> None:
         if found and all(each.leader != NO_LEADER for each in found.values()):
             return
         what = f"topic {name} has partitions without a leader"
-        retry.wait(BrokerError(what, ErrorCode.LEADER_NOT_AVAILABLE))
+        retry.wait(NotReady(what, ErrorCode.LEADER_NOT_AVAILABLE))
 
 
 def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> None:
@@ -70,7 +76,8 @@ def await_gone(cluster: Cluster, name: str) -> None:
         topic = cluster.refresh([name]).topics.get(name)
         if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return
-        retry.wait(BrokerError(f"topic {name} is still listed", ErrorCode.REQUEST_TIMED_OUT))
+        what = f"topic {name} is deleted, but brokers still list it"
+        retry.wait(NotReady(what, ErrorCode.REQUEST_TIMED_OUT))
 
 
 def topic_configs(
@@ -105,7 +112,7 @@ def _describe_configs(
         if not result["error_code"]:
             found[result["resource_name"]] = _values(result)
         elif result["error_code"] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            what = f"configs of {result['resource_name']}"
+            what = f"request for the configs of {result['resource_name']}"
             raise BrokerError(what, result["error_code"], result.get("error_message"))
     return found
 
@@ -117,9 +124,9 @@ def _values(result: Struct) -> dict[str, str | None]:
 def describe_state(
     cluster: Cluster, broker_id: int, topic: str | None = None, partition: int | None = None
 ) -> dict[str, Any] | None:
-    """Return what a Tidelog broker knows about its replicas (private API 32000).
+    """Return the state of a Tidelog broker and its replicas (private API 32000).
 
-    None: it is not a Tidelog broker. Raises CannotConnect.
+    None: the broker is not a Tidelog broker. Raises CannotConnect.
     """
     query: dict[str, Any] = {}
     if topic is not None:
@@ -133,5 +140,5 @@ def describe_state(
         # Only Kafka accepts another connection.
         connection = cluster.broker(broker_id)
         if not connection.versions:
-            raise CannotConnect(connection.address, "it offers no APIs", True) from None
+            raise CannotConnect(connection.address, "the broker offers no APIs", True) from None
         return None

@@ -210,7 +210,7 @@ class BatchSender:
             link = self._link(key)
             if len(self._unacked[key]) > 1 and self._last_link.get(key) is not link:
                 # Earlier batches went to the previous leader: they must be written first.
-                raise BrokerError(f"the leader of {key}", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                raise BrokerError(f"append to {key}", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._last_link[key] = link
             if key not in self.acknowledged:
                 # A broker accepts any sequence number from a producer that it does not know.
@@ -291,7 +291,9 @@ class BatchSender:
             return self.cluster.broker(leader)
         found = self.cluster.metadata.brokers.get(leader)
         if found is None:
-            raise CannotConnect(f"broker {leader}", "it is not in the cluster's metadata")
+            raise CannotConnect(
+                f"broker {leader}", "the cluster's metadata does not list this broker"
+            )
         kept = self._connections.get(str(found))
         if kept is None or kept.closed:
             client, timeout_s = self.cluster.client_id, self.cluster.timeout_s
@@ -364,7 +366,7 @@ class BatchSender:
             self.acknowledged[key] = Acknowledged(produced.base_offset, batch.count)
             return
         if code in OUT_OF_ORDER and not (in_order and self._failure is None):
-            # It follows from the failure of an earlier batch: both are sent again.
+            # This error follows from the failure of an earlier batch: both are sent again.
             self._failure = self._failure or BrokerError(f"append to {key}", code, produced.message)
             return
         error = self.refusal(key, batch if code else waiting[0], produced)
@@ -376,7 +378,7 @@ class BatchSender:
     # -- after a failure -----------------------------------------------------------------------
 
     def _lost(self, link: LeaderLink, error: ClientError) -> None:
-        """Give up a connection and the requests in flight on it."""
+        """Close a failed connection and drop the requests in flight on it."""
         link.connection.close()
         for request in link.in_flight:
             _mark_maybe_written(request.batches)
@@ -390,7 +392,7 @@ class BatchSender:
                 self._receive(link)
 
     def _repair(self) -> None:
-        """Receive what is outstanding, then send the rest again until all is acknowledged."""
+        """Receive outstanding responses, then resend batches until all are acknowledged."""
         self._receive_all()
         retry = self.retry or Retry(self.timeout_s)
         while waiting := [key for key, batches in self._unacked.items() if batches]:

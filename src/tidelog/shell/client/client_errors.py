@@ -30,6 +30,18 @@ RETRIABLE = frozenset(
     }
 )
 """Error codes after which the same request may succeed later, or at another broker."""
+_ADVICE: dict[int, str] = {
+    ErrorCode.LEADER_NOT_AVAILABLE: "`tidelog partition describe` names replicas that may lead",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`tidelog cluster health` shows which brokers are missing",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "`tidelog cluster health` shows missing brokers",
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "start at an offset that the log has",
+    ErrorCode.NOT_CONTROLLER: "try again when a controller is elected",
+    ErrorCode.REQUEST_TIMED_OUT: "try again, or raise the time-out",
+    ErrorCode.KAFKA_STORAGE_ERROR: "look for disk errors in the broker's log",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "look for the cause in the broker's log",
+}
+"""What a user can do after an error code; the other codes or the broker's message say it."""
 
 
 def error_name(code: int) -> str:
@@ -102,9 +114,9 @@ class NoAnswer(Unresolved):
     def __init__(self, address: str, name: str, timeout_s: float) -> None:
         # ApiVersions changes nothing, so its outcome does not matter.
         what = (
-            "it may hang; try tidelog status"
+            "the broker may hang; try tidelog status"
             if name == "ApiVersions"
-            else "it may have been carried out"
+            else "the request may have been carried out"
         )
         super().__init__(
             f"{address} did not answer {name} within {round(timeout_s, 2):g} s; {what}"
@@ -118,22 +130,38 @@ class Disconnected(Unresolved):
 
     def __init__(self, address: str, name: str, why: str) -> None:
         super().__init__(
-            f"{address}: {why} before the response to {name}; it may have been carried out"
+            f"lost the connection to {address} before the response to {name}: {why};"
+            " the request may have been carried out"
         )
         self.address = address
 
 
 class BrokerError(ClientError):
-    """The broker returned an error code."""
+    """The broker returned an error code. `what` names the request or action that failed."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
         detail = f" ({message})" if message else ""
-        super().__init__(f"{what}: {error_name(code)}{detail}")
+        super().__init__(f"{what} failed: {error_name(code)}{detail}{_advice(code)}")
         self.code = code
 
     @property
     def retriable(self) -> bool:
         return self.code in RETRIABLE
+
+
+class NotReady(BrokerError):
+    """The metadata shows a state in which the request can't be sent.
+
+    The client makes this error itself, with the code that a broker would return.
+    """
+
+    def __init__(self, state: str, code: int) -> None:
+        ClientError.__init__(self, f"{state}: {error_name(code)}{_advice(code)}")
+        self.code = code
+
+
+def _advice(code: int) -> str:
+    return f"; {_ADVICE[code]}" if code in _ADVICE else ""
 
 
 class NoSuchTopic(ClientError):

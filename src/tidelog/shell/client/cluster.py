@@ -18,6 +18,7 @@ from tidelog.shell.client.client_errors import (
     ClientError,
     NoSuchPartition,
     NoSuchTopic,
+    NotReady,
     Unresolved,
 )
 from tidelog.shell.client.cluster_metadata import (
@@ -99,7 +100,7 @@ class Cluster:
         return sorted(places, key=lambda place: place in self._suspects)
 
     def ask_any(self, ask: Callable[[KafkaConnection], T]) -> T:
-        """Send a request to any broker; to another one if it disconnects or times out.
+        """Send a request to any broker; to another broker if that one disconnects or times out.
 
         The request must be safe to repeat.
         """
@@ -124,7 +125,9 @@ class Cluster:
         if found is None:
             found = self.refresh([]).brokers.get(broker_id)
         if found is None:
-            raise CannotConnect(f"broker {broker_id}", "it is not in the cluster's metadata")
+            raise CannotConnect(
+                f"broker {broker_id}", "the cluster's metadata does not list this broker"
+            )
         return self._connect(found.host, found.port, advertised=True)
 
     def own_connection(self, broker_id: BrokerId) -> KafkaConnection:
@@ -141,7 +144,7 @@ class Cluster:
         if controller < 0:
             controller = self.refresh([]).controller_id
         if controller < 0:
-            raise BrokerError("the cluster has no controller", ErrorCode.NOT_CONTROLLER)
+            raise NotReady("the cluster has no controller", ErrorCode.NOT_CONTROLLER)
         return self.broker(controller)
 
     def _connect(self, host: str, port: int, *, advertised: bool) -> KafkaConnection:
@@ -190,7 +193,7 @@ class Cluster:
         if found is None or found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoSuchTopic(f"topic {name!r}", name)
         if found.error and found.error != ErrorCode.LEADER_NOT_AVAILABLE:
-            raise BrokerError(f"metadata of {name}", found.error)
+            raise BrokerError(f"request for the metadata of topic {name}", found.error)
         return found
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata:
@@ -209,7 +212,7 @@ class Cluster:
         found = self.partition(topic, partition)
         while found.leader == NO_LEADER:
             name = TopicPartition(topic, partition)
-            retry.wait(BrokerError(f"{name} has no leader", ErrorCode.LEADER_NOT_AVAILABLE))
+            retry.wait(NotReady(f"{name} has no leader", ErrorCode.LEADER_NOT_AVAILABLE))
             self.refresh([topic])
             found = self.partition(topic, partition)
         return found

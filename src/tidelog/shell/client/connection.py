@@ -2,7 +2,7 @@
 
 The versions of the APIs are agreed on before the first request: the newest that both sides
 support. Invariant: a connection whose response did not arrive is closed, so that no response is
-taken for that of another request.
+mistaken for the response to another request.
 """
 
 import json
@@ -64,7 +64,7 @@ class ReceiveMemory:
 class KafkaConnection:
     """A connection to `host`:`port`, opened at once.
 
-    `advertised`: a broker gave the address, and errors say so.
+    `advertised`: a broker advertised the address; errors then name `advertised.listeners`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class KafkaConnection:
 
     @property
     def closed(self) -> bool:
-        """Whether it can no longer be used."""
+        """Whether the connection can no longer be used."""
         return self._socket is None
 
     # -- versions ---------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class KafkaConnection:
                 answer = self._ask_versions(0, timeout_s)
             if answer is None or answer["error_code"] != ErrorCode.NONE:
                 code = ErrorCode.UNSUPPORTED_VERSION if answer is None else answer["error_code"]
-                raise BrokerError(f"ApiVersions of {self.address}", code)
+                raise BrokerError(f"ApiVersions request to {self.address}", code)
             self._versions = {
                 api["api_key"]: (api["min_version"], api["max_version"])
                 for api in answer["api_keys"]
@@ -150,7 +150,7 @@ class KafkaConnection:
             why = (
                 _missing(api_key)
                 if offered is None
-                else f"it has versions {offered[0]} to {offered[1]},"
+                else f"the broker has versions {offered[0]} to {offered[1]},"
                 f" this client {'none' if spoken is None else f'{spoken[0]} to {spoken[1]}'}"
             )
             raise NotOffered(self.address, api_name(api_key), why)
@@ -229,7 +229,7 @@ class KafkaConnection:
     ) -> dict[str, Any]:
         """Call one of Tidelog's private APIs, with JSON in request and response.
 
-        A broker that does not know the API closes the connection: then it raises NotOffered.
+        Raises NotOffered if the broker closes the connection, because it does not know the API.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         body = {"document": json.dumps(document).encode()}
@@ -237,7 +237,7 @@ class KafkaConnection:
             frame = self._exchange(api_key, 0, body, wait_s)
         except Disconnected as error:
             raise NotOffered(
-                self.address, api_name(api_key), "it is not a Tidelog broker"
+                self.address, api_name(api_key), "this is not a Tidelog broker"
             ) from error
         try:
             answer = json.loads(bytes(self._decode(api_key, 0, frame)["document"]))
@@ -358,8 +358,8 @@ def _send_pieces(connected: socket.socket, pieces: list[Buffer]) -> None:
 
 def _missing(api_key: int) -> str:
     api = APIS.get(api_key)
-    hint = f"; Kafka has it from {api.since} on" if api is not None and api.since else ""
-    return f"the broker does not list it{hint}"
+    hint = f"; Kafka offers it from {api.since} on" if api is not None and api.since else ""
+    return f"the broker does not list this API{hint}"
 
 
 def format_address(host: str, port: int) -> str:

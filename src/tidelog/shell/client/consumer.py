@@ -28,6 +28,7 @@ from tidelog.shell.client.client_errors import (
     ClientError,
     NoAnswer,
     NoSuchTopic,
+    NotReady,
     Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster
@@ -94,12 +95,12 @@ def follow_leader(
     position.topic_id = topic.id
     known = cluster.partition(*key)
     if known.leader == NO_LEADER:
-        raise BrokerError(f"{key} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        raise NotReady(f"{key} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
     if known.leader_epoch < position.leader_epoch:
         return False
     if known.leader_epoch != position.leader_epoch and position.read_epoch >= 0:
         _compare(cluster, key, position, notify)
-        known = cluster.partition(*key)  # it may have changed during the request
+        known = cluster.partition(*key)  # the leader may have changed during the request
     if position.leader not in (NO_LEADER, known.leader):
         notify(f"{key} is now led by broker {known.leader}; continuing at offset {position.offset}")
     position.leader, position.leader_epoch = known.leader, known.leader_epoch
@@ -137,7 +138,8 @@ def return_to_range(
     first = list_offset(cluster, *key, EARLIEST).offset
     last = list_offset(cluster, *key, LATEST).offset
     if first <= position.offset <= last:
-        raise BrokerError(f"{key} at offset {position.offset}", ErrorCode.OFFSET_NOT_AVAILABLE)
+        what = f"fetch of {key} at offset {position.offset}"
+        raise BrokerError(what, ErrorCode.OFFSET_NOT_AVAILABLE)
     if position.offset < first:
         why = f"the log of {key} begins at offset {first}, after offset {position.offset}"
         position.offset = first
@@ -170,7 +172,7 @@ class Consumer:
     """Reads the assigned partitions.
 
     `notify` gets a line for each leader change, truncation and failure. With `patience_s`, a
-    partition that can't be read for that long is an error; without it, it is retried for ever.
+    partition that can't be read for that long is an error; without it, reads are retried for ever.
     """
 
     def __init__(
@@ -291,7 +293,7 @@ class Consumer:
         return link
 
     def _drop_overdue(self) -> None:
-        """Give up fetches whose response is overdue."""
+        """Drop fetches whose response is overdue."""
         for broker, pending in list(self._pending.items()):
             if time.monotonic() > pending.deadline:
                 error = NoAnswer(self._links[broker].address, "Fetch", self.cluster.timeout_s)
@@ -379,7 +381,7 @@ class Consumer:
     def _lost(
         self, broker: BrokerId, wanted: Mapping[TopicPartition, FetchFrom], error: ClientError
     ) -> None:
-        """Give up a connection and the fetch in flight on it."""
+        """Close a failed connection and drop the fetch in flight on it."""
         self._pending.pop(broker, None)
         link = self._links.pop(broker, None)
         if link is not None:
@@ -390,7 +392,7 @@ class Consumer:
 
     def _fail(self, keys: list[TopicPartition], error: ClientError) -> None:
         """Report the first failure of each partition, and mark its topic stale. Raises permanent
-        errors, and any error when the patience is over."""
+        errors, and any error after `patience_s`."""
         if not error.retriable and not isinstance(error, NoSuchTopic):
             raise error
         now = time.monotonic()
@@ -417,7 +419,7 @@ class Consumer:
         del self._positions[key]
         if not self._positions:
             raise error
-        self.notify(f"{key} was deleted; it is no longer read")
+        self.notify(f"topic of {key} was deleted; the partition is no longer read")
 
 
 class _Checked:

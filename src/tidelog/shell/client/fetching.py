@@ -84,7 +84,7 @@ class PendingFetch(NamedTuple):
         Raises ClientError if no response arrives, or BrokerError if the broker refuses the request.
         """
         answer = self.connection.answer(self.sent, self.wait_s, memory)
-        return _read_response(answer, self.topics)
+        return _read_response(answer, self.topics, self.connection.address)
 
 
 def send_fetch(
@@ -141,10 +141,10 @@ def fetch(
 
 
 def _read_response(
-    answer: Struct, topics: Mapping[str, TopicMetadata]
+    answer: Struct, topics: Mapping[str, TopicMetadata], address: str
 ) -> dict[TopicPartition, FetchedPartition]:
     if answer.get("error_code"):
-        raise BrokerError("fetch", answer["error_code"])
+        raise BrokerError(f"fetch from {address}", answer["error_code"])
     ids = {topic.id: name for name, topic in topics.items()}
     throttled = bool(answer.get("throttle_time_ms"))
     found = {}
@@ -194,7 +194,7 @@ class PartitionFetcher:
             self._pending = None
 
     def send_ahead(self, offset: Offset, size: int, retry: Retry | None = None) -> None:
-        """Send a request whose response the next `attempt` returns; errors are left to that."""
+        """Send a request whose response the next `attempt` returns or whose error it raises."""
         try:
             self._send(offset, size, retry)
         except ClientError:

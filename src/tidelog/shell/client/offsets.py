@@ -1,8 +1,8 @@
 """Look up offsets: by time, the ends of logs, and the ends of leader epochs.
 
-Of many partitions at once, with one ListOffsets request for each leader (`list_offsets`), or of
-one. Invariant: `list_offsets` returns an offset or an error for each partition; a partition
-without a leader does not hold up the others.
+`list_offsets` sends one ListOffsets request to each leader, for many partitions; `list_offset`
+looks up one partition. Invariant: `list_offsets` returns an offset or an error for each
+partition; a partition without a leader does not delay the others.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from tidelog.shell.client.client_errors import (
     ClientError,
     NoSuchTopic,
     NotOffered,
+    NotReady,
     Unresolved,
 )
 from tidelog.shell.client.cluster import Cluster
@@ -49,7 +50,7 @@ def list_offsets(
     """Return for each partition the first offset not older than its timestamp (-1: no such record).
 
     Timestamps may be LATEST, EARLIEST or MAX_TIMESTAMP. Partitions whose leader has changed are
-    requested once more.
+    requested a second time.
     """
     found = _ask_leaders(cluster, wanted, isolation)
     again = {
@@ -73,7 +74,7 @@ def _ask_leaders(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolati
             found[key] = error
             continue
         if partition.leader == NO_LEADER:
-            found[key] = BrokerError(f"{key} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+            found[key] = NotReady(f"{key} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
         else:
             led.setdefault(partition.leader, {})[key] = partition
     for leader, partitions in led.items():
@@ -110,7 +111,7 @@ def _ask(
         for each in topic["partitions"]:
             key = TopicPartition(topic["name"], each["partition_index"])
             if each["error_code"]:
-                found[key] = BrokerError(f"offsets of {key}", each["error_code"])
+                found[key] = BrokerError(f"lookup of offsets of {key}", each["error_code"])
             else:
                 epoch = each.get("leader_epoch", -1)
                 found[key] = FoundOffset(each["offset"], each["timestamp"], epoch)
@@ -147,7 +148,7 @@ def list_offset(
         }
         answer = leader.call(LIST_OFFSETS, request)["topics"][0]["partitions"][0]
         if answer["error_code"]:
-            raise BrokerError(f"offsets of {key}", answer["error_code"])
+            raise BrokerError(f"lookup of offsets of {key}", answer["error_code"])
         return FoundOffset(answer["offset"], answer["timestamp"], answer.get("leader_epoch", -1))
 
     return cluster.ask_leader(topic, partition, ask)
@@ -174,7 +175,7 @@ def epoch_end(
         }
         answer = leader.call(OFFSET_FOR_LEADER_EPOCH, request)["topics"][0]["partitions"][0]
         if answer["error_code"] != ErrorCode.NONE:
-            raise BrokerError(f"epochs of {key}", answer["error_code"])
+            raise BrokerError(f"lookup of leader epochs of {key}", answer["error_code"])
         return answer.get("leader_epoch", -1), answer["end_offset"]
 
     return cluster.ask_leader(topic, partition, ask)

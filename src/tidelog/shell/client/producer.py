@@ -108,7 +108,7 @@ class Producer:
 
 
 class _AppendSender(BatchSender):
-    """Treats a batch as written if the broker says that it has its sequence numbers already."""
+    """Counts a batch as written if the broker reports that its sequence numbers are duplicates."""
 
     def _judge(self, key: TopicPartition, batch: Outgoing, produced: Produced) -> None:
         if produced.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -119,7 +119,7 @@ class _AppendSender(BatchSender):
 def _unresolved(error: ClientError) -> ClientError:
     if isinstance(error, Unresolved):
         return error
-    return Unresolved(f"{error}; it may be in the log")
+    return Unresolved(f"{error}; the batch may be in the log")
 
 
 def produce(
@@ -149,6 +149,6 @@ def init_producer_id(cluster: Cluster, retry: Retry | None = None) -> tuple[int,
             answer = cluster.ask_any(lambda broker: broker.call(INIT_PRODUCER_ID, request))
             if not answer["error_code"]:
                 return answer["producer_id"], answer["producer_epoch"]
-            retry.failed(BrokerError("getting a producer id", answer["error_code"]))
+            retry.failed(BrokerError("request for a producer id", answer["error_code"]))
         except Unresolved as failed:
             retry.wait(failed)  # an id that is assigned and not used does no harm

@@ -222,7 +222,7 @@ def _producer_state(cluster: Cluster, key: TopicPartition, identity: Identity) -
         request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
         answer = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
         if answer["error_code"]:
-            raise BrokerError(f"producers of {key}", answer["error_code"])
+            raise BrokerError(f"request for the producers of {key}", answer["error_code"])
         siblings = {
             each["producer_id"]: each
             for each in answer["active_producers"]

@@ -133,7 +133,7 @@ class PartitionLookup:
         date."""
         topic = known_by_a_broker(self.cluster, doubted)
         if topic is not None:
-            what = f"brokers do not agree on topic {topic!r}"
+            what = f"comparing the brokers' ids of topic {topic!r}"
             raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_named(self) -> SubscribedPartitions:
@@ -165,7 +165,7 @@ class PartitionLookup:
             if wanted.pattern is not None and (topic.internal or name in INTERNAL_TOPICS):
                 continue
             if topic.error and topic.error != ErrorCode.LEADER_NOT_AVAILABLE:
-                raise BrokerError(f"metadata of {name}", topic.error)
+                raise BrokerError(f"request for the metadata of topic {name}", topic.error)
             ids[name] = topic.id
             partitions |= {TopicPartition(name, partition) for partition in topic.partitions}
         if wanted.partitions:

@@ -26,9 +26,9 @@ def registered_brokers(cluster: Cluster) -> dict[BrokerId, RegisteredBroker]:
 
     Brokers without DescribeCluster 2 (Kafka before 4.0) list only those that are not fenced.
     """
-    question = {"include_fenced_brokers": True}
+    request = {"include_fenced_brokers": True}
     try:
-        answer = cluster.ask_any(lambda broker: broker.call(DESCRIBE_CLUSTER, question))
+        answer = cluster.ask_any(lambda broker: broker.call(DESCRIBE_CLUSTER, request))
     except ClientError:
         known = cluster.metadata.brokers.values()
         return {each.id: RegisteredBroker(*each, fenced=False) for each in known}
@@ -50,7 +50,7 @@ def unregister_broker(cluster: Cluster, broker: BrokerId) -> Outcome:
     def ask(controller: KafkaConnection) -> Outcome:
         answer = controller.call(UNREGISTER_BROKER, {"broker_id": broker})
         if answer["error_code"] == ErrorCode.NOT_CONTROLLER:
-            raise BrokerError("unregistering a broker", ErrorCode.NOT_CONTROLLER)
+            raise BrokerError(f"unregistering broker {broker}", ErrorCode.NOT_CONTROLLER)
         return Outcome(str(broker), answer["error_code"], answer["error_message"])
 
     return cluster.ask_controller(ask)

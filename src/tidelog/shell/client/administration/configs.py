@@ -147,7 +147,7 @@ def _checked(result: Struct) -> Resource:
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and whose.kind == TOPIC_RESOURCE:
         raise NoSuchTopic(f"topic {whose.name!r}", whose.name)
     if code:
-        raise BrokerError(f"settings of {whose}", code, result.get("error_message"))
+        raise BrokerError(f"request for the configs of {whose}", code, result.get("error_message"))
     return whose
 
 
@@ -222,8 +222,8 @@ def _replace_all(
     hidden = [name for name in values if found[name].sensitive]
     if hidden:
         raise ClientError(
-            f"{whose} has the hidden setting {hidden[0]}, which this broker can't keep while"
-            " another is changed; use a Kafka from 2.3 on"
+            f"can't change configs of {whose}: this broker replaces all of them at once and would"
+            f" lose the hidden value of {hidden[0]}; use Kafka 2.3 or newer"
         )
     for operation, name, value in changes:
         if operation == DELETE:

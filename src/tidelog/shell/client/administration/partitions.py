@@ -95,7 +95,7 @@ def list_reassignments(
 
 def _checked(answer: Struct) -> Struct:
     if answer["error_code"]:
-        raise BrokerError("moving replicas", answer["error_code"], answer.get("error_message"))
+        raise BrokerError("reassigning replicas", answer["error_code"], answer.get("error_message"))
     return answer
 
 
@@ -116,8 +116,8 @@ def elect_leaders(
     def ask(controller: KafkaConnection) -> Struct:
         if unclean and controller.version(ELECT_LEADERS) < _TYPE_FROM:
             raise ClientError(
-                f"{controller.address} has no unclean elections on request (Kafka has them from"
-                " 2.4 on)"
+                f"can't elect leaders: {controller.address} does not support unclean elections on"
+                " request; use Kafka 2.4 or newer"
             )
         answer = controller.call(ELECT_LEADERS, request)
         if answer.get("error_code"):

@@ -75,11 +75,11 @@ def create_topics(
     def ask(controller: KafkaConnection) -> list[Created]:
         if by_default and controller.version(CREATE_TOPICS) < _DEFAULTS_FROM:
             raise ClientError(
-                f"{controller.address} has no defaults for new topics (Kafka has them from 2.4"
-                " on); give the number of partitions and of replicas"
+                f"can't create topics: {controller.address} has no defaults for new topics"
+                " (Kafka has them from 2.4 on); give the number of partitions and of replicas"
             )
         answer = controller.call(CREATE_TOPICS, request)["topics"]
-        return [_created(each) for each in _in_office(answer, "creating topics")]
+        return [_created(each) for each in _from_controller(answer, "creating topics")]
 
     return cluster.ask_controller(ask)
 
@@ -106,7 +106,7 @@ def _outcome(answer: Struct) -> Outcome:
     return Outcome(answer["name"], answer["error_code"], answer.get("error_message"))
 
 
-def _in_office(answers: list[Struct], what: str) -> list[Struct]:
+def _from_controller(answers: list[Struct], what: str) -> list[Struct]:
     """Return the results, or raise NOT_CONTROLLER so that the caller retries."""
     if any(each["error_code"] == ErrorCode.NOT_CONTROLLER for each in answers):
         raise BrokerError(what, ErrorCode.NOT_CONTROLLER)
@@ -123,7 +123,7 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> list[Outcome]:
 
     def ask(controller: KafkaConnection) -> list[Outcome]:
         answer = controller.call(DELETE_TOPICS, request)["responses"]
-        return [_outcome(each) for each in _in_office(answer, "deleting topics")]
+        return [_outcome(each) for each in _from_controller(answer, "deleting topics")]
 
     return cluster.ask_controller(ask)
 
@@ -150,7 +150,7 @@ def create_partitions(
 
     def ask(controller: KafkaConnection) -> list[Outcome]:
         answer = controller.call(CREATE_PARTITIONS, request)["results"]
-        return [_outcome(each) for each in _in_office(answer, "adding partitions")]
+        return [_outcome(each) for each in _from_controller(answer, "adding partitions")]
 
     return cluster.ask_controller(ask)
 

@@ -16,14 +16,14 @@ PROTOCOL_TYPE = "consumer"
 RANGE = "range"
 _INT16 = Packing(">h")
 _INT32 = Packing(">i")
-_NOTHING_ELSE = _INT32.pack(-1)
+_NO_USER_DATA = _INT32.pack(-1)
 """The user data field, always null here."""
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
     """Encode a subscription in version 0, which all clients can read."""
     names = list(topics)
-    return b"".join([_INT16.pack(0), _INT32.pack(len(names)), *map(_string, names), _NOTHING_ELSE])
+    return b"".join([_INT16.pack(0), _INT32.pack(len(names)), *map(_string, names), _NO_USER_DATA])
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
@@ -34,7 +34,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     parts = [_INT16.pack(0), _INT32.pack(len(topics))]
     for topic, numbers in topics.items():
         parts += [_string(topic), _INT32.pack(len(numbers)), *map(_INT32.pack, numbers)]
-    return b"".join([*parts, _NOTHING_ELSE])
+    return b"".join([*parts, _NO_USER_DATA])
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
@@ -112,4 +112,4 @@ class _Reader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise MalformedRequest("a topic's name is no text") from None
+            raise MalformedRequest("a topic's name is not UTF-8") from None

@@ -42,7 +42,7 @@ MOVED = (
 LAST_VERSION_WITH_NAMES = 9
 """The last version of OffsetCommit and OffsetFetch with topic names; later ones use topic ids."""
 DEAD, EMPTY = "Dead", "Empty"
-NOBODY = ("", -1)
+NOT_A_MEMBER = ("", -1)
 """Member id and generation of a commit by a client that is not a member."""
 UNKNOWN_EPOCH = -1
 
@@ -119,7 +119,9 @@ def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -
         code = found["error_code"]
         if not code:
             return BrokerId(found["node_id"])
-        error = BrokerError(f"coordinator of group {group}", code, found.get("error_message"))
+        error = BrokerError(
+            f"lookup of the coordinator of group {group}", code, found.get("error_message")
+        )
         if code not in MOVED:
             raise error
         retry.wait(error)
@@ -148,7 +150,7 @@ def list_groups(
         try:
             answer = cluster.broker(broker_id).call(LIST_GROUPS, request)
             if answer["error_code"]:
-                raise BrokerError(f"groups of broker {broker_id}", answer["error_code"])
+                raise BrokerError(f"listing the groups of broker {broker_id}", answer["error_code"])
         except ClientError as error:
             failed.append(error)
             continue
@@ -197,7 +199,7 @@ def _describe_newer(broker: KafkaConnection, group: str, coordinator: BrokerId) 
     (found,) = broker.call(CONSUMER_GROUP_DESCRIBE, request)["groups"]
     if found["error_code"] in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
-    _refuse(f"group {group}", found)
+    _raise_error(f"describing group {group}", found)
     members = [
         Member(
             member["member_id"],
@@ -221,7 +223,7 @@ def _describe_classic(broker: KafkaConnection, group: str, coordinator: BrokerId
     (found,) = broker.call(DESCRIBE_GROUPS, request)["groups"]
     if found["error_code"] == ErrorCode.GROUP_ID_NOT_FOUND:
         raise NoSuchGroup(group)
-    _refuse(f"group {group}", found)
+    _raise_error(f"describing group {group}", found)
     members = [
         Member(
             member["member_id"],
@@ -250,7 +252,7 @@ def _partitions(protocol_type: str, assignment: bytes) -> list[TopicPartition]:
         return []
 
 
-def _refuse(what: str, answer: Struct) -> None:
+def _raise_error(what: str, answer: Struct) -> None:
     if answer["error_code"]:
         raise BrokerError(what, answer["error_code"], answer.get("error_message"))
 
@@ -274,13 +276,14 @@ def committed_offsets(
         answer = broker.call(OFFSET_FETCH, request, LAST_VERSION_WITH_NAMES)
         found = answer["groups"][0] if "groups" in answer else answer
         if found.get("error_code"):
-            raise BrokerError(f"offsets of group {group}", found["error_code"])
+            raise BrokerError(f"reading the offsets of group {group}", found["error_code"])
         offsets = {}
         for topic in found["topics"]:
             for each in topic["partitions"]:
                 key = TopicPartition(topic["name"], each["partition_index"])
                 if each["error_code"]:
-                    raise BrokerError(f"offset of group {group} in {key}", each["error_code"])
+                    what = f"reading the offset of group {group} in {key}"
+                    raise BrokerError(what, each["error_code"])
                 if each["committed_offset"] >= 0:
                     epoch = each.get("committed_leader_epoch", UNKNOWN_EPOCH)
                     offsets[key] = Committed(each["committed_offset"], epoch, each["metadata"])
@@ -300,7 +303,7 @@ def commit_offsets(
     cluster: Cluster,
     group: str,
     offsets: Mapping[TopicPartition, Committed],
-    member: tuple[str, int] = NOBODY,
+    member: tuple[str, int] = NOT_A_MEMBER,
 ) -> None:
     """Commit offsets of a group; a client that is not a member can do so only without members.
 
@@ -328,11 +331,11 @@ def commit_offsets(
         for topic in answer["topics"]:
             for each in topic["partitions"]:
                 code = each["error_code"]
-                if code == ErrorCode.UNKNOWN_MEMBER_ID and member == NOBODY:
+                if code == ErrorCode.UNKNOWN_MEMBER_ID and member == NOT_A_MEMBER:
                     raise GroupInUse(group, "its offsets can't be set")
                 if code:
                     key = TopicPartition(topic["name"], each["partition_index"])
-                    raise BrokerError(f"offset of group {group} in {key}", code)
+                    raise BrokerError(f"committing the offset of group {group} in {key}", code)
 
     ask_coordinator(cluster, group, ask)
 
@@ -355,7 +358,7 @@ def delete_offsets(
             raise NoSuchGroup(group)
         if answer["error_code"] == ErrorCode.NON_EMPTY_GROUP:
             raise GroupInUse(group, "its offsets can't be deleted")
-        _refuse(f"offsets of group {group}", answer)
+        _raise_error(f"deleting the offsets of group {group}", answer)
         return {
             TopicPartition(topic["name"], each["partition_index"]): each["error_code"]
             for topic in answer["topics"]

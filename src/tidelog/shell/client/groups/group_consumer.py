@@ -17,6 +17,7 @@ from tidelog.core.api_table import (
     JOIN_GROUP,
     LEAVE_GROUP,
     SYNC_GROUP,
+    api_name,
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.membership.subscription import subscribed_topics
@@ -127,7 +128,7 @@ class GroupConsumer:
             if self._member_id:
                 self._leave()
         except ClientError as error:
-            self._consumer.notify(f"leaving group {self._group}: {error}")
+            self._consumer.notify(f"can't leave group {self._group}: {error}")
         finally:
             self._consumer.close()
 
@@ -151,7 +152,7 @@ class GroupConsumer:
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = answer["member_id"]
         if code:
-            raise BrokerError(f"group {self._group}", code)
+            raise BrokerError(f"{api_name(api_key)} request for group {self._group}", code)
         return answer
 
     def _me(self) -> Struct:
@@ -202,14 +203,20 @@ class GroupConsumer:
         try:
             partitions = decode_assignment(bytes(synced["assignment"]))
         except MalformedRequest as error:
-            raise ClientError(f"group {self._group}: {error}") from None
+            raise ClientError(
+                f"can't decode this member's assignment in group {self._group}: {error};"
+                " the group's leader may use another protocol"
+            ) from None
         committed = committed_offsets(self._cluster, self._group, partitions) if partitions else {}
         self._consumer.assign(self._begin(partitions, committed) if partitions else {})
         self._joined = True
         now = time.monotonic()
         self._heartbeat_at, self._commit_at = now + HEARTBEAT_S, now + COMMIT_S
         self._look_at = now + LOOK_S
-        names = ", ".join(map(str, sorted(partitions))) or "nothing, other members have all"
+        names = (
+            ", ".join(map(str, sorted(partitions)))
+            or "no partition, because other members have all"
+        )
         self._consumer.notify(
             f"group {self._group}, generation {self._generation}: reading {names}"
         )
