@@ -154,7 +154,7 @@ def settled(stage: GroupStage) -> int:
 
     def look() -> bool:
         seen.append(generations(stage)[-1])
-        time.sleep(SETTLED_S)
+        time.sleep(SETTLED_S)  # must stay: a member that does not rejoin leaves no trace
         return seen[-1] == seen[-2]
 
     eventually(look, "a group that stays as it is")

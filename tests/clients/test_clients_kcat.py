@@ -76,7 +76,7 @@ def test_nothing_is_lost_or_doubled(cat: Kcat, cluster: LocalCluster, name: str)
                     lines.write(f"key-{number % 8}:{number}\n")
                     if number % 25 == 0:
                         lines.flush()
-                        time.sleep(0.02)
+                        time.sleep(0.02)  # must stay: leaves time for the kill
                     if number == RECORDS * 3 // 10:
                         cluster.kill(dead)
                     elif number == RECORDS * 7 // 10:

@@ -53,8 +53,8 @@ def _boot_session() -> str:
     """The id of this boot on macOS, which has no file for it."""
     from subprocess import SubprocessError, run
 
-    ask = ["sysctl", "-n", "kern.bootsessionuuid"]
+    command = ["sysctl", "-n", "kern.bootsessionuuid"]
     try:
-        return run(ask, capture_output=True, text=True, check=True, timeout=2).stdout.strip()
+        return run(command, capture_output=True, text=True, check=True, timeout=2).stdout.strip()
     except (OSError, SubprocessError):
         return ""

@@ -42,7 +42,7 @@ _WRITE_MAX = 1024 * 1024
 """Bytes in one system call. From 2 MB on the page cache uses huge pages. In a virtual machine whose
 host reclaims free memory, those are the reclaimed ones: writing takes ten times the CPU."""
 _FALLOC_KEEP_SIZE = 1
-_SYNCFS_TELLS_ERRORS = (5, 8)
+_SYNCFS_REPORTS_ERRORS = (5, 8)
 SYNCFS_FROM = 16
 """Fewer files are synced one by one: the file system may have much other unwritten data."""
 _SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
@@ -70,7 +70,7 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 def _find_syncfs() -> Callable[[int], int] | None:
     """The C library's syncfs, one call for a whole file system. None before Linux 5.8, where it
     does not report write errors, and on other systems."""
-    if sys.platform != "linux" or _kernel() < _SYNCFS_TELLS_ERRORS:
+    if sys.platform != "linux" or _kernel() < _SYNCFS_REPORTS_ERRORS:
         return None
     from ctypes import CDLL, c_int
 
@@ -321,7 +321,7 @@ class OsDisk:
             file.release()
 
     def _forget_under(self, path: str) -> None:
-        """A file, or all files of a directory."""
+        """Close a file, or all files of a directory."""
         self._forget(path)
         for name in list(self._open_in.get(path, ())):
             self._forget(name)

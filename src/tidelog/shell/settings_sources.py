@@ -179,7 +179,7 @@ def _line(entry: Entry) -> str:
 
 
 def _decoded(data: bytes) -> str:
-    """Decode as UTF-8, as people write it, or else as Latin-1, as Java reads it."""
+    """Decode as UTF-8, which editors write, or else as Latin-1, which Java reads."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -55,7 +55,7 @@ def samples(conf: dict[str, Any], codec: str) -> Iterator[Sample]:
     first = conf["count"] // len(CODECS) * CODECS.index(codec)
     for number in range(first, first + conf["count"] // len(CODECS)):
         if number % BURST == 0:
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # must stay: limits the rate, so that a kill falls in between
         yield sample(number, conf["partitions"])
 
 

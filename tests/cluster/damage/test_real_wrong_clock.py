@@ -79,7 +79,7 @@ def await_told(cluster: LocalCluster, text: str, times: int = 1) -> None:
 
 def await_checks() -> None:
     """Wait for retention, which checks five times a second, to delete what it would delete."""
-    time.sleep(3)
+    time.sleep(3)  # must stay: a check of retention that deletes nothing leaves no trace
 
 
 def commit(cluster: LocalCluster, name: str, offset: int) -> None:

@@ -22,10 +22,11 @@ from real_cluster import (
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.batch_sender import Produced, send_produce
 from tidelog.shell.client.client_errors import Unresolved
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.producer import Produced, produce
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 SESSION_S = 2.0
@@ -61,7 +62,7 @@ class Load:
             for _ in range(20):
                 self.sent.send(b"%d" % self.count)
                 self.count += 1
-            time.sleep(0.005)
+            time.sleep(0.005)  # must stay: limits the rate of the load
 
     def acknowledged_more(self, timeout_s: float = PATIENCE_S) -> float:
         """Wait until a record sent after this call is acknowledged; return the seconds it took."""
@@ -125,7 +126,7 @@ def test_a_leader_that_hangs_is_replaced(cluster: LocalCluster, name: str, load:
     load.acknowledged_more()
     paused = leader_of(cluster, name)
     epoch = state_of(cluster, paused, name)["leader_epoch"]
-    asleep = AskAsleep(cluster, paused, name)
+    request = RequestToPausedLeader(cluster, paused, name)
     began = time.monotonic()
     cluster.pause(paused)
     others = [broker for broker in cluster.ids if broker != paused]
@@ -136,10 +137,9 @@ def test_a_leader_that_hangs_is_replaced(cluster: LocalCluster, name: str, load:
     # One second for the election, one because other processes share the two cores.
     assert time.monotonic() - began < SESSION_S + 1 + 1
     load.acknowledged_more()
-    asleep.send()
-    time.sleep(0.5)
+    request.send()
     cluster.resume(paused)
-    answer = asleep.answer()
+    answer = request.response()
     assert answer is None or answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await_isr(cluster, name, cluster.ids)
     after = state_of(cluster, paused, name)
@@ -150,33 +150,29 @@ def test_a_leader_that_hangs_is_replaced(cluster: LocalCluster, name: str, load:
     assert_alike(cluster, name)
 
 
-class AskAsleep:
-    """A client that is connected to a leader and sends a record while this leader hangs."""
+class RequestToPausedLeader:
+    """A client that is connected to a leader and sends a record while this leader is paused."""
 
     def __init__(self, cluster: LocalCluster, broker: int, topic: str) -> None:
         with Cluster(cluster.bootstrap) as client:
             client.refresh([topic])
             self._topic = client.topic(topic)
+        self._key = TopicPartition(topic, 0)
         self._connection = KafkaConnection("localhost", cluster.port(broker), timeout_s=20)
-        self._found: list[Produced | None] = []
-        self._thread = threading.Thread(target=self._ask)
+        assert self._connection.versions, "agreed on before the leader is paused"
 
     def send(self) -> None:
         """Send with acks=1: a broker that still believed it leads would respond at once."""
-        self._thread.start()
-
-    def _ask(self) -> None:
         batch = encode_batch([Record(None, b"into the old epoch", 1, ())])
+        topics, batches = {self._key.topic: self._topic}, {self._key: batch}
+        self._pending = send_produce(self._connection, topics, batches, 1, 5000, 20.0)
+
+    def response(self) -> Produced | None:
         with self._connection as connection:
             try:
-                self._found.append(produce(connection, self._topic, 0, batch, acks=1))
+                return self._pending.receive(connection)[self._key]
             except Unresolved:
-                self._found.append(None)
-
-    def answer(self) -> Produced | None:
-        self._thread.join(30)
-        (answer,) = self._found
-        return answer
+                return None
 
 
 def test_a_broker_that_is_cut_off_promises_nothing(name: str) -> None:

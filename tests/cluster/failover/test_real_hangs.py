@@ -35,7 +35,7 @@ def test_all_sleep_and_wake_up(cluster: LocalCluster, name: str) -> None:
         send_all(cluster.bootstrap, name, [b"before"], partition, {"acks": "all"})
     for broker in cluster.ids:
         cluster.pause(broker)
-    time.sleep(SESSION_S + 1)
+    time.sleep(SESSION_S + 1)  # must stay: no broker runs that could show that time has passed
     for broker in cluster.ids:
         cluster.resume(broker)
     began = time.monotonic()
@@ -97,7 +97,7 @@ def test_a_short_pause_changes_nothing(cluster: LocalCluster, name: str) -> None
     with Cluster(cluster.bootstrap) as client:
         before = client.refresh([name]).topics[name].partitions[0]
         cluster.pause(leader)
-        time.sleep(SESSION_S / 5)
+        time.sleep(SESSION_S / 5)  # must stay: the length of the pause is what is tested
         cluster.resume(leader)
         send_all(cluster.bootstrap, name, [b"x"], conf={"acks": "all"})
         assert client.refresh([name]).topics[name].partitions[0] == before

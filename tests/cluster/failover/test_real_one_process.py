@@ -72,7 +72,7 @@ def test_all_die_together_and_come_back(cluster: LocalCluster, name: str) -> Non
         while not over.is_set():
             sent.send(b"%d" % count)
             count += 1
-            time.sleep(0.001)
+            time.sleep(0.001)  # must stay: limits the rate of the load
 
     thread = threading.Thread(target=produce)
     thread.start()

@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 
 import pytest
 from confluent_kafka import KafkaException
@@ -22,14 +21,22 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 NAMES = [f"topic-{number}" for number in range(12)]
 KILLS = 5
+ATTEMPTS = 3
+"""Changes between a kill and a start, and between a start and the next kill."""
 
 
 @pytest.mark.ci
 def test_topics_and_kills() -> None:
     with LocalCluster(settings=QUICK_SESSIONS) as cluster:
         over = threading.Event()
+        attempts: list[str] = []
+
+        def await_attempts() -> None:
+            wanted = len(attempts) + ATTEMPTS
+            eventually(lambda: len(attempts) >= wanted, "more topics are changed")
+
         workers = [
-            threading.Thread(target=change_topics, args=(cluster.bootstrap, seed, over))
+            threading.Thread(target=change_topics, args=(cluster.bootstrap, seed, over, attempts))
             for seed in range(3)
         ]
         for worker in workers:
@@ -37,10 +44,10 @@ def test_topics_and_kills() -> None:
         try:
             chance = random.Random(5)
             for _ in range(KILLS):
-                time.sleep(0.4)
+                await_attempts()
                 broker = chance.choice(cluster.ids)
                 (cluster.kill if chance.random() < 0.7 else cluster.stop)(broker)
-                time.sleep(0.2)
+                await_attempts()
                 cluster.start_broker(broker)
         finally:
             over.set()
@@ -56,7 +63,7 @@ def test_topics_and_kills() -> None:
                 assert read_values(cluster.bootstrap, topic, partition)[-1] == value
 
 
-def change_topics(bootstrap: str, seed: int, over: threading.Event) -> None:
+def change_topics(bootstrap: str, seed: int, over: threading.Event, attempts: list[str]) -> None:
     """Create, delete, extend and write topics at random until `over` is set.
 
     Each call may fail while brokers are down; the test does not check the calls.
@@ -77,6 +84,8 @@ def change_topics(bootstrap: str, seed: int, over: threading.Event) -> None:
                 send_all(bootstrap, name, [b"x"], conf={"message.timeout.ms": 1000})
         except (KafkaException, TimeoutError, AssertionError):
             continue
+        finally:
+            attempts.append(name)
 
 
 def agreed(cluster: LocalCluster) -> dict[str, int] | None:

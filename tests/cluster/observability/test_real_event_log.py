@@ -1,9 +1,8 @@
 """A broker's log reports failed brokers, the controller, its leaderships and its recovery."""
 
-import time
 from pathlib import Path
 
-from real_cluster import partition_dir
+from real_cluster import eventually, partition_dir
 
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
@@ -19,14 +18,13 @@ def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
         cluster.kill(leader)
         wanted = [f"broker {leader} has failed or left; alive: {left[0]}, {left[1]}"] * 2
         wanted += ["is the controller, epoch", "leads 1 of its 1 partitions"]
-        give_up = time.monotonic() + 20
-        while True:
+
+        def is_logged() -> bool:
             logs = [Path(cluster.log_path(broker)).read_text() for broker in left]
             text = "\n".join(logs)
-            if all(wanted[0] in log for log in logs) and all(line in text for line in wanted):
-                break
-            assert time.monotonic() < give_up, text
-            time.sleep(0.1)
+            return all(wanted[0] in log for log in logs) and all(line in text for line in wanted)
+
+        eventually(is_logged, f"the logs of brokers {left} contain {wanted}")
 
 
 def test_what_recovery_found_is_in_the_log_and_nothing_of_sound_logs() -> None:

@@ -81,7 +81,7 @@ def test_readers_at_that_moment_do_not_break(calm: LocalCluster, name: str) -> N
                         if message.value() != chunk(offset) or (seen and offset <= seen[-1]):
                             problems.append(f"offset {offset} after {seen[-1:]}")
                         seen.append(offset)
-                time.sleep(0.02)  # slower than the writer
+                time.sleep(0.02)  # must stay: the reader has to be slower than the writer
 
     thread = threading.Thread(target=read_on)
     thread.start()
@@ -89,7 +89,7 @@ def test_readers_at_that_moment_do_not_break(calm: LocalCluster, name: str) -> N
         for start in range(0, 300, 10):
             values = [chunk(n) for n in range(start, start + 10)]
             send_all(calm.bootstrap, name, values, conf=SMALL_BATCHES)
-            time.sleep(0.05)
+            time.sleep(0.05)  # must stay: limits the rate of the writer
         eventually(lambda: seen and seen[-1] == 299, "the reader came to the end")
     finally:
         stop.set()

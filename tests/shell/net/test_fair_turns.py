@@ -33,7 +33,7 @@ def test_a_request_that_does_not_end_is_dropped(staged: Callable[..., Stage]) ->
         stage.turns(3)
         if not stage.echo.frames:
             busy.sendall(framed(b"request") + framed(b"request")[:5])
-        time.sleep(0.01)
+        time.sleep(0.01)  # must stay: the rate of the peer that sends
     assert stage.echo.gone == ["request not received completely in time"]
     assert len(stage.listener.connections) == 2
     assert not stage.is_closed(silent)
@@ -48,7 +48,7 @@ def test_a_byte_now_and_then_does_not_help(staged: Callable[..., Stage]) -> None
         assert time.monotonic() < until
         peer.sendall(b"x")
         stage.turns(2)
-        time.sleep(0.01)
+        time.sleep(0.01)  # must stay: the rate of the peer that sends
     assert "not received completely" in stage.echo.gone[0]
 
 
@@ -103,7 +103,7 @@ def test_many_large_requests_come_in_by_turns(
         return receive(buffer, sock)
 
     monkeypatch.setattr(FrameBuffer, "receive", counted)
-    for name in ("GRAIN", "TAKEN_ON_TRUST"):
+    for name in ("GRAIN", "ALLOCATED_AHEAD_MAX"):
         monkeypatch.setattr(f"tidelog.shell.net.frame_buffer.{name}", 4 * KB)
     stage = staged()
     for peer in [stage.connect() for _ in range(40)]:

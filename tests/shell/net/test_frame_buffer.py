@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.shell.net.frame_buffer import (
+    ALLOCATED_AHEAD_MAX,
     PREFIX,
     SMALL,
-    TAKEN_ON_TRUST,
     FrameBuffer,
     FrameRefused,
 )
@@ -135,10 +135,12 @@ def test_a_length_alone_takes_little_memory(pair: tuple[socket.socket, socket.so
     buffer = FrameBuffer(100 << 20)
     there.sendall(PREFIX.pack(90 << 20))
     assert taken(buffer, here) == []
-    assert buffer.size <= TAKEN_ON_TRUST
+    assert buffer.size <= ALLOCATED_AHEAD_MAX
 
 
-@pytest.mark.parametrize("length", [TAKEN_ON_TRUST - 4, TAKEN_ON_TRUST, 5 * TAKEN_ON_TRUST + 3])
+@pytest.mark.parametrize(
+    "length", [ALLOCATED_AHEAD_MAX - 4, ALLOCATED_AHEAD_MAX, 5 * ALLOCATED_AHEAD_MAX + 3]
+)
 @pytest.mark.parametrize("before", [0, 1, SMALL])
 def test_a_very_large_frame_comes_whole(
     pair: tuple[socket.socket, socket.socket], length: int, before: int

@@ -6,7 +6,7 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.shell.net.frame_buffer import PREFIX, TAKEN_ON_TRUST, FrameBuffer, FrameRefused
+from tidelog.shell.net.frame_buffer import ALLOCATED_AHEAD_MAX, PREFIX, FrameBuffer, FrameRefused
 from tidelog.shell.net.shared_limits import RequestMemory
 
 FRAME_MAX = 300_000
@@ -47,7 +47,7 @@ def taken(pieces: list[bytes], memory: RequestMemory | None = None) -> tuple[lis
             for frame in buffer.frames():
                 found.append(bytes(frame))
                 used += PREFIX.size + len(frame)
-            assert buffer.size <= max(TAKEN_ON_TRUST, 2 * FRAME_MAX)
+            assert buffer.size <= max(ALLOCATED_AHEAD_MAX, 2 * FRAME_MAX)
             assert buffer.partial == (used < received)
     except FrameRefused:
         return [*found, REFUSED], 0

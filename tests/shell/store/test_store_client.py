@@ -73,7 +73,7 @@ def test_a_renewed_session_lives(client: LocalClient) -> None:
     session = client.open_session(1_200)
     put(client, "mine", session=session)
     for _ in range(5):
-        time.sleep(0.3)
+        time.sleep(0.3)  # must stay: in all longer than the time to live
         before = boot_ms()
         answer = client.renew(session)
         assert isinstance(answer, Renewed)

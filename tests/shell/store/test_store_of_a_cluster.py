@@ -32,6 +32,12 @@ def offices(data: Path) -> dict[str, int]:
     }
 
 
+def sessions_left_ms(data: Path) -> dict[int, int]:
+    """The time left of each session; it grows only with a renewal."""
+    contents = read_contents(str(data / "cluster.db"))
+    return {session.session: session.left_ms for session in contents.sessions}
+
+
 @pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="only Linux names the holder")
 def test_a_stuck_writer_costs_no_broker_its_session(data: Path) -> None:
     before = offices(data)
@@ -42,7 +48,14 @@ def test_a_stuck_writer_costs_no_broker_its_session(data: Path) -> None:
         assert holder.process.wait(10) == -signal.SIGKILL
     finally:
         holder.end()
-    time.sleep(0.5)
+    last = sessions_left_ms(data)
+    renewed: set[int] = set()
+    give_up = time.monotonic() + 10
+    while renewed != set(last):
+        assert time.monotonic() < give_up, f"of the sessions {set(last)} only {renewed} are renewed"
+        now = sessions_left_ms(data)
+        renewed |= {session for session in now if now[session] > last[session]}
+        last = now
     assert offices(data) == before
 
 

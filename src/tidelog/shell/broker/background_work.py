@@ -27,7 +27,7 @@ from tidelog.shell.os_disk import OsDisk
 SILENT_MAX_MS = 60_000
 REAP_MS = 50
 _BOOT = "from tidelog.shell.broker.cleaner_process import main; main()"
-_GONE = select.POLLERR | select.POLLHUP
+_DISCONNECTED = select.POLLERR | select.POLLHUP
 
 
 class Cleaner:
@@ -113,7 +113,7 @@ class _CleanerProcess:
     def ready(self, events: int) -> None:
         if events & WRITABLE:
             self._send()
-        if events & (READABLE | _GONE) and not self._ended:
+        if events & (READABLE | _DISCONNECTED) and not self._ended:
             self._receive()
 
     def _send(self) -> None:

@@ -21,7 +21,7 @@ from tidelog.shell.os_disk import OsDisk
 NICENESS = 10
 LIFE_SIGN_S = 1.0
 LOOK_BYTES = 131_072
-"""After this many bytes it checks the clock and its broker."""
+"""After this many bytes the process checks the clock and its broker."""
 SLEEP_MAX_S = 0.5
 BESIDE_THE_MAP_BYTES = 1 << 30
 """Memory for the interpreter, and for a batch before and after decompression."""
@@ -64,7 +64,7 @@ class _Pace:
     def __init__(self, order: Order) -> None:
         self._broker_pid = order.broker_pid
         self._rate = order.bytes_per_second
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._life_sign_s = time.monotonic()
         self._bytes = 0
         self._unseen = 0
 
@@ -78,8 +78,8 @@ class _Pace:
             now_s = time.monotonic()
             if os.getppid() != self._broker_pid:
                 os._exit(1)
-            if now_s - self._told_s >= LIFE_SIGN_S:
-                self._told_s = now_s
+            if now_s - self._life_sign_s >= LIFE_SIGN_S:
+                self._life_sign_s = now_s
                 _send_frame(b"")
             ahead_s = self._bytes / self._rate - (now_s - self._began_s)
             if ahead_s <= 0:
@@ -99,10 +99,10 @@ def _send_frame(data: bytes) -> None:
 
 
 def _receive() -> bytes:
-    return _exactly(int.from_bytes(_exactly(4), "big"))
+    return _read_exactly(int.from_bytes(_read_exactly(4), "big"))
 
 
-def _exactly(count: int) -> bytes:
+def _read_exactly(count: int) -> bytes:
     data = b""
     while len(data) < count:
         more = os.read(_SOCKET, count - len(data))
@@ -113,7 +113,7 @@ def _exactly(count: int) -> bytes:
 
 
 def _end_with(broker_pid: int) -> None:
-    """Let the kernel end this process with its broker; elsewhere than on Linux `_Pace` checks."""
+    """Let the kernel end this process with its broker; without Linux, `_Pace` checks."""
     if sys.platform == "linux":
         from ctypes import CDLL
 

@@ -53,13 +53,13 @@ class EventLog:
                 about = {"controller": controller, "controller_epoch": epoch}
                 self._write("INFO", text, "controller_changed", **about)
         if image.active != self._active:
-            gone, come = self._active - image.active, image.active - self._active
+            left, joined = self._active - image.active, image.active - self._active
             self._active = image.active
             alive = sorted(image.active)
-            for broker in sorted(gone):
+            for broker in sorted(left):
                 text = f"broker {broker} has failed or left; alive: {_listed(image.active)}"
                 self._write("WARN", text, "broker_gone", other=broker, alive=alive)
-            for broker in sorted(come):
+            for broker in sorted(joined):
                 text = f"broker {broker} is alive"
                 self._write("INFO", text, "broker_alive", other=broker, alive=alive)
             self._count_soon()
@@ -150,7 +150,7 @@ def _listed(brokers: frozenset[BrokerId]) -> str:
     return ", ".join(map(str, sorted(brokers))) or "none"
 
 
-_BY_BEGINNING = (
+_REASONS = (
     ("malformed request", "malformed"),
     ("request of", "too large"),
     ("frame of", "too large"),
@@ -161,20 +161,20 @@ _BY_BEGINNING = (
     ("failed handshake", "no broker"),
     ("a produce with acks=0", "failed produce"),
 )
-_NO_NEWS = ("the peer", "the broker stops", "isolated by a fault switch", "[Errno")
-ANSWERS_NOT_TAKEN = "answers not taken"
+_NOT_REPORTED = ("the peer", "the broker stops", "isolated by a fault switch", "[Errno")
+RESPONSES_NOT_READ = "answers not taken"
 
 
-def close_reason(said: str) -> str | None:
+def close_reason(text: str) -> str | None:
     """The reason for the metrics, from the text; None if the peer or a stop ended the connection.
 
     The texts are in net/connection.py, net/listener.py and core/api/dispatch.py.
     """
-    if said.startswith(_NO_NEWS) or not said:
+    if text.startswith(_NOT_REPORTED) or not text:
         return None
-    if said.endswith("were not read"):
-        return ANSWERS_NOT_TAKEN
-    for beginning, reason in _BY_BEGINNING:
-        if said.startswith(beginning):
+    if text.endswith("were not read"):
+        return RESPONSES_NOT_READ
+    for beginning, reason in _REASONS:
+        if text.startswith(beginning):
             return reason
     return "refused"

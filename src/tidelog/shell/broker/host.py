@@ -1,8 +1,8 @@
 """Runs one node: passes events to it and carries out its effects.
 
-Events come from sockets, the store, the clock and the flusher; each is one step of the node.
-Effects are carried out in the order in which the node returned them. If carrying one out leads to
-another step, the effects of that step come after.
+Sockets, the store, the clock and the flusher produce events; each is one step of the node.
+Effects are carried out in the order in which the node returned them. If an effect leads to another
+step, the effects of that step are carried out afterwards.
 
 The host decides nothing. It adds the proof of death (`DeathDetector`).
 """
@@ -137,7 +137,7 @@ class BrokerHost:
         self.step(on.Started(self._loop.clock.now_ms()))
 
     def read_wall_clock(self) -> None:
-        """Send the node the wall clock's time if it was set or is not trusted yet."""
+        """Send the wall clock's time to the node if the clock was set or is not trusted yet."""
         clock = self._loop.clock
         now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
         was_set = abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS
@@ -187,7 +187,7 @@ class BrokerHost:
     def _settle(self) -> None:
         answers = self.node.take_answers()
         if answers:
-            # They are sent before the rest is settled: this callback runs after the flush.
+            # Responses are sent before the rest is settled: the next callback runs after the flush.
             self._effects.extend(answers)
             self._drain()
             self._loop.at_end_of_turn(self._settle_rest)

@@ -203,14 +203,14 @@ class BrokerRun:
             RequestMemory(_bytes_or_unlimited(get("queued.max.request.bytes"))),
             AnswerMemory(_bytes_or_unlimited(get("tidelog.queued.max.response.bytes"))),
         )
-        apart = Shares.unlimited()
+        unlimited = Shares.unlimited()
         self._host.listeners = self._listeners
         self._listeners += [
             Listener(self._loop, sock, self._disk, self._host.clients, limits, shares)
             for sock in clients
         ]
         self._listeners += [
-            Listener(self._loop, sock, self._disk, self._host.brokers, between_brokers, apart)
+            Listener(self._loop, sock, self._disk, self._host.brokers, between_brokers, unlimited)
             for sock in internal
         ]
 
@@ -222,7 +222,8 @@ class BrokerRun:
                 found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
             except OSError as error:
                 raise CannotStart(
-                    f"max.connections.per.ip.overrides: {host}: {error.strerror}"
+                    f"can't resolve {host} in max.connections.per.ip.overrides: {error.strerror};"
+                    " correct the name or remove the entry"
                 ) from error
             overrides.update((str(address[0]), count) for *_, address in found)
         return ConnectionLimits(
@@ -257,7 +258,7 @@ class BrokerRun:
         self._host.read_wall_clock()
 
     def next_deadline_ms(self) -> int | None:
-        """Log news after each turn; there is no deadline of its own."""
+        """Log new events after each turn. None: a run has no deadline of its own."""
         if self._node.journal.notes:
             self._host.event_log.log_journal()
         if self._node.acting != self._acting:
@@ -305,7 +306,7 @@ class BrokerRun:
             self._note(level, text, "recovered", topic=topic, partition=partition)
 
     def _warn(self) -> None:
-        """Log what was found in the log directory, once."""
+        """Log each warning of the log directory once."""
         warnings = self._node.directory.warnings
         while self._warned < len(warnings):
             self._note("WARN", warnings[self._warned])
@@ -321,7 +322,7 @@ class BrokerRun:
 
 
 def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
-    """Run until a signal asks for a clean stop; return the exit code."""
+    """Run the brokers until a signal stops them cleanly; return the exit code."""
     loop = EventLoop(Clock())
     runs: list[BrokerRun] = []
     left: set[BrokerRun] = set()
@@ -340,7 +341,7 @@ def run_brokers(settings: list[BrokerSettings], report: Report) -> int:
             run.read_wall_clock()
         loop.after(READ_WALL_CLOCK_MS, read_wall_clock)
 
-    # A signal may reach another thread or come just before the loop waits: the fd wakes it.
+    # A signal may reach another thread, or arrive just before the loop waits: the fd wakes it.
     signal.set_wakeup_fd(loop.wakeup_fd, warn_on_full_buffer=False)
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -393,7 +394,7 @@ def _descriptors() -> int:
 
 
 def _properties_or_none(disk: OsDisk) -> MetaProperties | None:
-    """Of a damaged file nothing is believed; `LogDirectory.open` warns of it."""
+    """Return None for a missing or damaged file; `LogDirectory.open` warns of a damaged one."""
     try:
         return read_properties(disk)
     except DamagedProperties:
@@ -401,7 +402,7 @@ def _properties_or_none(disk: OsDisk) -> MetaProperties | None:
 
 
 def _directory_id() -> str:
-    """Sixteen random bytes as Kafka spells them."""
+    """Sixteen random bytes in Kafka's encoding of ids."""
     from base64 import urlsafe_b64encode
 
     return urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()

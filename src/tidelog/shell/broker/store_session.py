@@ -1,8 +1,8 @@
 """A node's access to the metadata store: its requests, its session, and the proof of deaths.
 
 The node decides when a session is opened or closed. In between it is renewed here, three times in
-its time to live. A renewal that fails is retried: the node itself stops acting when the deadline
-comes near, and the store reports when the session has ended.
+its time to live. A renewal that fails is retried: the node itself stops acting shortly before the
+deadline, and the store reports when the session has ended.
 
 Changes in the store are passed to the node in order, and only `CHANGES_A_TURN` in each turn of the
 loop.

@@ -1,7 +1,7 @@
 """A small blocking Kafka client for our own commands, tests and checks.
 
-It works with Tidelog and with Kafka from 2.1 on. It has no thread: without a call there is no
-traffic.
+It works with Tidelog and with Kafka from 2.1 on. It has no thread: it sends and receives only
+during a call.
 
     connection      one socket: agrees on versions, sends requests, receives responses, times out
     cluster         metadata and a connection to each broker; sends requests to the right one

@@ -41,7 +41,7 @@ _ADVICE: dict[int, str] = {
     ErrorCode.KAFKA_STORAGE_ERROR: "look for disk errors in the broker's log",
     ErrorCode.UNKNOWN_SERVER_ERROR: "look for the cause in the broker's log",
 }
-"""What a user can do after an error code; the other codes or the broker's message say it."""
+"""Advice to the user by error code; other codes are clear by their name or the broker's message."""
 
 
 def error_name(code: int) -> str:

@@ -6,7 +6,6 @@ after `timeout_s`.
 """
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TypeVar
 
 from tidelog.core.api_table import METADATA
@@ -59,12 +58,7 @@ class Cluster:
     def __enter__(self) -> "Cluster":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -161,7 +155,7 @@ class Cluster:
 
     @property
     def metadata(self) -> ClusterMetadata:
-        """The last metadata response; requested if there is none."""
+        """The last metadata response; requested on first use."""
         return self._metadata or self.refresh()
 
     def refresh(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
@@ -228,7 +222,8 @@ class Cluster:
     ) -> T:
         """Send a request to the leader, and again if the leader changes, until the time is up.
 
-        `ask` raises BrokerError for an error code; it must be safe to repeat.
+        `ask` sends the request and raises BrokerError for an error code. The request must be safe
+        to repeat.
         """
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         retry = Retry(timeout_s, refresh=lambda: self.refresh([topic]))

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from struct import Struct as Packing
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from tidelog.core.api_table import API_VERSIONS, APIS, api_name, known_versions
@@ -88,12 +87,7 @@ class KafkaConnection:
     def __enter__(self) -> "KafkaConnection":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -197,7 +191,7 @@ class KafkaConnection:
     ) -> SentRequest:
         """Send a request in several buffers; `encode` gets the correlation id and client id.
 
-        More requests may be sent before the response is received: responses come in the order of
+        More requests may be sent before the response is received: responses arrive in the order of
         requests.
         """
         correlation = next(self._correlation)

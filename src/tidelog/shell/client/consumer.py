@@ -6,9 +6,9 @@ Each partition has a position. When its leader changes, the position is compared
 leader's epochs before reading continues (KIP-320). Truncated records and deleted offsets are
 reported in one line, and reading continues.
 
-Invariants: the records of a partition come in the order of their offsets, none below the start or
-at or past the end of its span. A position moves back only with a report. Memory holds one response
-of each leader, with one batch decoded.
+Invariants: the records of a partition are yielded in the order of their offsets, none below the
+start or at or past the end of its span. A position moves back only with a report. Memory holds one
+response of each leader, with one batch decoded.
 """
 
 import selectors
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.decoder import LogRecord, decode
 from tidelog.core.record.isolation import read_committed
-from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
 from tidelog.core.slotted import slotted
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from tidelog.shell.client.client_errors import (
@@ -37,6 +37,7 @@ from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.fetching import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    CheckedBatches,
     FetchedPartition,
     FetchFrom,
     PendingFetch,
@@ -108,7 +109,7 @@ def follow_leader(
 
 
 def _compare(cluster: Cluster, key: TopicPartition, position: ReadPosition, notify: Notify) -> None:
-    """Move the position back to where the leader's log differs from what was read."""
+    """Move the position back to where the leader's log differs from the records that were read."""
     epoch, end = epoch_end(cluster, *key, position.read_epoch)
     if end < 0 or (epoch == position.read_epoch and end >= position.offset):
         return
@@ -152,7 +153,7 @@ def return_to_range(
 
 
 class Span(NamedTuple):
-    """The offsets to read in a partition: [start, end); without `end` there is no limit."""
+    """The offsets to read in a partition: [start, end); without `end`, all later records."""
 
     start: Offset
     end: Offset | None = None
@@ -317,14 +318,14 @@ class Consumer:
             self._backoff.reset()
             for records in self._open(key, position, part):
                 yield Chunk(key, records, broker)
-            if part.records and key in self._positions:  # next time the other partitions come first
+            if part.records and key in self._positions:  # the next fetch lists others first
                 self._positions[key] = self._positions.pop(key)
 
     def _open(
         self, key: TopicPartition, position: ReadPosition, found: FetchedPartition
     ) -> Iterator[list[LogRecord]]:
         """Yield the records batch by batch and advance the position after each."""
-        seen = _Checked(found.records)
+        seen = CheckedBatches(found.records)
         wanted: Iterable[RecordBatch] = seen
         if self.isolation == READ_COMMITTED:
             wanted = read_committed(seen, found.aborted)
@@ -420,22 +421,6 @@ class Consumer:
         if not self._positions:
             raise error
         self.notify(f"topic of {key} was deleted; the partition is no longer read")
-
-
-class _Checked:
-    """The batches of a response with verified checksums, and the end of the last one."""
-
-    def __init__(self, records: bytes | bytearray | memoryview) -> None:
-        self._records = records
-        self.next_offset = 0
-        self.leader_epoch = -1
-
-    def __iter__(self) -> Iterator[RecordBatch]:
-        for batch in batches(self._records):
-            if not batch.crc_ok():
-                raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset} differs")
-            yield batch
-            self.next_offset, self.leader_epoch = batch.next_offset, batch.leader_epoch
 
 
 def _expected(error: ClientError) -> bool:

@@ -14,12 +14,13 @@ a response outstanding is closed before it is used for anything else.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog.core.api_table import FETCH
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.types import LeaderEpoch, Offset, TopicPartition
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.client_errors import BrokerError, ClientError
@@ -164,6 +165,25 @@ def _read_response(
     return found
 
 
+class CheckedBatches:
+    """The batches of a response with verified checksums, and the end of the last one.
+
+    Iterating raises CorruptRecord.
+    """
+
+    def __init__(self, records: Buffer) -> None:
+        self._records = records
+        self.next_offset = 0
+        self.leader_epoch = -1
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        for batch in batches(self._records):
+            if not batch.crc_ok():
+                raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset} differs")
+            yield batch
+            self.next_offset, self.leader_epoch = batch.next_offset, batch.leader_epoch
+
+
 class PartitionFetcher:
     """Fetches one partition from its current leader; close it at the end.
 
@@ -188,7 +208,7 @@ class PartitionFetcher:
         """The metadata must be refreshed before the next request."""
 
     def close(self) -> None:
-        """Drop a request in flight: close its connection, because its response may still come."""
+        """Drop a request in flight: close its connection, because its response may still arrive."""
         if self._pending is not None:
             self._pending.connection.close()
             self._pending = None

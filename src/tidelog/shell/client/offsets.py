@@ -135,21 +135,10 @@ def list_offset(
         first_version, what = _SINCE.get(timestamp, (0, ""))
         if leader.version(LIST_OFFSETS) < first_version:
             raise NotOffered(leader.address, f"ListOffsets {what}", "the broker is too old")
-        wanted = {
-            "partition_index": partition,
-            "current_leader_epoch": known.leader_epoch,
-            "timestamp": timestamp,
-        }
-        request = {
-            "replica_id": CONSUMER,
-            "isolation_level": isolation,
-            "topics": [{"name": topic, "partitions": [wanted]}],
-            "timeout_ms": int(leader.timeout_s * 1000),
-        }
-        answer = leader.call(LIST_OFFSETS, request)["topics"][0]["partitions"][0]
-        if answer["error_code"]:
-            raise BrokerError(f"lookup of offsets of {key}", answer["error_code"])
-        return FoundOffset(answer["offset"], answer["timestamp"], answer.get("leader_epoch", -1))
+        found = _ask(leader, {key: known}, {key: timestamp}, isolation)[key]
+        if isinstance(found, ClientError):
+            raise found
+        return found
 
     return cluster.ask_leader(topic, partition, ask)
 

@@ -1,16 +1,16 @@
 """Read one partition, record by record.
 
-Invariant: records come in the order of their offsets, none below the requested offset, and the
-checksum of each batch was verified.
+Invariant: records are yielded in the order of their offsets, none below the requested offset, and
+the checksum of each batch was verified.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.core.record.decoder import LogRecord, decode
 from tidelog.core.record.isolation import read_committed
-from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
+from tidelog.core.record.record_batch import RecordBatch
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.client_errors import NothingMore
 from tidelog.shell.client.cluster import Cluster
@@ -19,6 +19,7 @@ from tidelog.shell.client.fetching import (
     MAX_WAIT_MS,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    CheckedBatches,
     FetchedPartition,
     fetch_partition,
 )
@@ -93,19 +94,15 @@ def open_batches(
     found: FetchedPartition, offset: Offset, isolation: int = READ_UNCOMMITTED
 ) -> tuple[list[LogRecord], Offset]:
     """Return the records from `offset` on, and the offset after them. Raises CorruptRecord."""
-    next_offset = offset
-
-    def checked() -> Iterator[RecordBatch]:
-        nonlocal next_offset
-        for batch in batches(found.records):
-            if not batch.crc_ok():
-                raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset} differs")
-            next_offset = max(next_offset, batch.next_offset)
-            yield batch
-
+    seen = CheckedBatches(found.records)
+    wanted: Iterable[RecordBatch] = seen
     if isolation == READ_COMMITTED:
-        wanted = read_committed(checked(), found.aborted)
-    else:
-        wanted = (batch for batch in checked() if not batch.is_control)
-    records = [record for batch in wanted for record in decode(batch) if record.offset >= offset]
-    return records, next_offset
+        wanted = read_committed(seen, found.aborted)
+    records = [
+        record
+        for batch in wanted
+        if not batch.is_control
+        for record in decode(batch)
+        if record.offset >= offset
+    ]
+    return records, max(offset, seen.next_offset)

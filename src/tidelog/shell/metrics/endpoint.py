@@ -2,8 +2,8 @@
 
 A broker that is not scraped has one socket more: the HTTP code is imported with the first
 connection. Invariants: there are never more than `CONNECTIONS_MAX` connections, and idle ones
-keep no scraper out. A newcomer beyond the limit replaces the connection that has waited longest
-for a request, or, where all are being answered, one that has not read for `STALLED_MS`.
+keep no scraper out. A new connection beyond the limit replaces the one that has waited longest
+for a request. If all are being answered, it replaces one that has not read for `STALLED_MS`.
 """
 
 import socket

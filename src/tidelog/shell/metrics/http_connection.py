@@ -1,4 +1,4 @@
-"""One HTTP connection: GET and HEAD, one request after the other, no bodies.
+"""One HTTP connection: GET and HEAD, one request at a time, without request bodies.
 
 A response is produced in slices, one in a turn of the loop, and the next one only when the last
 one is sent. So a page about thousands of partitions does not block the broker, and a peer that
@@ -21,7 +21,7 @@ REQUEST_MS = 10_000
 ANSWER_MS = 30_000
 IDLE_MS = 150_000
 """Time limit between requests: a little longer than usual scrape intervals."""
-_GONE = select.POLLERR | select.POLLHUP
+_DISCONNECTED = select.POLLERR | select.POLLHUP
 _PLAIN = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
 
@@ -35,7 +35,7 @@ class Page(NamedTuple):
 
 
 Pages: TypeAlias = Callable[[str], Page | None]
-"""The page at a path; None if there is none."""
+"""Returns the page at a path; None if the path has no page."""
 
 
 class _Refused(Exception):
@@ -64,7 +64,7 @@ class HttpConnection:
         self._last = False
         """Whether the connection is closed after this response."""
         self.since_ms = loop.clock.now_ms()
-        """When it began to wait for a complete request, or for the peer to read."""
+        """When the connection began to wait for a request, or for the peer to read."""
         self._timer = self._give_up_after(REQUEST_MS)
         transport.attach(loop, self)
 
@@ -79,7 +79,7 @@ class HttpConnection:
                 self._send()
             elif events & READABLE:
                 self._receive()
-            elif events & _GONE:
+            elif events & _DISCONNECTED:
                 self.close()
         except BlockingIOError:
             return
@@ -98,7 +98,7 @@ class HttpConnection:
     def _give_up_after(self, delay_ms: int) -> Timer:
         return self._loop.after(delay_ms, self.close)
 
-    def _patience(self, delay_ms: int) -> None:
+    def _restart_timer(self, delay_ms: int) -> None:
         self._timer.cancel()
         self._timer = self._give_up_after(delay_ms)
 
@@ -111,7 +111,7 @@ class HttpConnection:
             self.close()
             return
         if not self._received:
-            self._patience(REQUEST_MS)
+            self._restart_timer(REQUEST_MS)
         self._received += buffer[:count]
         self._handle_request()
 
@@ -147,7 +147,7 @@ class HttpConnection:
             page = Page("404 Not Found", _PLAIN, iter([f"no page at {path[:100]}\n"]))
         self._begin(page, chunked=newer, body=method == "GET")
 
-    # -- the answer ------------------------------------------------------------------------
+    # -- the response ----------------------------------------------------------------------
 
     def _begin(self, page: Page, *, chunked: bool, body: bool) -> None:
         head = [f"HTTP/1.1 {page.status}", f"Content-Type: {page.content_type}"]
@@ -162,13 +162,13 @@ class HttpConnection:
         self._unsent = "\r\n".join(head).encode()
         self._more = _body(page.slices, chunked=chunked) if body else iter(())
         self.since_ms = self._loop.clock.now_ms()
-        self._patience(ANSWER_MS)
+        self._restart_timer(ANSWER_MS)
         self._transport.want(WRITABLE)
 
     def _send(self) -> None:
         """Send one slice or the rest of it; called again while there is more."""
         if not self._unsent:
-            assert self._more is not None, "only an answer under way is sent"
+            assert self._more is not None, "a response is in progress"
             slice_ = next(self._more, None)
             if slice_ is None:
                 self._done()
@@ -185,7 +185,7 @@ class HttpConnection:
             self.close()
             return
         self.since_ms = self._loop.clock.now_ms()
-        self._patience(IDLE_MS)
+        self._restart_timer(IDLE_MS)
         self._transport.want(READABLE)
         if self._received:
             self._handle_request()
@@ -199,7 +199,7 @@ def _request_line(line: str) -> tuple[str, str, str]:
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
-    """By lower-case name; the last of several counts."""
+    """Return header values by lower-case name; the last one of several counts."""
     return {
         name.strip().lower(): value.strip()
         for name, colon, value in (line.partition(":") for line in lines)

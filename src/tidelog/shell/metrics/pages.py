@@ -45,8 +45,8 @@ class MetricsPages:
         return None
 
     def _metrics(self) -> Iterator[str]:
-        around = HostMetrics(process_facts(), self._connections(), self._ended(), self._info)
-        return slices(FAMILIES, Scrape(self._node, self._times, around, self._now_ms()))
+        host = HostMetrics(process_facts(), self._connections(), self._ended(), self._info)
+        return slices(FAMILIES, Scrape(self._node, self._times, host, self._now_ms()))
 
     def _health(self) -> Page:
         """200 while the broker is part of the cluster, else 503."""

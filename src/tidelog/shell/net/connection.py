@@ -19,7 +19,7 @@ from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
-from tidelog.shell.net.outbox import Chunk, Outbox, Stretch
+from tidelog.shell.net.outbox import Chunk, FilePart, Outbox
 from tidelog.shell.net.shared_limits import Bounds
 from tidelog.shell.net.transport import Transport
 from tidelog.shell.os_disk import OsDisk
@@ -36,7 +36,7 @@ class Slot:
 
     def __init__(self, connection: "Connection") -> None:
         self._connection: Connection | None = connection
-        self.chunks: Sequence[Chunk | Stretch] | None = None
+        self.chunks: Sequence[Chunk | FilePart] | None = None
         """The response; None until it is filled in."""
         self.size = 0
         """The memory that the response takes, rounded up."""
@@ -61,7 +61,7 @@ class Slot:
         """Detach from a closed connection, so that a handler that still works on the response
         does not keep the connection's memory."""
         for chunk in self.chunks or ():
-            if isinstance(chunk, Stretch):
+            if isinstance(chunk, FilePart):
                 chunk.release()
         self._connection = self.chunks = None
 
@@ -82,7 +82,7 @@ HELD_MIN = 64 * 1024
 """Smaller amounts are not counted while they wait for an earlier response."""
 RECEIVES_PER_TURN = 32
 """Limits how long a peer that never stops sending delays the others."""
-_GONE = select.POLLERR | select.POLLHUP
+_DISCONNECTED = select.POLLERR | select.POLLHUP
 _HANG_UP: int = getattr(select, "POLLRDHUP", 0)
 """The peer has closed its sending side. Some systems don't report this for a socket that is not
 read from."""
@@ -92,20 +92,20 @@ class Connection:
     """One client or broker that connected to a listener."""
 
     __slots__ = (
-        "_barred",
         "_bounds",
         "_buffer",
         "_closed",
         "_events",
+        "_frames_deferred",
         "_handle",
-        "_held",
-        "_left",
+        "_is_counted",
+        "_lacks_memory",
         "_loop",
-        "_made",
         "_outbox",
-        "_put_off",
+        "_peer_hung_up",
+        "_runs_alone",
+        "_slot_bytes",
         "_slots",
-        "_starved",
         "_transport",
         "active_ms",
         "began_ms",
@@ -133,7 +133,7 @@ class Connection:
         self.peer_name = peer_name
         self.active_ms = loop.clock.now_ms()
         self.began_ms = 0
-        """When the first byte of an incomplete request came; 0 if there is none."""
+        """When the first byte of an incomplete request arrived; 0 without such a request."""
         self.broken_by = ""
         """Why the connection was closed."""
         self.session = PeerSession()
@@ -148,17 +148,17 @@ class Connection:
         self._buffer = FrameBuffer(bounds.frame_max, bounds.requests)
         self._outbox = Outbox(disk)
         self._slots: deque[Slot] = deque()
-        self._made = 0
+        self._slot_bytes = 0
         """Bytes of responses that are still in their slots."""
-        self._held = False
+        self._is_counted = False
         """Whether this peer's unsent bytes are counted in the budget of all peers."""
-        self._put_off = False
+        self._frames_deferred = False
         """Complete frames are left for the next turn."""
-        self._starved = False
+        self._lacks_memory = False
         """Reading waits for memory."""
-        self._barred = False
-        """A request that runs alone came, and some request was unanswered at the last check."""
-        self._left = False
+        self._runs_alone = False
+        """A request that runs alone arrived, and some request was unanswered at the last check."""
+        self._peer_hung_up = False
         """The peer closed its sending side while requests were unanswered."""
         self._events = READABLE
         transport.attach(loop, self)
@@ -178,8 +178,8 @@ class Connection:
 
         A frame that was put back is handled again when all earlier requests are answered.
         """
-        self._barred = not self._left
-        if self._barred and any_awaited(self._slots):
+        self._runs_alone = not self._peer_hung_up
+        if self._runs_alone and any_awaited(self._slots):
             self._buffer.put_back(frame)
             return None
         return self.reserve()
@@ -197,11 +197,11 @@ class Connection:
     def answered(self, slot: Slot) -> None:
         if not self.open:
             return
-        self._made += slot.size
+        self._slot_bytes += slot.size
         if self._slots[0] is slot:
             self._loop.at_end_of_turn(self.flush)
-        elif self._made > HELD_MIN:
-            self._hold()
+        elif self._slot_bytes > HELD_MIN:
+            self._count_unsent()
 
     def hold_files(self) -> None:
         """Open the files of all pending responses now: they are about to be replaced by others
@@ -229,7 +229,7 @@ class Connection:
             self._flush()
         if events & READABLE:
             self._read()
-        elif events & _GONE:
+        elif events & _DISCONNECTED:
             self.close("the peer reset the connection")
         elif events & _HANG_UP:
             self._hung_up()
@@ -255,10 +255,10 @@ class Connection:
         meanwhile. One that waits behind an earlier request has no limit, unless it holds counted
         memory.
         """
-        holds_memory = self._barred and self._buffer.size > SMALL
-        if not self.began_ms or not (self._starved or holds_memory or self._events & READABLE):
+        holds_memory = self._runs_alone and self._buffer.size > SMALL
+        if not self.began_ms or not (self._lacks_memory or holds_memory or self._events & READABLE):
             return False
-        return now_ms - self.began_ms > timeout_ms * (2 if self._starved else 1)
+        return now_ms - self.began_ms > timeout_ms * (2 if self._lacks_memory else 1)
 
     def close(self, reason: str) -> None:
         if not self.open:
@@ -270,14 +270,14 @@ class Connection:
         for slot in self._slots:
             slot.abandon()
         self._slots.clear()
-        self._made = 0
+        self._slot_bytes = 0
         self._buffer.release()
         bounds = self._bounds
-        if self._starved:
-            bounds.requests.forget(self._read_when_fed)
+        if self._lacks_memory:
+            bounds.requests.forget(self._memory_released)
         if bounds.requests.waiting:
             bounds.requests.wake()
-        if self._held:
+        if self._is_counted:
             bounds.answers.hold(self, 0)
         # A bound method keeps this object and its buffer alive: drop the reference.
         self.flush = _nothing
@@ -287,7 +287,7 @@ class Connection:
 
     def _read(self) -> None:
         buffer = self._buffer
-        self._put_off = False
+        self._frames_deferred = False
         try:
             self._receive(buffer)
             if buffer.partial:
@@ -295,7 +295,7 @@ class Connection:
         except FrameRefused as refused:
             self.close(str(refused))
         except NoMemory:
-            self._starve()
+            self._wait_for_memory()
         except OSError as error:
             self.close(str(error))
         if self._bounds.requests.waiting:
@@ -342,19 +342,19 @@ class Connection:
                 self._pause()
                 return False
             if monotonic_ns() > until_ns:
-                self._put_off = True
+                self._frames_deferred = True
                 self._loop.next_turn(self._read_on)
                 return False
         return True
 
     def _read_on(self) -> None:
         """Handle frames that were left in the buffer; no event announces them."""
-        if self._put_off and self._events & READABLE:
+        if self._frames_deferred and self._events & READABLE:
             self._read()
 
     def _pause(self) -> None:
         """Stop reading; while a request runs alone, still detect that the peer hangs up."""
-        hang_up = _HANG_UP if self._barred else 0
+        hang_up = _HANG_UP if self._runs_alone else 0
         self._want(self._events & ~READABLE | hang_up)
 
     def _hung_up(self) -> None:
@@ -362,41 +362,41 @@ class Connection:
 
         So a LeaveGroup need not wait for the JoinGroup before it.
         """
-        self._left = True
-        self._barred = False
+        self._peer_hung_up = True
+        self._runs_alone = False
         self._want((self._events | READABLE) & ~_HANG_UP)
 
-    def _starve(self) -> None:
-        self._starved = True
+    def _wait_for_memory(self) -> None:
+        self._lacks_memory = True
         self.began_ms = self.began_ms or self.active_ms
-        self._bounds.requests.wait(self._read_when_fed)
+        self._bounds.requests.wait(self._memory_released)
         self._want(self._events & ~READABLE)
 
-    def _read_when_fed(self) -> None:
-        self._starved = False
+    def _memory_released(self) -> None:
+        self._lacks_memory = False
         self._resume()
 
     def _resume(self) -> None:
         """Read again if nothing prevents it any more."""
-        if not self.open or self._starved or self._events & READABLE:
+        if not self.open or self._lacks_memory or self._events & READABLE:
             return
         if not self._is_full():
             if self.began_ms:
                 self.began_ms = self._loop.clock.now_ms()
             self._want((self._events | READABLE) & ~_HANG_UP)
-            self._put_off = True
+            self._frames_deferred = True
             self._loop.next_turn(self._read_on)
 
     def _is_full(self) -> bool:
         """Whether too much is pending for this peer to read more from it."""
-        if self._barred:
-            self._barred = any_awaited(self._slots)
+        if self._runs_alone:
+            self._runs_alone = any_awaited(self._slots)
         outbox = self._outbox
         return (
-            self._barred
+            self._runs_alone
             or len(self._slots) >= self._bounds.in_flight_max
             or outbox.size >= UNSENT_MAX
-            or self._made + outbox.size - outbox.in_files >= UNSENT_MADE_MAX
+            or self._slot_bytes + outbox.size - outbox.in_files >= UNSENT_MADE_MAX
         )
 
     # -- out -------------------------------------------------------------------------------
@@ -406,38 +406,38 @@ class Connection:
             return
         slots, outbox = self._slots, self._outbox
         try:
-            usual = len(slots) == 1 and self._events == READABLE and not self._held
+            usual = len(slots) == 1 and self._events == READABLE and not self._is_counted
             if usual and outbox.send_lone(self._transport, slots[0].chunks):
-                self._made -= slots.popleft().size
+                self._slot_bytes -= slots.popleft().size
                 if not outbox:
                     return
             while slots:
                 chunks = slots[0].chunks
                 if chunks is None:
                     break
-                self._made -= slots.popleft().size
+                self._slot_bytes -= slots.popleft().size
                 outbox.put(chunks)
             if outbox.send(self._transport) and not slots and self._events == READABLE:
-                if self._held:
-                    self._hold()
+                if self._is_counted:
+                    self._count_unsent()
                 return
         except (OSError, DiskError) as error:
             # The log may have been deleted since the response was made: only close.
             self.close(str(error))
             return
-        if (outbox or self._held) and not self._hold():
+        if (outbox or self._is_counted) and not self._count_unsent():
             return
         if not self._events & READABLE:
             self._resume()
-        elif (slots or outbox) and (self._starved or self._is_full()):
+        elif (slots or outbox) and (self._lacks_memory or self._is_full()):
             self._pause()
         kept = self._events & ~WRITABLE
         self._want(kept | WRITABLE if outbox else kept)
 
-    def _hold(self) -> bool:
+    def _count_unsent(self) -> bool:
         """Count this peer's unsent bytes; False if the connection was closed for them."""
-        waits = self._made + self._outbox.size - self._outbox.in_files
-        self._held = waits > 0
+        waits = self._slot_bytes + self._outbox.size - self._outbox.in_files
+        self._is_counted = waits > 0
         self._bounds.answers.hold(self, waits)
         return self.open
 

@@ -39,7 +39,7 @@ LOSS = 3
 RESTS = 32
 """Turns without polling once the credit is used up."""
 
-_give_way = getattr(os, "sched_yield", lambda: None)
+_yield_cpu = getattr(os, "sched_yield", lambda: None)
 
 
 class SocketHandler(Protocol):
@@ -97,7 +97,7 @@ class EventLoop:
         self._stopped = False
         self.busy_poll = BusyPoll()
         self.lone_request = False
-        """A small complete request came in this turn, with nothing after it."""
+        """A small complete request was received in this turn, with nothing after it."""
         self.busy = 1
         """How many handlers share this turn."""
         self.now_ms = clock.now_ms()
@@ -221,17 +221,17 @@ class EventLoop:
         self._close_poller()
 
     def _wait(self) -> list[tuple[int, int]]:
-        patience_ms = self._patience_ms()
+        timeout_ms = self._timeout_ms()
         lone, self.lone_request = self.lone_request, False
-        if lone and self.busy == 1 and patience_ms:
-            ready = self.busy_poll.poll(self._poll, patience_ms)
+        if lone and self.busy == 1 and timeout_ms:
+            ready = self.busy_poll.poll(self._poll, timeout_ms)
             if ready:
                 return ready
             if ready is not None:  # polling took part of the time
-                patience_ms = self._patience_ms()
-        return self._poll(patience_ms / self._poll_unit_ms)
+                timeout_ms = self._timeout_ms()
+        return self._poll(timeout_ms / self._poll_unit_ms)
 
-    def _patience_ms(self) -> int:
+    def _timeout_ms(self) -> int:
         if self._left_by_threads or self._ending or self._next or self._stopped:
             self._due_ms = 0
             return 0
@@ -310,20 +310,20 @@ class BusyPoll:
         self._credit = 0
         self._rest = 0
 
-    def poll(self, poll_once: Callable[[float], Ready], patience_ms: int) -> Ready | None:
+    def poll(self, poll_once: Callable[[float], Ready], timeout_ms: int) -> Ready | None:
         """Poll for a moment; return the events, or None if it did not poll."""
         if not self._credit and self._rest:
             self._rest -= 1
             return None
         if not self.us:
             return None
-        until_ns = perf_counter_ns() + min(self.us, patience_ms * 1000) * 1000
+        until_ns = perf_counter_ns() + min(self.us, timeout_ms * 1000) * 1000
         while perf_counter_ns() < until_ns:
             ready = poll_once(0)
             if ready:
                 self._credit = min(self._credit + 1, CREDIT_MAX)
                 return ready
-            _give_way()
+            _yield_cpu()
         self._credit = max(self._credit - LOSS, 0)
         self._rest = RESTS
         return []

@@ -2,7 +2,7 @@
 
 Each connection reuses one buffer. A large frame is received directly to its final place, up to
 its end and no further, so its bytes are not moved. A very large one is moved as the buffer grows:
-a length alone proves nothing, so memory grows with the bytes that have come. An idle connection
+a length alone proves nothing, so memory grows with the bytes that have arrived. An idle connection
 has no buffer.
 
 Invariants: frames are views of the buffer, valid until the next `receive`; every byte beyond the
@@ -23,7 +23,7 @@ the end of the frame is known, so that little of the next frame has to be moved.
 GRAIN = 128 * 1024
 """Sizes of large buffers are multiples of this: frames of a producer vary in size."""
 LARGE_FRAME = 16 * 1024
-TAKEN_ON_TRUST = 2 * 1024 * 1024
+ALLOCATED_AHEAD_MAX = 2 * 1024 * 1024
 """Memory that is allocated for a length alone: more than a batch of Kafka's default limit."""
 
 
@@ -31,8 +31,8 @@ class FrameRefused(Exception):
     """The length of a frame is negative or above the limit."""
 
 
-_NOTHING = bytearray()
-_NO_VIEW = memoryview(_NOTHING)
+_EMPTY = bytearray()
+_NO_VIEW = memoryview(_EMPTY)
 
 
 class NoMemory(Exception):
@@ -40,7 +40,7 @@ class NoMemory(Exception):
 
 
 class Source(Protocol):
-    """Where bytes come from: a transport."""
+    """The source of received bytes: a transport."""
 
     def recv_into(self, buffer: memoryview, /) -> int: ...
 
@@ -53,7 +53,7 @@ class FrameBuffer:
     def __init__(self, frame_max: int, memory: RequestMemory | None = None) -> None:
         self.frame_max = frame_max
         self._memory = RequestMemory() if memory is None else memory
-        self._buffer = _NOTHING
+        self._buffer = _EMPTY
         self._view = _NO_VIEW
         self._start = 0
         self._end = 0
@@ -85,7 +85,7 @@ class FrameBuffer:
 
     def receive_lone(self, source: Source) -> memoryview | int | None:
         """As `receive`, into an empty buffer. Returns the frame itself if exactly one complete
-        frame has come: the usual case."""
+        frame has arrived: the usual case."""
         size = len(self._buffer)
         if self._end == size or size > BUSY:
             limit = self._make_room()
@@ -135,7 +135,7 @@ class FrameBuffer:
     def release(self) -> None:
         """Release the memory and discard its contents."""
         size = len(self._buffer)
-        self._buffer, self._view = _NOTHING, _NO_VIEW
+        self._buffer, self._view = _EMPTY, _NO_VIEW
         self._start = self._end = 0
         if size > SMALL:
             self._memory.give_back(self, size - SMALL)
@@ -163,12 +163,12 @@ class FrameBuffer:
         return len(self._buffer)
 
     def _grow(self, whole: int) -> None:
-        """Enlarge the buffer towards the frame's size, as far as its bytes have come."""
+        """Enlarge the buffer towards the frame's size, as far as its bytes have arrived."""
         have = self._end - self._start
-        trust = TAKEN_ON_TRUST if self._memory.plenty else GRAIN
-        if self._end < len(self._buffer) and whole > trust:
+        ahead = ALLOCATED_AHEAD_MAX if self._memory.plenty else GRAIN
+        if self._end < len(self._buffer) and whole > ahead:
             return
-        size = min(-(-whole // GRAIN) * GRAIN, max(trust, 2 * have))
+        size = min(-(-whole // GRAIN) * GRAIN, max(ahead, 2 * have))
         if not self._memory.grow(self, size):
             raise NoMemory
         self._replace(size)

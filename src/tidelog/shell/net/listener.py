@@ -5,7 +5,7 @@ second (shared_limits.py). A connection is closed when it has been idle for too 
 waits for a response, and when it does not complete a request in time.
 
 A listener for brokers has limits for peers that are not proved yet: few connections, a small
-frame, a short time for the handshake. A newcomer beyond them replaces the oldest unproven
+frame, a short time for the handshake. A new connection beyond them replaces the oldest unproven
 connection of the address that has most of them. So no number of unproven connections keeps a
 broker out, and proved brokers are never closed for others.
 """
@@ -89,7 +89,9 @@ def bind(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
         name = host.encode("idna") if not host.isascii() else host.encode() or None
         found = socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     except OSError as error:
-        raise CannotListen(f"{host}:{port}: {error.strerror}: check listeners=") from error
+        raise CannotListen(
+            f"can't listen on {host}:{port}: {error.strerror}; check the host name"
+        ) from error
     sockets: list[socket.socket] = []
     for family, kind, protocol, _, address in found:
         wanted = sockets[0].getsockname()[1] if sockets else port
@@ -101,10 +103,13 @@ def bind(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
                 continue
             for sock in sockets:
                 sock.close()
-            hint = ": is another broker there?" if error.errno == errno.EADDRINUSE else ""
-            raise CannotListen(f"{host}:{wanted}: {error.strerror}{hint}") from error
+            in_use = error.errno == errno.EADDRINUSE
+            hint = "; stop the program that uses it, or choose another port" if in_use else ""
+            raise CannotListen(
+                f"can't listen on {host}:{wanted}: {error.strerror}{hint}"
+            ) from error
     if not sockets:
-        raise CannotListen(f"{host}:{port}: no such address on this machine")
+        raise CannotListen(f"can't listen on {host}:{port}: this machine has no such address")
     return sockets
 
 
@@ -177,7 +182,7 @@ class ListeningSocket:
                     self._pause(OUT_OF_FILES_PAUSE_MS)
                 return
             if sock.family == socket.AF_UNIX:
-                address = ("127.0.0.1", 0)  # its peer has no address, or any name it likes
+                address = ("127.0.0.1", 0)  # the peer of a Unix socket has no IP address
             self.accepted(sock, str(address[0]), int(address[1]))
 
     def stop_listening(self) -> None:
@@ -187,7 +192,7 @@ class ListeningSocket:
             self._sock.close()
 
     def _pause(self, for_ms: int) -> None:
-        """Accept none for a while: otherwise waiting peers would wake the loop repeatedly."""
+        """Accept no connection for a while: waiting peers would wake the loop repeatedly."""
         self._loop.unwatch(self._sock)
         self._loop.after(for_ms, self._listen_again)
 

@@ -22,7 +22,7 @@ JOINED_MAX = 16 * 1024
 GATHER_MAX = 64
 
 
-class Stretch:
+class FilePart:
     """Part of a file that is being sent; the file is kept open."""
 
     __slots__ = ("fd", "left", "path", "position", "release")
@@ -43,13 +43,13 @@ class FileEnded(OSError):
     """A file is shorter than the response said: the connection must be closed."""
 
 
-def held(disk: OsDisk, region: Region) -> Buffer | Stretch:
+def open_region(disk: OsDisk, region: Region) -> Buffer | FilePart:
     """Read a small region, or open the file of a large one, so that a rename does no harm."""
     if region is _last_read.region:
         return _last_read.records
     try:
         if region.length >= SENDFILE_MIN:
-            return Stretch(disk, region)
+            return FilePart(disk, region)
         records = read_region(disk, region) if region.length else b""
         if len(records) < region.length:
             raise FileEnded(
@@ -86,7 +86,7 @@ class Outbox:
 
     def __init__(self, disk: OsDisk) -> None:
         self._disk = disk
-        self._chunks: deque[Buffer | Stretch] = deque()
+        self._chunks: deque[Buffer | FilePart] = deque()
         self.size = 0
         """Unsent bytes."""
         self.in_files = 0
@@ -95,15 +95,15 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._chunks)
 
-    def put(self, chunks: Iterable[Chunk | Stretch]) -> None:
+    def put(self, chunks: Iterable[Chunk | FilePart]) -> None:
         for chunk in chunks:
             if type(chunk) is bytes and chunk:  # nearly all are
                 self._chunks.append(chunk)
                 self.size += len(chunk)
                 continue
             if isinstance(chunk, Region):
-                chunk = held(self._disk, chunk)
-            if isinstance(chunk, Stretch):
+                chunk = open_region(self._disk, chunk)
+            if isinstance(chunk, FilePart):
                 self._chunks.append(chunk)
                 self.size += chunk.left
                 self.in_files += chunk.left
@@ -111,24 +111,24 @@ class Outbox:
                 self._chunks.append(chunk)
                 self.size += len(chunk)
 
-    def hold_files(self, chunks: Sequence[Chunk | Stretch]) -> Sequence[Chunk | Stretch]:
+    def hold_files(self, chunks: Sequence[Chunk | FilePart]) -> Sequence[Chunk | FilePart]:
         """Replace regions by bytes or open files, before their files are replaced by others."""
         if not any(isinstance(chunk, Region) for chunk in chunks):
             return chunks
-        found: list[Chunk | Stretch] = []
+        found: list[Chunk | FilePart] = []
         try:
             for chunk in chunks:
                 if isinstance(chunk, Region):
-                    chunk = held(self._disk, chunk)
+                    chunk = open_region(self._disk, chunk)
                 found.append(chunk)
         except (OSError, DiskError):
             for chunk in found:
-                if isinstance(chunk, Stretch):
+                if isinstance(chunk, FilePart):
                     chunk.release()
             raise
         return found
 
-    def send_lone(self, transport: Transport, chunks: Sequence[Chunk | Stretch] | None) -> bool:
+    def send_lone(self, transport: Transport, chunks: Sequence[Chunk | FilePart] | None) -> bool:
         """Send a small response with nothing queued before it: the usual case.
 
         False: nothing was sent. True: the part that was not accepted is in the queue.
@@ -155,14 +155,14 @@ class Outbox:
                 return self._send_joined(transport, chunks)
             while chunks:
                 first = chunks[0]
-                if isinstance(first, Stretch):
+                if isinstance(first, FilePart):
                     self._send_file(transport, first)
                 elif len(chunks) == 1:
                     self._sent(transport.send(first))
-                elif isinstance(chunks[1], Stretch):
+                elif isinstance(chunks[1], FilePart):
                     self._sent(transport.send_before_file(first))
                 else:
-                    self._sent(transport.send_many(self._run()))
+                    self._sent(transport.send_many(self._bytes_before_file()))
         except BlockingIOError:
             return False
         return True
@@ -178,16 +178,16 @@ class Outbox:
 
     def close(self) -> None:
         for chunk in self._chunks:
-            if isinstance(chunk, Stretch):
+            if isinstance(chunk, FilePart):
                 chunk.release()
         self._chunks.clear()
         self.size = self.in_files = 0
 
-    def _run(self) -> list[Buffer]:
+    def _bytes_before_file(self) -> list[Buffer]:
         """The chunks of bytes before the next file."""
         run: list[Buffer] = []
         for chunk in self._chunks:
-            if isinstance(chunk, Stretch) or len(run) == GATHER_MAX:
+            if isinstance(chunk, FilePart) or len(run) == GATHER_MAX:
                 break
             run.append(chunk)
         return run
@@ -197,26 +197,26 @@ class Outbox:
         chunks = self._chunks
         while count:
             first = chunks[0]
-            assert not isinstance(first, Stretch), "bytes were sent"
+            assert not isinstance(first, FilePart), "bytes were sent"
             if count < len(first):
                 chunks[0] = memoryview(first)[count:]
                 return
             count -= len(first)
             chunks.popleft()
 
-    def _send_file(self, transport: Transport, stretch: Stretch) -> None:
+    def _send_file(self, transport: Transport, part: FilePart) -> None:
         try:
-            count = transport.send_file(stretch.fd, stretch.position, stretch.left)
+            count = transport.send_file(part.fd, part.position, part.left)
             if count == 0:
-                raise FileEnded(f"{stretch.path} is {stretch.left} bytes shorter than expected")
+                raise FileEnded(f"{part.path} is {part.left} bytes shorter than expected")
         except OSError as error:
             if isinstance(error, FileEnded) or error.errno == errno.EIO:
-                self._disk.on_unreadable(stretch.path)
+                self._disk.on_unreadable(part.path)
             raise
-        stretch.position += count
-        stretch.left -= count
+        part.position += count
+        part.left -= count
         self.size -= count
         self.in_files -= count
-        if stretch.left == 0:
+        if part.left == 0:
             self._chunks.popleft()
-            stretch.release()
+            part.release()

@@ -1,8 +1,8 @@
 """The connection to one other broker's internal listener.
 
-It is opened when a request is to be sent, and again after it broke. Every request gets a number
-of this link; the response carries it back, in any order. When the link breaks, each request
-without a response fails at once: no request waits for a time-out where the end is known.
+The connection is opened for the first request, and again after it broke. Every request gets a
+number of this link; its response carries the same number, and responses arrive in any order. When
+the link breaks, each request without a response fails at once, without waiting for its time-out.
 
 Invariant: until the peer has proved that it is the expected broker, only the messages of the
 handshake are sent (core/api/handshake.py); requests wait. A peer that does not prove itself
@@ -71,7 +71,7 @@ class PeerLink:
         self._outbox = Outbox(disk)
         self._fetches = FollowerFetches(client_id)
         self._open: dict[int, tuple[int, bool]] = {}
-        self._swallowed: list[int] = []
+        self._dropped: list[int] = []
         self._next = 0
         self._connecting = False
         self._handshake: ConnectingHandshake | None = None
@@ -89,7 +89,7 @@ class PeerLink:
     def send(self, correlation: int, request: object) -> None:
         """Send a request; `answered` or `failed` is called once with this correlation."""
         if self.silent:
-            self._swallowed.append(correlation)
+            self._dropped.append(correlation)
             return
         if self._transport is None and not self._connect():
             self._loop.at_end_of_turn(lambda: self._callbacks.failed(correlation))
@@ -131,8 +131,8 @@ class PeerLink:
         """Turn `silent` off: fail the dropped requests and reconnect."""
         self.silent = False
         self.close()
-        swallowed, self._swallowed = self._swallowed, []
-        for correlation in swallowed:
+        dropped, self._dropped = self._dropped, []
+        for correlation in dropped:
             self._callbacks.failed(correlation)
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class PeerLink:
         _, challenge = decode_response(HELLO, HELLO_VERSION, frame)
         self._send_handshake(self._handshake.prove(challenge["document"]))
         if self._transport is not transport:
-            return  # the send failed; what failed with it may have connected again already
+            return  # the send failed, and the retry of a failed request may have reconnected
         self._handshake = None
         self._reported = ""
         self._buffer.frame_max = FRAME_MAX

@@ -28,7 +28,7 @@ _CREDENTIALS = struct.Struct("3i")
 def listen_beside(sock: socket.socket, backlog: int) -> socket.socket | None:
     """Listen on the Unix socket beside a listening TCP socket; None if that is impossible."""
     host, port = sock.getsockname()[:2]
-    if not _is_served(host):
+    if not _is_loopback(host):
         return None
     beside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -45,7 +45,7 @@ def listen_beside(sock: socket.socket, backlog: int) -> socket.socket | None:
 
 def connect_beside(host: str, port: int) -> socket.socket | None:
     """Connect to the Unix socket beside an address, if a process of this user listens there."""
-    if not _is_served(host):
+    if not _is_loopback(host):
         return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.setblocking(False)
@@ -71,12 +71,12 @@ def unpace(sock: socket.socket, peer_host: str) -> None:
     BBR, the congestion control of many machines, sets a timer for every few packets, which in a
     virtual machine costs more than the packets. Loopback is never congested. Every Linux has Reno.
     """
-    if _is_served(peer_host):
+    if _is_loopback(peer_host):
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
-def _is_served(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     return sys.platform == "linux" and (host.startswith("127.") or host == "::1")
 
 

@@ -48,11 +48,11 @@ class RequestMemory:
         self.limit = limit
         self.used = 0
         self._holders: set[Holder] = set()
-        self._favoured: Holder | None = None
+        self._exempt: Holder | None = None
         """The buffer that may exceed the limit."""
-        self._swollen = False
+        self._trim_later = False
         """Much memory was used and not yet returned to the system."""
-        self._returns = 0
+        self._releases = 0
         """How often memory was released."""
         self.waiting: OrderedDict[Callable[[], None], int] = OrderedDict()
         """Callbacks of waiting connections, in the order of their last attempt, with the count of
@@ -61,11 +61,11 @@ class RequestMemory:
 
     @property
     def plenty(self) -> bool:
-        """Whether memory may be allocated for a length before its bytes have come."""
+        """Whether memory may be allocated for a length before its bytes have arrived."""
         return self.used * 2 < self.limit
 
     def grow(self, holder: Holder, size: int, *, needed: bool = True) -> bool:
-        """Count a buffer of this size; False if there is no memory for it now."""
+        """Count a buffer of this size; False if memory is lacking now."""
         more = size - holder.size
         if self.used + more > self.limit:
             if not self.waiting:
@@ -73,29 +73,29 @@ class RequestMemory:
                 # that were read since released their memory: no need to check a thousand.
                 self._reclaim(holder)
             if self.used + more > self.limit:
-                if not needed or self._favoured not in (None, holder):
+                if not needed or self._exempt not in (None, holder):
                     return False
-                self._favoured = holder
+                self._exempt = holder
         self.used += more
         self._holders.add(holder)
         if self.used > self.limit // 2:
-            self._swollen = True
+            self._trim_later = True
         return True
 
     def give_back(self, holder: Holder, size: int) -> None:
-        """Stop counting a buffer, which released this many bytes."""
+        """Stop counting a buffer that released this many bytes."""
         self.used -= size
-        self._returns += 1
+        self._releases += 1
         self._holders.discard(holder)
-        if self._favoured is holder:
-            self._favoured = None
-        if self._swollen and self.used < self.limit // 16:
-            self._swollen = False
+        if self._exempt is holder:
+            self._exempt = None
+        if self._trim_later and self.used < self.limit // 16:
+            self._trim_later = False
             give_to_system()
 
     def wait(self, act: Callable[[], None]) -> None:
         """Call `act` when there may be memory again."""
-        self.waiting[act] = self._returns
+        self.waiting[act] = self._releases
         self.waiting.move_to_end(act)
 
     def forget(self, act: Callable[[], None]) -> None:
@@ -108,19 +108,19 @@ class RequestMemory:
             read.shrink()
         waiting = self.waiting
         portions = (self.limit - self.used) // PORTION
-        if self._favoured is None:
+        if self._exempt is None:
             portions = max(portions, 1)
         while portions > 0 and waiting:
             act = next(iter(waiting))
-            if waiting[act] == self._returns:
+            if waiting[act] == self._releases:
                 return
             del waiting[act]
             act()
             portions -= 1
 
-    def _reclaim(self, asking: Holder) -> None:
+    def _reclaim(self, kept: Holder) -> None:
         """Release large buffers that are empty."""
-        for holder in [each for each in self._holders if each is not asking]:
+        for holder in [each for each in self._holders if each is not kept]:
             holder.shrink()
 
 
@@ -133,7 +133,7 @@ def give_to_system() -> None:
         CDLL(None).malloc_trim(0)
 
 
-class Hoarder(Protocol):
+class SlowReader(Protocol):
     """A connection with unsent responses."""
 
     def close(self, reason: str) -> None: ...
@@ -147,13 +147,13 @@ class AnswerMemory:
     def __init__(self, limit: int = UNLIMITED) -> None:
         self.limit = limit
         self.used = 0
-        self._held: dict[Hoarder, int] = {}
+        self._held: dict[SlowReader, int] = {}
 
-    def hold(self, hoarder: Hoarder, size: int) -> None:
+    def hold(self, reader: SlowReader, size: int) -> None:
         """Set the unsent bytes of a connection; close the largest ones above the limit."""
-        self.used += size - self._held.pop(hoarder, 0)
+        self.used += size - self._held.pop(reader, 0)
         if size:
-            self._held[hoarder] = size
+            self._held[reader] = size
         while self.used > self.limit and self._held:
             most = max(self._held, key=self._held.__getitem__)
             size = self._held.pop(most)

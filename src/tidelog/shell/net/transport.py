@@ -1,4 +1,4 @@
-"""The byte streams that connections are made of: TCP and Unix sockets today, TLS to come.
+"""The byte streams that connections are made of: TCP and Unix sockets; TLS is planned.
 
 A `Transport` owns everything that differs between kinds of stream: receiving, sending, sending
 a file with or without sendfile, a handshake of its own, and which events of the socket it needs.
@@ -9,8 +9,8 @@ How TLS fits in, as a class beside `SocketTransport`:
   The owner's `ready` is called when the handshake has ended. If it failed, the owner gets
   READABLE, and `recv_into` raises the OSError with the reason; the owner closes the connection.
 - "Want read" while sending and "want write" while receiving are translated in `want` and `ready`:
-  the owner names what it wants to do, the transport what the socket has to become.
-- Bytes that were decrypted and not read make no event. While the owner wants READABLE, the
+  the owner names the operation, and the transport chooses the events of the socket.
+- Bytes that are decrypted but not read cause no event. While the owner wants READABLE, the
   transport calls it in the next turn of the loop (`EventLoop.next_turn`).
 - There is no sendfile: `send_file` is `copy_file`.
 - The listener and the peer links get the new kind as `new_transport` and `connect`.
@@ -27,7 +27,7 @@ from tidelog.shell.net.event_loop import READABLE, EventLoop, SocketHandler
 from tidelog.shell.net.same_host import connect_beside
 
 COPY_BYTES = 64 * 1024
-"""What `copy_file` reads at once: a few TLS records."""
+"""Bytes that `copy_file` reads at once: a few TLS records."""
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTSOCK)
 _MORE: int = getattr(socket, "MSG_MORE", 0)
@@ -63,11 +63,11 @@ class Transport(Protocol):
         ...
 
     def attach(self, loop: EventLoop, owner: SocketHandler, events: int = READABLE) -> None:
-        """Call the owner's `ready` when it can do what it wants. Once, before all else."""
+        """Call the owner's `ready` when it can receive or send. Must be called first, and once."""
         ...
 
     def want(self, events: int) -> None:
-        """Set what the owner wants to do: READABLE, WRITABLE, both or neither."""
+        """Set which operations the owner waits for: READABLE, WRITABLE, both or neither."""
         ...
 
     def finish_connect(self) -> None:
@@ -128,7 +128,7 @@ class SocketTransport:
 def copy_file(send: Callable[[Buffer], int], fd: int, position: int, count: int) -> int:
     """Send part of a file without sendfile; return the bytes sent, 0 at the end of the file.
 
-    What `send` does not accept is read again the next time.
+    Bytes that `send` does not accept are read again by the next call.
     """
     data = os.pread(fd, min(count, COPY_BYTES), position)
     return send(data) if data else 0

@@ -153,10 +153,10 @@ def check(path: str) -> None:
 
 def connect(path: str, give_up_s: float) -> sqlite3.Connection:
     """Connect to a store that was checked. Never creates the file."""
-    return patiently(give_up_s, lambda: _connect(path))
+    return retry_while_busy(give_up_s, lambda: _connect(path))
 
 
-def patiently(give_up_s: float, act: Callable[[], Answer]) -> Answer:
+def retry_while_busy(give_up_s: float, act: Callable[[], Answer]) -> Answer:
     """Call `act`; retry while another process has the file locked."""
     pause_s = _PAUSE_S
     while True:
@@ -280,7 +280,7 @@ def _sync(path: str) -> None:
 
 def _check_whole(connection: sqlite3.Connection) -> None:
     """Run SQLite's check of the file. Raises StoreDamaged."""
-    rows = patiently(
+    rows = retry_while_busy(
         time.monotonic() + _PATIENCE_S,
         lambda: connection.execute("PRAGMA quick_check(1)").fetchall(),
     )
@@ -316,7 +316,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     """Upgrade an older format, unless another broker just did."""
     if _format(connection) == SCHEMA_VERSION:
         return
-    patiently(time.monotonic() + _PATIENCE_S, lambda: connection.execute("BEGIN IMMEDIATE"))
+    retry_while_busy(time.monotonic() + _PATIENCE_S, lambda: connection.execute("BEGIN IMMEDIATE"))
     for statements in UPGRADES[_format(connection) - 1 :]:
         for statement in statements:
             connection.execute(statement)

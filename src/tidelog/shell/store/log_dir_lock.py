@@ -25,7 +25,7 @@ _PAUSE_S = 0.01
 _HIGH_FD = 8192
 """Above the descriptors of sockets, as long as there are fewer; the kernel's table of 64 KB."""
 _FDS_ABOVE = 64
-"""Left free above it: brokers in one process have a lock each."""
+"""Descriptors to leave free above the lock: brokers in one process have a lock each."""
 _held: set[int] = set()
 """Descriptors of the locks that this process holds."""
 
@@ -66,7 +66,7 @@ class LogDirLock:
         return cls(path, fd)
 
     def release(self) -> None:
-        """Release the lock. The file stays: otherwise two processes could hold "the" lock."""
+        """Release the lock. The file stays, so that all processes lock the same file."""
         if self._fd in _held:
             _held.remove(self._fd)
             os.close(self._fd)
@@ -117,7 +117,7 @@ def is_free(path: str) -> bool:
 
 
 def is_abandoned(path: str, identity: str) -> bool:
-    """Whether that very lock file (see `identity_of`) is free: its broker is dead.
+    """Whether the lock file with this identity is free: its broker is dead.
 
     A new file under the old name proves nothing: the old one may still be held.
     """
@@ -143,7 +143,7 @@ def _is_free(path: str, identity: str | None) -> bool:
     try:
         if identity is not None and _identity(os.fstat(fd)) != identity:
             return False
-        # Shared, so that two checks at once don't take each other for the broker.
+        # Shared, so that two checks at once don't mistake each other for the broker.
         return _try(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)

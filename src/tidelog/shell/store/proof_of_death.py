@@ -8,7 +8,8 @@ Two protocols beside the metadata store:
 - `DeathProbe` ends the sessions of all brokers that are proved dead, so that their keys are
   deleted and the controller elects other leaders.
 
-Invariant: a proof is never wrong. Where nothing can be proved, the session's time-out decides.
+Invariant: a proof is never wrong. A death that cannot be proved is detected by the session's
+time-out.
 """
 
 from collections.abc import Callable

@@ -40,8 +40,8 @@ from tidelog.shell.store.store_backend import (
     parse_identity,
 )
 
-BESIDE = ("", "-wal", "-shm")
-"""The files of one store."""
+FILE_SUFFIXES = ("", "-wal", "-shm")
+"""The suffixes of one store's files."""
 
 
 class FoundDirectory(NamedTuple):
@@ -68,9 +68,9 @@ class Outcome(NamedTuple):
 def replace_store(
     store: str, paths: list[str], backup: str | None = None, *, plan: bool = False
 ) -> Outcome:
-    """Rebuild the store from log directories, with a backup or what is in place as the base.
+    """Rebuild the store from log directories, based on a backup or on the store in place.
 
-    `plan`: only say what would be written. Raises StoreError.
+    `plan`: compute the new contents without writing them. Raises StoreError.
     """
     paths = [os.path.abspath(path) for path in paths] or log_directories(store)
     if not paths:
@@ -107,7 +107,10 @@ def _base(store: str, backup: str | None, cluster_id: str) -> tuple[Base | None,
     if backup is not None:
         base = read_copy(backup)
         if (found := _cluster_of(base)) != cluster_id:
-            raise StoreUnusable(f"{backup} belongs to cluster {found}, the folders to {cluster_id}")
+            raise StoreUnusable(
+                f"{backup} belongs to cluster {found}, but the log directories to {cluster_id};"
+                " choose a backup of this cluster"
+            )
         return base, []
     if not os.path.exists(store):
         return None, [f"{store} does not exist: using only the folders"]
@@ -149,7 +152,7 @@ def _put_in_place(store: str, rebuilt: Rebuilt, cluster_id: str) -> list[str]:
     stamp = time.strftime("%Y%m%dT%H%M%S")
     moved = []
     try:
-        for suffix in BESIDE:
+        for suffix in FILE_SUFFIXES:
             if os.path.exists(store + suffix):
                 aside = f"{store}.replaced-{stamp}{suffix}"
                 os.rename(store + suffix, aside)
@@ -185,7 +188,9 @@ def _read(path: str) -> FoundDirectory:
     try:
         properties = checkpoint.read_properties(disk)
         if properties is None:
-            raise StoreUnusable(f"{path} has no {layout.META_PROPERTIES}: not a log directory")
+            raise StoreUnusable(
+                f"{path} is not a log directory: {layout.META_PROPERTIES} is missing"
+            )
         return _read_known(path, disk, properties)
     except (CheckpointError, DiskError, KeyError, ValueError) as error:
         raise StoreUnusable(f"{path} can't be read: {error}") from error

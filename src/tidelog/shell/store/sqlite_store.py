@@ -26,7 +26,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.clock import boot_id, boot_ms
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.cluster_file import is_busy, patiently, read_keys
+from tidelog.shell.store.cluster_file import is_busy, read_keys, retry_while_busy
 from tidelog.shell.store.proof_of_death import LifeSign, ProofOfDeath
 from tidelog.shell.store.store_backend import StoreUnusable
 from tidelog.shell.store.write_lock_holder import Process, StuckWriter, this_process
@@ -90,7 +90,7 @@ class SqliteStore:
         try:
             transaction = self._start(connection)
             before = transaction.rev
-            self._never_back(before)
+            self._check_not_older(before)
             answer = body(transaction)
             if self._client is None:
                 self._client = transaction.register_client(
@@ -127,7 +127,7 @@ class SqliteStore:
                 raise
 
         try:
-            patiently(give_up_s, begin)
+            retry_while_busy(give_up_s, begin)
         except sqlite3.Error as error:
             if not is_busy(error):
                 self._drop()
@@ -163,14 +163,14 @@ class SqliteStore:
 
         def take(connection: sqlite3.Connection) -> Snapshot:
             rev, checksum = connection.execute("SELECT rev, checksum FROM meta").fetchone()
-            self._never_back(rev)
+            self._check_not_older(rev)
             sql = "SELECT checksum FROM past WHERE rev = ?"
             past = connection.execute(sql, (earlier,)).fetchone()
             return Snapshot(read_keys(connection), rev, checksum, past and past[0])
 
         return self._read(give_up_s, take)
 
-    def _never_back(self, rev: Revision) -> None:
+    def _check_not_older(self, rev: Revision) -> None:
         """Detect that the file's contents were replaced under a running broker."""
         if rev < self._seen:
             raise StoreUnusable(
@@ -184,7 +184,7 @@ class SqliteStore:
 
         def take(connection: sqlite3.Connection) -> tuple[Revision, list[Any], dict[int, int]]:
             rev, compacted = connection.execute("SELECT rev, compacted FROM meta").fetchone()
-            self._never_back(rev)
+            self._check_not_older(rev)
             sql = "SELECT rev, k, v, create_rev, session FROM ev WHERE rev > ? ORDER BY rev, n"
             rows = connection.execute(sql, (after,)).fetchall()
             past = connection.execute("SELECT rev, checksum FROM past WHERE rev > ?", (after,))
@@ -210,7 +210,7 @@ class SqliteStore:
                 connection.execute("ROLLBACK")
 
         try:
-            return patiently(give_up_s, read)
+            return retry_while_busy(give_up_s, read)
         except sqlite3.Error:
             self._drop()
             raise

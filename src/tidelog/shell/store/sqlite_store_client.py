@@ -253,7 +253,7 @@ class SqliteStoreClient:
     def _look(self) -> None:
         """Work without a call: end expired sessions, pass changes to the watch."""
         try:
-            self._keep_house()
+            self._end_dead_sessions()
         except (CommitUnknown, *_FAILURES) as error:
             self._failures.failed(error.__cause__ if isinstance(error, CommitUnknown) else error)
             self._next_expiry_ms = boot_ms() + _LOOK_EVERY_MS
@@ -266,7 +266,7 @@ class SqliteStoreClient:
             self._failures.failed(error)
             self._stale = True
 
-    def _keep_house(self) -> None:
+    def _end_dead_sessions(self) -> None:
         unused = self._watch is None and not self._store.registered
         if unused and self._store.blocked_ms is None:
             return  # this broker has not accepted the store yet (store_follower.py)
@@ -375,7 +375,7 @@ class WakeSocket:
         self._poll.register(self._socket, select.POLLIN)
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until a datagram comes or the time is over."""
+        """Sleep until a datagram arrives or the time is over."""
         if self._poll.poll(max(0.0, timeout_s * 1000)):
             with suppress(BlockingIOError):
                 while True:

@@ -34,7 +34,7 @@ _FORGET_EVERY = 16
 
 _ROWS_AT_ONCE = 100
 """Some builds of SQLite accept at most 999 parameters."""
-_OVER = "(expires <= ? OR expires - ttl > ?)"
+_EXPIRED = "(expires <= ? OR expires - ttl > ?)"
 """Expired sessions. One with more time left than its time to live is of another boot."""
 
 
@@ -54,7 +54,7 @@ class WriteTransaction:
         self.compacted: Revision
         self.rev, self.compacted, self._checksum, boot, over = connection.execute(
             "SELECT rev, compacted, checksum, boot_id,"
-            f" (SELECT count(*) FROM sess WHERE {_OVER}) FROM meta",
+            f" (SELECT count(*) FROM sess WHERE {_EXPIRED}) FROM meta",
             (now_ms, now_ms),
         ).fetchone()
         if boot != boot_id:
@@ -63,7 +63,7 @@ class WriteTransaction:
             sql = "UPDATE sess SET expires = ? + ttl WHERE expires >= ?"
             self._write(sql, now_ms, spare_from_ms)
         if over:
-            self._end_all(f"SELECT id FROM sess WHERE {_OVER} ORDER BY id", now_ms, now_ms)
+            self._end_all(f"SELECT id FROM sess WHERE {_EXPIRED} ORDER BY id", now_ms, now_ms)
 
     # -- keys ------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class WriteTransaction:
         fields = (ttl_ms, self._now_ms + ttl_ms, lock, lock_identity)
         sql = "INSERT INTO sess (ttl, expires, lock, lock_identity) VALUES (?, ?, ?, ?)"
         session = self._write(sql, *fields).lastrowid
-        assert session is not None, "it was just inserted"
+        assert session is not None, "the row was just inserted"
         return session
 
     def renew_session(self, session: SessionId) -> bool:
@@ -182,7 +182,7 @@ class WriteTransaction:
         fields = (lock, lock_identity, port, pid, started)
         sql = "INSERT INTO client (lock, lock_identity, port, pid, started) VALUES (?, ?, ?, ?, ?)"
         client = self._write(sql, *fields).lastrowid
-        assert client is not None, "it was just inserted"
+        assert client is not None, "the row was just inserted"
         return client
 
     def forget_clients(self, lock: str) -> None:
@@ -228,7 +228,7 @@ def _marks(count: int) -> str:
 
 
 def _after_prefix(prefix: str) -> str:
-    """The first string after all that start with the prefix; empty if there is none."""
+    """The first string after all that start with the prefix; empty if no such string exists."""
     stem = prefix.rstrip("\U0010ffff")
     if not stem:
         return ""

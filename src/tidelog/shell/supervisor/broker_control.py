@@ -101,4 +101,4 @@ def _entry(up: UpFile, broker: int) -> BrokerEntry:
         if entry.id == broker:
             return entry
     known = ", ".join(str(entry.id) for entry in up.brokers)
-    raise Refusal(f"no broker {broker} in the cluster of {up.data}; it has {known}")
+    raise Refusal(f"no broker {broker} in the cluster of {up.data}; its brokers are {known}")

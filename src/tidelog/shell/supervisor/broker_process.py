@@ -58,10 +58,9 @@ class BrokerProcess:
         log: str,
         life_line: tuple[int, int],
         *,
-        not_for_it: list[int],
+        closed_in_child: list[int],
     ) -> "BrokerProcess":
-        """Fork this process. `brokers`: settings by id. `not_for_it`: descriptors that the child
-        must close."""
+        """Fork this process. `brokers`: settings by id."""
         reports, out = os.pipe()
         log_fd = _open_log(log)
         sys.stdout.flush()
@@ -82,7 +81,7 @@ class BrokerProcess:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             for source, target in ((life_line[0], 0), (out, 1), (log_fd, 2)):
                 os.dup2(source, target)
-            for file in {*life_line, out, log_fd, reports, *not_for_it}:
+            for file in {*life_line, out, log_fd, reports, *closed_in_child}:
                 os.close(file)
             broker_child.serve(run, list(brokers.values()))
         finally:

@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from tidelog.core.api_table import DESCRIBE_STATE, SET_FAULTS
@@ -70,12 +69,7 @@ class LocalCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     # -- the cluster -----------------------------------------------------------------------

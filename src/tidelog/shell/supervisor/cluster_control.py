@@ -140,28 +140,30 @@ class Ending(NamedTuple):
 
 
 def take_down(data: str, wait_s: float) -> Ending:
-    """Ask the supervisor, and brokers that it does not know, to stop; kill what has not ended
-    after `wait_s`."""
+    """Stop the cluster: signal its supervisor, and brokers that run without one.
+
+    Processes that have not ended after `wait_s` are killed.
+    """
     up = up_file.read(data)
     brokers = [entry for entry in _entries(data, up) if entry.is_running()]
     running = _processes(up, brokers)
     if not running:
-        _tidy(data, up)
+        _remove_files(data, up)
         return Ending(True, f"nothing is up in {data}", [])
     try:
         _ask_to_stop(up, brokers)
     except PermissionError:
         pids = ", ".join(str(process.pid) for process in running)
         return Ending(False, f"no permission to stop another user's processes: pid {pids}", [])
-    if _gone(running, wait_s):
-        _tidy(data, up)
+    if _await_end(running, wait_s):
+        _remove_files(data, up)
         many = "broker" if len(brokers) == 1 else "brokers"
         return Ending(True, f"stopped {len(brokers)} {many} in {data}", [])
     left = [process.pid for process in running if process.is_running()]
     for pid in left:
         _send(pid, signal.SIGKILL)
-    _gone(running, ESCALATED_S)
-    _tidy(data, up)
+    _await_end(running, ESCALATED_S)
+    _remove_files(data, up)
     pids = ", ".join(map(str, left))
     return Ending(
         False, f"killed processes that had not stopped after {wait_s:g} s: pid {pids}", left
@@ -179,7 +181,7 @@ def _ask_to_stop(up: UpFile | None, brokers: list[BrokerEntry]) -> None:
         _send(up.pid, signal.SIGTERM)
 
 
-def _tidy(data: str, up: UpFile | None) -> None:
+def _remove_files(data: str, up: UpFile | None) -> None:
     """Remove the files that a killed supervisor left behind."""
     if up is not None and up.ephemeral and up.data == data:
         from shutil import rmtree
@@ -203,7 +205,7 @@ def _processes(up: UpFile | None, brokers: list[BrokerEntry]) -> list[_Process]:
     return [*found, _Process(up.pid, up.started)] if up is not None and up.alive() else found
 
 
-def _gone(processes: list[_Process], wait_s: float) -> bool:
+def _await_end(processes: list[_Process], wait_s: float) -> bool:
     until = time.monotonic() + wait_s
     while any(process.is_running() for process in processes):
         if time.monotonic() >= until:

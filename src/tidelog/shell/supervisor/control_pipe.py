@@ -53,7 +53,8 @@ def request_start(data: str, broker: int) -> None:
         pipe = os.open(os.path.join(data, NAME), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Refusal(
-            f"can't ask the supervisor of {data} to start broker {broker}: {error.strerror}"
+            f"can't request the start of broker {broker} from the supervisor of {data}:"
+            f" {error.strerror}; see: tidelog status"
         ) from error
     try:
         os.write(pipe, b"%s%d\n" % (_START, broker))

@@ -6,8 +6,8 @@
     up.json         the processes, while the cluster is up
     up.control      a pipe for requests to the supervisor, while the cluster is up
 
-Invariants: checks change nothing. A folder with anything else than a cluster is refused, and so is
-one that a newer version wrote or that is in use.
+Invariants: checks change nothing. A folder that is not empty and has no cluster is refused, and
+so is a folder that a newer version wrote or that is in use.
 """
 
 import fcntl

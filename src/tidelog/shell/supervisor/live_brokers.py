@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def live_brokers(data: str) -> dict[int, int]:
-    """The pids of the brokers that live in a data folder, by broker id."""
+    """The pids of the live brokers of a data folder, by broker id."""
     found = {}
     for broker in data_folder.broker_ids(data):
         lock = os.path.join(data_folder.log_dir(data, broker), LOCK_NAME)
@@ -41,7 +41,7 @@ def live_brokers(data: str) -> dict[int, int]:
 
 
 def registered_address(data: str, broker: int) -> tuple[str, int] | None:
-    """Where the metadata store says that a broker's clients connect; None: it does not say."""
+    """The address for clients in a broker's registration; None if it is unknown."""
     try:
         contents = read_contents(os.path.join(data, data_folder.STORE))
     except StoreError:
@@ -54,9 +54,9 @@ def registered_address(data: str, broker: int) -> tuple[str, int] | None:
 
 
 def clusters() -> dict[str, list[int]]:
-    """The data folders on this machine in which brokers live, with the brokers' ids.
+    """The data folders on this machine with live brokers, and the brokers' ids.
 
-    Only processes of this user are seen; none where there is no /proc.
+    Finds only processes of this user, and none on systems without /proc.
     """
     found: dict[str, list[int]] = {}
     for name in os.listdir(PROC) if os.path.isdir(PROC) else ():

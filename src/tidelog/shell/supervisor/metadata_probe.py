@@ -88,7 +88,7 @@ def _exchange(
                 raise ProbeFailed(f"{host}:{port} sent an invalid response")
             return _receive(connection, size, until)[4:]
     except OSError as error:
-        raise ProbeFailed(f"{host}:{port}: {error.strerror or error}") from error
+        raise ProbeFailed(f"can't query {host}:{port}: {error.strerror or error}") from error
 
 
 def _connect(host: str, port: int, timeout_s: float) -> socket.socket:

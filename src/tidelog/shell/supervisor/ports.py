@@ -41,7 +41,7 @@ def _refusal(port: int, error: CannotListen) -> Refusal:
         return Refusal(f"port {port} is in use {who}; stop it, or use free ports with --port 0")
     if number == errno.EACCES:
         return Refusal(f"no permission to listen on port {port}; choose a --port above 1023")
-    return Refusal(f"can't listen on {error}")
+    return Refusal(str(error))
 
 
 def _cluster(pid: int) -> str:

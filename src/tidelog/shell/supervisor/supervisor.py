@@ -32,10 +32,10 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignals:
-    """SIGINT, SIGTERM and SIGHUP as something that the supervisor can wait for.
+    """Turns SIGINT, SIGTERM and SIGHUP into a descriptor that the supervisor can wait for.
 
-    Invariant: between `install` and `restore` none of them ends the process; each one is recorded
-    and makes `fd` readable.
+    Invariant: between `install` and `restore` these signals do not end the process; each one is
+    recorded and makes `fd` readable.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Supervisor:
         self._ports = {broker: plan.port_of(broker) for broker in plan.brokers}
         self._ready = False
         self._stopping = False
-        self._missed: dict[BrokerProcess, float] = {}
+        self._to_restart: dict[BrokerProcess, float] = {}
         """Processes that ended and will be replaced, with the time of the restart."""
         self._failures: dict[tuple[int, ...], int] = {}
         """Failures in a row, by the process's brokers."""
@@ -170,7 +170,7 @@ class Supervisor:
             settings,
             self.plan.log_of(brokers[0]),
             self._life_line,
-            not_for_it=[*mine, *self.signals.fds, *self._private, self._folder],
+            closed_in_child=[*mine, *self.signals.fds, *self._private, self._folder],
         )
 
     def wait_until_ready(self, wait_s: float) -> None:
@@ -180,8 +180,8 @@ class Supervisor:
         while not self.is_ready():
             left_s = until - time.monotonic()
             if left_s <= 0:
-                raise NotStarted(f"not ready after {wait_s:g} s: {self._what_is_missing()}")
-            if self._all_acting():  # no more reports will come, so probe again soon
+                raise NotStarted(f"not ready after {wait_s:g} s: {self._first_problem()}")
+            if self._all_acting():  # no more reports will arrive, so probe again soon
                 self.step(min(pause_s, left_s))
                 pause_s = min(pause_s * 1.5, PROBE_PAUSE_MAX_S)
             else:
@@ -228,7 +228,7 @@ class Supervisor:
 
     def step(self, timeout_s: float) -> None:
         """Wait for an event, at most for this long, and handle it."""
-        due = min(self._missed.values(), default=float("inf")) - time.monotonic()
+        due = min(self._to_restart.values(), default=float("inf")) - time.monotonic()
         poll = select.poll()
         poll.register(self.signals.fd, select.POLLIN)
         if self._control is not None:
@@ -244,14 +244,14 @@ class Supervisor:
                 changed |= bool(process.read_reports())
                 self._ports.update({b: where.port for b, where in process.listening.items()})
                 if process.has_ended():
-                    self._heed_end(process)
+                    self._handle_end(process)
                     changed = True
-        self._heed_requests()
+        self._handle_requests()
         changed |= self._restart_due()
         if changed:
             self._write_up_file()
 
-    def _heed_end(self, process: BrokerProcess) -> None:
+    def _handle_end(self, process: BrokerProcess) -> None:
         if self._stopping or not self._ready:
             return
         what = f"{broker_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
@@ -268,22 +268,22 @@ class Supervisor:
             failures = 0
         self._failures[process.brokers] = failures + 1
         pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
-        self._missed[process] = time.monotonic() + pause_s
+        self._to_restart[process] = time.monotonic() + pause_s
         self.say(f"{what}; restarting {it} in {pause_s:g} s")
 
-    def _heed_requests(self) -> None:
+    def _handle_requests(self) -> None:
         """Schedule the brokers of requested restarts at once."""
         asked = [] if self._control is None else self._control.read_starts()
         for process in self.processes:
             if process.has_ended() and not self._stopping and set(asked) & set(process.brokers):
                 self._failures.pop(process.brokers, None)
-                self._missed[process] = 0.0
+                self._to_restart[process] = 0.0
 
     def _restart_due(self) -> bool:
         now = time.monotonic()
-        due = [process for process, when in self._missed.items() if when <= now]
+        due = [process for process, when in self._to_restart.items() if when <= now]
         for ended in due:
-            del self._missed[ended]
+            del self._to_restart[ended]
             restarted = self._start(ended.brokers)
             self.processes[self.processes.index(ended)] = restarted
             self.say(f"{broker_names(restarted.brokers)} restarted (pid {restarted.pid})")
@@ -291,14 +291,14 @@ class Supervisor:
 
     def all_dead(self) -> bool:
         """Whether no broker runs and none will be restarted."""
-        return not self._missed and all(p.has_ended() for p in self.processes)
+        return not self._to_restart and all(p.has_ended() for p in self.processes)
 
     def stop(self) -> bool:
         """Stop all brokers; kill them after a second signal or STOP_S. True: all were clean."""
         if self._stopping:
             return True
         self._stopping = True
-        self._missed.clear()
+        self._to_restart.clear()
         running = [process for process in self.processes if not process.has_ended()]
         for process in running:
             process.send(signal.SIGTERM)
@@ -324,7 +324,7 @@ class Supervisor:
                 os.close(file)
         self._life_line, self._folder = (-1, -1), -1
 
-    def _what_is_missing(self) -> str:
+    def _first_problem(self) -> str:
         for process in self.processes:
             for broker in process.brokers:
                 if broker not in process.listening:

@@ -130,7 +130,8 @@ def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -
 def ask_coordinator(cluster: Cluster, group: str, ask: Callable[[KafkaConnection], T]) -> T:
     """Send a request to the group's coordinator, and again if the coordinator has moved.
 
-    `ask` raises BrokerError for an error code; it must be safe to repeat.
+    `ask` sends the request and raises BrokerError for an error code. The request must be safe to
+    repeat.
     """
     retry = Retry(cluster.timeout_s, retriable=retriable_codes(MOVED))
     return retry.call(lambda: ask(cluster.broker(find_coordinator(cluster, group, retry))))
