@@ -45,7 +45,7 @@ def produce_over_a_kill(cluster: LocalCluster, client: str, topic: str) -> dict[
 
 
 @pytest.mark.parametrize("client", CONFLUENT_FIRST)
-def test_nothing_is_lost_or_doubled(cluster: LocalCluster, name: str, client: str) -> None:
+def test_no_record_is_lost_or_duplicated(cluster: LocalCluster, name: str, client: str) -> None:
     """All codecs, idempotent, a leader killed meanwhile; and read_committed is fine with it."""
     topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3, FOREVER)
     acked = produce_over_a_kill(cluster, client, topic)
@@ -106,7 +106,7 @@ def test_offsets_are_found_by_time(cluster: LocalCluster, name: str, client: str
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
-def test_large_records_go_through_and_larger_ones_do_not(
+def test_large_records_are_accepted_and_larger_ones_refused(
     cluster: LocalCluster, name: str, client: str
 ) -> None:
     topic = make_topic(cluster.bootstrap, name, 1, 3)

@@ -76,7 +76,9 @@ def commit(*members: GroupMember) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("client", CONFLUENT_FIRST)
-def test_a_group_lives_through_it_all(stage: GroupStage, client: str) -> None:
+def test_a_group_survives_a_join_a_leave_and_a_killed_coordinator(
+    stage: GroupStage, client: str
+) -> None:
     """One joins, one leaves, the coordinator's broker is killed; who comes later goes on there."""
     sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
     first, second = (member(stage, client, number) for number in range(2))
@@ -123,7 +125,7 @@ def generations(stage: GroupStage) -> list[int]:
 
 
 @pytest.mark.parametrize("client", CONFLUENT_FIRST)
-def test_a_static_member_comes_back_and_nobody_notices(stage: GroupStage, client: str) -> None:
+def test_a_static_member_that_restarts_causes_no_rebalance(stage: GroupStage, client: str) -> None:
     first, second = static_members(stage, client)
     had, before, told = second.assigned, settled(stage), list(first.assignments)
     second.kill()

@@ -55,7 +55,7 @@ def cat(cluster: LocalCluster) -> Kcat:
     return run
 
 
-def test_it_lists_brokers_and_topics(cat: Kcat, cluster: LocalCluster, name: str) -> None:
+def test_kcat_lists_brokers_and_topics(cat: Kcat, cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, 2, 3)
     listed = json.loads(cat("-L", "-J", "-t", name).stdout)
     assert [broker["id"] for broker in listed["brokers"]] == cluster.ids
@@ -63,7 +63,7 @@ def test_it_lists_brokers_and_topics(cat: Kcat, cluster: LocalCluster, name: str
     assert [len(partition["isrs"]) for partition in topic["partitions"]] == [3, 3]
 
 
-def test_nothing_is_lost_or_doubled(cat: Kcat, cluster: LocalCluster, name: str) -> None:
+def test_no_record_is_lost_or_duplicated(cat: Kcat, cluster: LocalCluster, name: str) -> None:
     """Idempotent, in every codec, each from a process of its own; a leader is killed meanwhile."""
     make_topic(cluster.bootstrap, name, 1, 3)
     dead = leader_of(cluster, name)
@@ -125,7 +125,7 @@ def test_headers_keys_and_read_committed(cat: Kcat, cluster: LocalCluster, name:
     assert all(one["timestamp"] > FIRST_TIMESTAMP for one in seen)
 
 
-def test_it_seeks_by_time(cat: Kcat, cluster: LocalCluster, name: str) -> None:
+def test_kcat_seeks_by_time(cat: Kcat, cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, 1, 3, {"retention.ms": "-1"})
     for number in range(5):
         at = FIRST_TIMESTAMP + 100 * number
@@ -139,7 +139,7 @@ def test_it_seeks_by_time(cat: Kcat, cluster: LocalCluster, name: str) -> None:
     assert last.stdout.split() == ["3", "4"]
 
 
-def test_large_records_go_through_and_larger_ones_do_not(
+def test_large_records_are_accepted_and_larger_ones_refused(
     cat: Kcat, cluster: LocalCluster, name: str
 ) -> None:
     make_topic(cluster.bootstrap, name, 1, 3)
@@ -150,7 +150,7 @@ def test_large_records_go_through_and_larger_ones_do_not(
     assert [len(value) for value in read_values(cluster.bootstrap, name)] == [LARGE]
 
 
-def test_a_group_goes_on_over_a_killed_coordinator(
+def test_a_group_continues_after_its_coordinator_was_killed(
     cat: Kcat, cluster: LocalCluster, name: str
 ) -> None:
     """Two members share the partitions; who comes later reads only what is new."""

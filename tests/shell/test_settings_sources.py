@@ -62,7 +62,7 @@ def test_lines_are_counted_from_where_an_entry_begins() -> None:
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "a=\\u", "\\u+123=1"])
-def test_a_bad_escape_is_told_with_its_line(text: str) -> None:
+def test_a_bad_escape_is_reported_with_its_line(text: str) -> None:
     with pytest.raises(BadEscape) as raised:
         pairs(f"\n{text}")
     assert raised.value.args[0] == 2
@@ -89,7 +89,7 @@ def test_whatever_java_writes_is_read_back(entries: list[tuple[str, str]], end: 
 
 
 @given(st.text(st.sampled_from("a=: \t\n\r\\#!u0"), max_size=30))
-def test_no_text_is_too_odd(text: str) -> None:
+def test_any_text_is_parsed(text: str) -> None:
     try:
         found = pairs(text)
     except BadEscape:
@@ -152,7 +152,7 @@ def test_each_source_is_stronger_than_those_before(properties: Path) -> None:
     ]
 
 
-def test_everything_wrong_is_told_in_one_go(properties: Path) -> None:
+def test_all_invalid_settings_are_reported_at_once(properties: Path) -> None:
     properties.write_text("node.id=one\n\nbroker.rack=\\u12\nnum.partitions=0\n")
     with pytest.raises(InvalidSettings) as raised:
         load_settings(
@@ -168,7 +168,7 @@ def test_everything_wrong_is_told_in_one_go(properties: Path) -> None:
     ]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings) as raised:
         load_settings(str(tmp_path / "none"), sets=["node.id=1"])
     assert str(raised.value) == (
@@ -176,7 +176,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-def test_a_key_that_comes_twice_warns_and_the_last_one_holds(properties: Path) -> None:
+def test_a_key_that_is_set_twice_warns_and_the_last_one_counts(properties: Path) -> None:
     properties.write_text("node.id=1\nbroker.rack=a\nbroker.rack=b\n")
     resolved = load_settings(str(properties))
     assert resolved.settings.get("broker.rack") == "b"

@@ -40,7 +40,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield started
 
 
-def test_brokers_run_see_each_other_and_end(tmp_path: Path) -> None:
+def test_brokers_start_list_each_other_and_stop(tmp_path: Path) -> None:
     with LocalCluster(brokers=2, entry=FAKE) as cluster:
         data = cluster.data
         pids = [cluster.pid(broker) for broker in cluster.ids]
@@ -71,7 +71,7 @@ def test_a_killed_broker_comes_back_on_its_port(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports can't be shared like that")
-def test_nobody_gets_the_port_of_a_broker_that_is_down(cluster: LocalCluster) -> None:
+def test_the_port_of_a_broker_that_is_down_stays_reserved(cluster: LocalCluster) -> None:
     cluster.kill(1)
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", cluster.port(1)))
@@ -102,7 +102,7 @@ def test_a_clean_stop_and_a_restart(cluster: LocalCluster) -> None:
         cluster.start_broker(2)
 
 
-def test_a_paused_broker_lives_and_answers_nobody(cluster: LocalCluster) -> None:
+def test_a_paused_broker_runs_and_does_not_respond(cluster: LocalCluster) -> None:
     cluster.pause(1)
     eventually(lambda: Path(f"/proc/{cluster.pid(1)}/stat").read_text().split()[2] == "T")
     with pytest.raises(ProbeFailed):
@@ -130,7 +130,7 @@ def test_all_brokers_in_one_process() -> None:
     ("rack", "reason"),
     [("fails", "the rack says so"), ("raises", "RuntimeError: the rack says so")],
 )
-def test_a_broker_that_does_not_start_is_told_with_its_reason(rack: str, reason: str) -> None:
+def test_a_broker_that_does_not_start_is_reported_with_its_reason(rack: str, reason: str) -> None:
     cluster = LocalCluster(brokers=2, racks=["", rack], entry=FAKE)
     with pytest.raises(ClusterFailed, match=rf"broker 2 ended: {reason}"):
         cluster.start()
@@ -202,7 +202,7 @@ def test_metadata_is_read_as_kafka_writes_it() -> None:
     ],
     ids=["nothing", "half a size", "no size", "half an answer", "another answer"],
 )
-def test_whatever_else_comes_is_a_failed_probe(answer: bytes) -> None:
+def test_any_invalid_response_is_a_failed_probe(answer: bytes) -> None:
     port, thread = serve_once(answer)
     with pytest.raises(ProbeFailed):
         metadata_probe.ask_metadata("127.0.0.1", port, 5)

@@ -69,7 +69,7 @@ def test_our_own_folder_is_fine_and_its_brokers_are_known(ours: Path) -> None:
     assert data_folder.examine(str(ours)) == [1, 2]
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_accepted_as_data_folder(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("mine")
     assert "is not a folder" in refusal(tmp_path / "data")
 
@@ -194,7 +194,7 @@ def test_the_file_of_a_cluster_comes_back_as_it_was_written(tmp_path: Path) -> N
     assert up_file.read(str(tmp_path)) is None
 
 
-def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
+def test_a_reused_pid_is_another_process(tmp_path: Path) -> None:
     pid, started = this_process()
     up = up_here(tmp_path, pid, started + "1")
     assert not up.alive()
@@ -203,7 +203,7 @@ def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
-def test_without_proc_ps_is_asked() -> None:
+def test_ps_is_used_on_systems_without_proc() -> None:
     child = subprocess.Popen(["sleep", "30"])
     first = process_identity._started_by_ps(child.pid)
     assert first
@@ -214,7 +214,7 @@ def test_without_proc_ps_is_asked() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "brokers": 3}'])
-def test_a_damaged_file_is_none(tmp_path: Path, text: str) -> None:
+def test_a_damaged_up_file_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "up.json").write_text(text)
     assert up_file.read(str(tmp_path)) is None
 

@@ -207,7 +207,7 @@ def test_a_move_is_rolled_back_by_the_plan_that_the_tool_printed(
     assert "rolled-0" in logs
 
 
-def test_what_is_not_there_is_said_at_once(tool: Tool) -> None:
+def test_tools_report_missing_features_at_once(tool: Tool) -> None:
     tool("AclCommand", "--list", error="has no access control")
     client = ("--entity-type", "clients", "--entity-name", "c")
     assert "byte_rate" not in tool("ConfigCommand", "--describe", *client)
@@ -221,7 +221,7 @@ def test_what_is_not_there_is_said_at_once(tool: Tool) -> None:
     assert tool("ClientMetricsCommand", "--list").strip() == ""
 
 
-def test_groups_read_and_go_on_where_they_were(tool: Tool) -> None:
+def test_a_restarted_group_continues_at_its_committed_offsets(tool: Tool) -> None:
     tool("TopicCommand", "--create", "--topic", "shared", "--partitions", "3")
     tool("ConsoleProducer", "--topic", "shared", given="".join(f"{n}\n" for n in range(100)))
     read = ("consumer.ConsoleConsumer", "--topic", "shared", "--group", "java", "--from-beginning")
@@ -289,7 +289,7 @@ def test_brokers_and_their_folders_are_described(tool: Tool, cluster: LocalClust
     ]
 
 
-def test_what_is_not_offered_is_said(tool: Tool) -> None:
+def test_tools_report_apis_that_are_not_offered(tool: Tool) -> None:
     tool("AclCommand", "--list", error="has no access control")
     tool("MetadataQuorumCommand", "describe", "--status", error="not support DESCRIBE_QUORUM")
     tool("TransactionsCommand", "list", error="not support LIST_TRANSACTIONS")
@@ -301,7 +301,7 @@ def test_transactions_are_refused_at_once(tool: Tool) -> None:
     tool(*perf, "--throughput", "-1", "--transactional-id", "t", error="has no transactions yet")
 
 
-def test_what_a_java_producer_wrote_survives_the_leader(
+def test_records_of_a_java_producer_survive_the_leader(
     java: list[str], tool: Tool, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     """Idempotence is on, as by default: no record is lost, duplicated or out of order."""

@@ -76,7 +76,7 @@ def test_create_with_settings(cluster: LocalCluster, name: str) -> None:
         ({"replica_assignment": [[1, 17]]}, 39, "17"),
     ],
 )
-def test_what_is_wrong_is_refused_with_the_reason(
+def test_an_invalid_topic_is_refused_with_the_reason(
     cluster: LocalCluster, name: str, wrong: dict[str, Any], code: int, hint: str
 ) -> None:
     admin = admin_client(cluster.bootstrap)
@@ -102,7 +102,7 @@ def test_validate_only(cluster: LocalCluster, name: str) -> None:
     assert name not in admin.list_topics(timeout=10).topics
 
 
-def test_a_topic_that_is_made_again_is_another_one(cluster: LocalCluster, name: str) -> None:
+def test_a_recreated_topic_is_another_topic(cluster: LocalCluster, name: str) -> None:
     """A recreated topic contains no record of the old topic, in no replica's files either."""
     admin = admin_client(cluster.bootstrap)
     seen = set()
@@ -126,7 +126,7 @@ def test_a_topic_that_is_made_again_is_another_one(cluster: LocalCluster, name: 
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_topic_is_made_again_at_once(cluster: LocalCluster, name: str) -> None:
+def test_a_deleted_topic_can_be_recreated_at_once(cluster: LocalCluster, name: str) -> None:
     """Recreate a topic while a broker is down; the broker restarts with the old topic's files."""
     admin = admin_client(cluster.bootstrap)
     make_topic(cluster.bootstrap, name, replicas=4)
@@ -290,7 +290,7 @@ def test_a_partition_moves(cluster: LocalCluster, name: str) -> None:
     )
 
 
-def test_topics_come_into_being_by_their_first_record(cluster: LocalCluster, name: str) -> None:
+def test_topics_are_created_by_their_first_record(cluster: LocalCluster, name: str) -> None:
     began = time.monotonic()
     assert send_all(cluster.bootstrap, name, [b"first"]) == [0]
     assert time.monotonic() - began < 10

@@ -83,7 +83,7 @@ def test_librdkafka_replaces_settings(calm: LocalCluster, name: str) -> None:
     eventually(lambda: own() == {"retention.ms": "9000"}, "nothing else")
 
 
-def test_librdkafka_is_told_what_is_not_there(calm: LocalCluster) -> None:
+def test_librdkafka_gets_errors_for_missing_features(calm: LocalCluster) -> None:
     admin = admin_client(calm.bootstrap)
     acl = AclBinding(
         ResourceType.TOPIC,
@@ -106,7 +106,7 @@ def test_librdkafka_is_told_what_is_not_there(calm: LocalCluster) -> None:
     assert refused.code() == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_a_client_that_wants_to_authenticate_is_told_at_once(calm: LocalCluster) -> None:
+def test_a_client_that_authenticates_gets_an_error_at_once(calm: LocalCluster) -> None:
     errors: list[KafkaError] = []
     conf = {
         "bootstrap.servers": calm.bootstrap,

@@ -61,7 +61,7 @@ def works(folder: Path) -> bool:
         return read_values(cluster.bootstrap, "orders") == [b"precious"]
 
 
-def test_it_can_be_started_again(data: Path) -> None:
+def test_a_stopped_cluster_starts_again(data: Path) -> None:
     assert works(data)
 
 
@@ -69,7 +69,9 @@ def test_it_can_be_started_again(data: Path) -> None:
     ("key", "value"),
     [("cluster.id", "AAAAAAAAAAAAAAAAAAAAAA"), ("node.id", "7"), ("version", "2")],
 )
-def test_a_folder_of_somebody_else(data: Path, key: str, value: str) -> None:
+def test_a_log_directory_of_another_broker_or_cluster_is_refused(
+    data: Path, key: str, value: str
+) -> None:
     before = meta(data).read_text()
     change(data, key, value)
     reason = refusal(data)
@@ -100,7 +102,7 @@ def test_a_folder_in_use(data: Path) -> None:
         assert read_values(cluster.bootstrap, "orders") == [b"precious"]
 
 
-def test_a_store_that_is_none(data: Path) -> None:
+def test_a_file_that_is_not_a_store_is_refused(data: Path) -> None:
     store = data / "cluster.db"
     kept = store.read_bytes()
     for suffix in ("-wal", "-shm"):

@@ -158,7 +158,7 @@ def test_compressed_batches_stay_readable(cluster: LocalCluster, name: str) -> N
         assert {key: value for key, (_, value) in last_of(read).items()} == newest(ROUNDS - 1)
 
 
-def test_deleted_keys_go(cluster: LocalCluster, name: str) -> None:
+def test_deleted_keys_are_removed(cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, configs={**COMPACTED, "delete.retention.ms": "300"})
     write(cluster.bootstrap, name, range(5))
     sent = Sent(cluster.bootstrap, name, IN_ORDER)
@@ -201,7 +201,7 @@ def test_compact_and_delete_does_both(cluster: LocalCluster, name: str) -> None:
     assert last_of(read)[b"only-%d" % 499][0] == 1499
 
 
-def test_readers_at_that_moment_do_not_break(cluster: LocalCluster, name: str) -> None:
+def test_readers_during_a_cleaning_read_complete_records(cluster: LocalCluster, name: str) -> None:
     """The cleaner replaces files while consumers read them.
 
     Each record that a consumer receives is complete, in order, and has its original offset.

@@ -130,7 +130,7 @@ def test_the_records_of_the_sound_replica_survive(
         assert segment_bytes(cluster, broker, name) == kept
 
 
-def test_a_folder_that_is_brought_back_is_taken(cluster: LocalCluster, name: str) -> None:
+def test_a_partition_folder_that_is_put_back_is_used(cluster: LocalCluster, name: str) -> None:
     leader, _, third = stop_all(cluster, name)
     folder = partition_dir(cluster, leader, name)
     aside = folder.parent.parent / "aside"
@@ -156,7 +156,7 @@ def test_a_folder_that_is_brought_back_is_taken(cluster: LocalCluster, name: str
     assert read_values(cluster.bootstrap, name) == wanted
 
 
-def test_a_sole_replica_begins_anew(cluster: LocalCluster, name: str) -> None:
+def test_a_sole_replica_without_its_folder_starts_empty(cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, replicas=1)
     send_all(cluster.bootstrap, name, OLD)
     leader, _ = assignment(cluster, name)

@@ -190,7 +190,7 @@ def test_a_damaged_store_is_refused_and_rebuilt_without_loss(
 
 
 @pytest.mark.ci
-def test_an_old_backup_is_restored_with_what_was_made_since(cluster: LocalCluster) -> None:
+def test_an_old_backup_is_restored_with_topics_created_since(cluster: LocalCluster) -> None:
     fill(cluster)
     db_garbage(store_of(cluster))
     done = run("store", "restore", f"{cluster.data}/backup.db", cluster.data)

@@ -141,7 +141,7 @@ def test_brokers_that_start_with_a_wrong_clock_delete_nothing(
     assert committed(cluster, name) == 7
 
 
-def test_old_records_go_once_a_later_time_has_held(
+def test_old_records_are_deleted_once_a_later_time_is_confirmed(
     clock: FakeClock, name: str, tmp_path: Path
 ) -> None:
     """The same as a cluster that was down for eight days."""

@@ -47,7 +47,7 @@ def make(cluster: LocalCluster) -> None:
     admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(PATIENCE_S)
 
 
-def test_topics_and_first_groups_are_made_without_it(cluster: LocalCluster) -> None:
+def test_topics_and_groups_are_created_while_a_broker_is_down(cluster: LocalCluster) -> None:
     make(cluster)
     admin = admin_client(cluster.bootstrap)
     eventually(lambda: sorted(admin.list_topics(timeout=5).brokers) == [1, 2], "3 is not listed")
@@ -72,7 +72,7 @@ def test_topics_and_first_groups_are_made_without_it(cluster: LocalCluster) -> N
     assert read_values(cluster.bootstrap, TOPIC) == [b"one", b"two"]
 
 
-def test_it_is_unregistered_and_registers_again(cluster: LocalCluster) -> None:
+def test_an_unregistered_broker_registers_again(cluster: LocalCluster) -> None:
     make(cluster)
     words = ["cluster", "unregister", "3", "--bootstrap", cluster.bootstrap]
     done = CliRunner().invoke(cli, words)

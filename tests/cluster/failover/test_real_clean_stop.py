@@ -148,7 +148,7 @@ def test_the_last_one_stops_too(cluster: LocalCluster, name: str) -> None:
     assert read_values(cluster.bootstrap, name) == [b"kept"]
 
 
-def test_folders_taken_away_are_copied_from_the_one_that_led_last(name: str) -> None:
+def test_deleted_folders_are_copied_from_the_last_leader(name: str) -> None:
     """The procedure of docs/how-to/audit-replicas.md for damaged replicas."""
     with LocalCluster() as cluster:
         make_topic(cluster.bootstrap, name, configs={"min.insync.replicas": "2"})

@@ -28,7 +28,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-def test_all_sleep_and_wake_up(cluster: LocalCluster, name: str) -> None:
+def test_paused_brokers_work_after_their_sessions_ended(cluster: LocalCluster, name: str) -> None:
     """Like a laptop that sleeps: every broker session has ended when it wakes up."""
     make_topic(cluster.bootstrap, name, partitions=3)
     for partition in range(3):
@@ -70,7 +70,7 @@ def test_the_controller_hangs(cluster: LocalCluster, name: str) -> None:
     assert cluster.metadata(hanging).controller_id in others
 
 
-def test_a_question_to_a_controller_that_hangs(cluster: LocalCluster, name: str) -> None:
+def test_a_request_to_a_hanging_controller_ends_in_time(cluster: LocalCluster, name: str) -> None:
     """Another broker forwards the request; the next controller responds to it."""
     hanging = cluster.metadata(1).controller_id
     other = next(broker for broker in cluster.ids if broker != hanging)

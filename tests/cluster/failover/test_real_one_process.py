@@ -61,7 +61,9 @@ def test_large_messages_pass_between_its_brokers(cluster: LocalCluster, name: st
     assert read_values(cluster.bootstrap, name) == wanted
 
 
-def test_all_die_together_and_come_back(cluster: LocalCluster, name: str) -> None:
+def test_all_brokers_of_one_process_are_killed_and_restarted(
+    cluster: LocalCluster, name: str
+) -> None:
     make_topic(cluster.bootstrap, name)
     sent = Sent(cluster.bootstrap, name, {"enable.idempotence": True})
     over = threading.Event()
@@ -108,7 +110,7 @@ def test_a_clean_stop_of_all(cluster: LocalCluster, name: str) -> None:
         assert take(client, 1)[0].value() == b"kept"
 
 
-def test_one_of_them_fails_and_the_others_go_on(name: str) -> None:
+def test_the_other_brokers_of_one_process_continue_when_one_fails(name: str) -> None:
     with LocalCluster(one_process=True, fault_switches=True) as cluster:
         make_topic(cluster.bootstrap, name)
         wanted = [b"%d" % number for number in range(200)]

@@ -52,7 +52,7 @@ def leader_as_told(cluster: LocalCluster, broker: int, topic: str) -> int:
     return int(cluster.metadata(broker, [topic]).topics[topic][0].leader)
 
 
-def test_it_stays_offline_until_the_leader_is_back(cluster: LocalCluster, name: str) -> None:
+def test_a_partition_is_offline_until_its_leader_is_back(cluster: LocalCluster, name: str) -> None:
     leader, follower = bereave(cluster, name)
     assert leader_as_told(cluster, follower, name) == -1
     sent = Sent(cluster.bootstrap, name, {"acks": "all", "message.timeout.ms": 1000})
@@ -65,7 +65,7 @@ def test_it_stays_offline_until_the_leader_is_back(cluster: LocalCluster, name: 
 
 
 @pytest.mark.parametrize("way", ["setting", "administrator"])
-def test_an_unclean_election_is_decided_and_told(
+def test_an_unclean_election_is_requested_and_logged(
     cluster: LocalCluster, name: str, way: str
 ) -> None:
     leader, follower = bereave(cluster, name)

@@ -64,7 +64,7 @@ def send(stage: GroupStage, first: int, count: int) -> set[str]:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_members_share_what_there_is(stage: GroupStage, library: str) -> None:
+def test_members_share_the_partitions(stage: GroupStage, library: str) -> None:
     first = stage.member(library=library, client="first")
     stage.balanced(first, partitions=PARTITIONS)
     second = stage.member(library=library, client="second")
@@ -78,7 +78,9 @@ def test_members_share_what_there_is(stage: GroupStage, library: str) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_who_comes_back_goes_on_where_it_was(stage: GroupStage, library: str) -> None:
+def test_a_restarted_member_continues_at_its_committed_offset(
+    stage: GroupStage, library: str
+) -> None:
     before = send(stage, 0, 5)
     first = stage.member(library=library)
     first.until(lambda member: set(member.values) == before, "all records")
@@ -91,7 +93,7 @@ def test_who_comes_back_goes_on_where_it_was(stage: GroupStage, library: str) ->
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_who_dies_is_missed(stage: GroupStage, library: str) -> None:
+def test_a_dead_member_is_removed_from_its_group(stage: GroupStage, library: str) -> None:
     """Its partitions go to the others once its session is over."""
     first = stage.member(library=library, session_ms=2000)
     second = stage.member(library=library, session_ms=2000)
@@ -149,7 +151,9 @@ def test_the_coordinators_broker_is_killed(stage: GroupStage, library: str) -> N
 
 
 @pytest.mark.parametrize("library", [CONFLUENT, AIOKAFKA, KAFKA_PYTHON])
-def test_a_static_member_that_comes_back_is_the_same(stage: GroupStage, library: str) -> None:
+def test_a_static_member_that_restarts_keeps_its_partitions(
+    stage: GroupStage, library: str
+) -> None:
     """Within its session: nobody else notices that it was away."""
     first = stage.member(library=library, instance="one", session_ms=20_000)
     second = stage.member(library=library, instance="two", session_ms=20_000)
@@ -214,7 +218,7 @@ def test_operators_see_and_change_groups(stage: GroupStage) -> None:
     assert stage.group not in {one.group_id for one in listed.valid}
 
 
-def test_what_is_committed_stays_committed(stage: GroupStage) -> None:
+def test_committed_offsets_survive_killed_coordinators(stage: GroupStage) -> None:
     """Three coordinators are killed while one consumer commits without a pause."""
     conf = {"group.id": stage.group, "socket.timeout.ms": 3000}
     killed: list[int] = []
@@ -236,7 +240,7 @@ def test_what_is_committed_stays_committed(stage: GroupStage) -> None:
     assert len(killed) == 3
 
 
-def test_a_coordinator_that_wakes_up_tells_nothing_old(stage: GroupStage) -> None:
+def test_a_resumed_coordinator_returns_no_old_offsets(stage: GroupStage) -> None:
     """A coordinator that hung and was replaced returns no old offset after it resumes."""
     conf = {"group.id": stage.group, "socket.timeout.ms": 1000}
     at = TopicPartition(stage.topic, 0)

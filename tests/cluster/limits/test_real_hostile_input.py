@@ -133,7 +133,9 @@ def test_frames_that_never_end(cluster: LocalCluster) -> None:
     ("key", "version"),
     [(99, 0), (-1, 0), (32767, 0), (METADATA, 99), (METADATA, -1), (0, 2), (FETCH, 3)],
 )
-def test_what_is_not_offered(cluster: LocalCluster, key: int, version: int) -> None:
+def test_an_unknown_api_or_version_closes_the_connection(
+    cluster: LocalCluster, key: int, version: int
+) -> None:
     header = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
     body = header + b"\0\0\0\7" + b"\0\1x" + b"\0" * 20
     for port in ports(cluster):
@@ -256,7 +258,7 @@ def test_a_client_that_never_reads_metadata(cluster: LocalCluster) -> None:
         assert resident_mb(cluster.pid(1)) < before + GROWTH_MAX_MB
 
 
-def test_nobody_passes_for_a_replica(cluster: LocalCluster) -> None:
+def test_a_client_cannot_fetch_as_a_replica(cluster: LocalCluster) -> None:
     """A client that says it is a follower far ahead neither counts as one nor is served."""
     topic = make_topic(cluster.bootstrap, "guarded")
     send_all(cluster.bootstrap, topic, [b"one"], conf={"acks": "all"})
@@ -322,7 +324,7 @@ def test_private_requests_need_a_handshake(cluster: LocalCluster, key: int) -> N
         b'{"topic": "\\ud800"}',
     ],
 )
-def test_absurd_questions_about_the_state(cluster: LocalCluster, document: bytes) -> None:
+def test_absurd_describe_state_requests_are_refused(cluster: LocalCluster, document: bytes) -> None:
     with connect(cluster.port(1)) as sock:
         ask(sock, encode_request(DESCRIBE_STATE, 0, 1, "x", {"document": document}))
 

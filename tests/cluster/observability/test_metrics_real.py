@@ -70,7 +70,7 @@ def events(cluster: LocalCluster, broker: int, name: str) -> list[dict[str, Any]
     return [one for one in said if one["event"] == name]
 
 
-def test_every_metric_of_the_table_is_told(calm: LocalCluster, name: str) -> None:
+def test_every_metric_of_the_table_is_exposed(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     send_all(calm.bootstrap, name, [b"x"])
     read(calm.bootstrap, name, 1)
@@ -94,7 +94,7 @@ def test_every_metric_of_the_table_is_told(calm: LocalCluster, name: str) -> Non
     assert lags == [0]
 
 
-def test_what_came_in_is_what_is_on_disk(calm: LocalCluster, name: str) -> None:
+def test_metrics_count_the_received_records_and_bytes(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     values = [b"%d" % number * 100 for number in range(500)]
     send_all(calm.bootstrap, name, values)
@@ -189,7 +189,7 @@ def test_records_lost_by_an_unclean_election_are_counted(cluster: LocalCluster, 
     assert gained[-1]["isr"] == [follower]
 
 
-def test_a_client_that_is_thrown_out_is_counted_and_told(cluster: LocalCluster) -> None:
+def test_a_closed_client_connection_is_counted_and_logged(cluster: LocalCluster) -> None:
     with socket.create_connection(("localhost", cluster.port(1)), timeout=10) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert sock.recv(10) == b""

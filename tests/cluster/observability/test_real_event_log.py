@@ -27,7 +27,7 @@ def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
         eventually(is_logged, f"the logs of brokers {left} contain {wanted}")
 
 
-def test_what_recovery_found_is_in_the_log_and_nothing_of_sound_logs() -> None:
+def test_the_log_reports_recovery_of_damaged_logs_only() -> None:
     with LocalCluster(brokers=1) as cluster:
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, "orders", 1, 1)

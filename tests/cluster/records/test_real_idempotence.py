@@ -111,7 +111,9 @@ def test_five_batches_are_remembered(cluster: LocalCluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "stop"])
-def test_what_was_sent_is_known_after_a_restart(cluster: LocalCluster, name: str, way: str) -> None:
+def test_sequence_numbers_are_known_after_a_restart(
+    cluster: LocalCluster, name: str, way: str
+) -> None:
     """A topic with one replica: its broker is killed or stopped, comes back, and knows."""
     make_topic(cluster.bootstrap, name, replicas=1, configs={**FOREVER, "min.insync.replicas": "1"})
     producer = Numbered(cluster, name)
@@ -127,7 +129,7 @@ def test_what_was_sent_is_known_after_a_restart(cluster: LocalCluster, name: str
     assert len(read_values(cluster.bootstrap, name)) == 7
 
 
-def test_what_was_sent_is_known_to_the_next_leader(cluster: LocalCluster, name: str) -> None:
+def test_sequence_numbers_are_known_to_the_next_leader(cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, configs=FOREVER)
     producer = Numbered(cluster, name)
     for sequence in range(8):

@@ -25,7 +25,7 @@ def send(sent: Sent, value: bytes) -> None:
     assert value in sent.acknowledged
 
 
-def test_others_are_served_while_a_large_topic_comes_and_goes() -> None:
+def test_other_topics_are_served_while_a_large_one_is_created_and_deleted() -> None:
     with LocalCluster(brokers=1) as cluster:
         small = Sent(cluster.bootstrap, "small")
         with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:

@@ -51,7 +51,9 @@ def damaged() -> bytearray:
     ],
     ids=["control", "marker", "transactional", "time", "two", "damaged", "cut", "empty"],
 )
-def test_what_is_refused(calm: LocalCluster, name: str, data: bytearray, error: ErrorCode) -> None:
+def test_an_invalid_batch_is_refused(
+    calm: LocalCluster, name: str, data: bytearray, error: ErrorCode
+) -> None:
     """And leaves no trace: readers of committed data see what comes after it."""
     make_topic(calm.bootstrap, name)
     assert send(calm, name, data).error == error
@@ -67,7 +69,9 @@ def test_acks_that_do_not_exist(calm: LocalCluster, name: str) -> None:
     assert send(calm, name, batch(), acks=7).error == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_a_producer_that_nobody_knows_may_begin_anywhere(calm: LocalCluster, name: str) -> None:
+def test_an_unknown_producer_may_begin_at_any_sequence_number(
+    calm: LocalCluster, name: str
+) -> None:
     """As in Kafka: its state may have expired."""
     make_topic(calm.bootstrap, name)
     with Cluster(calm.bootstrap) as client:

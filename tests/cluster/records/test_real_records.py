@@ -45,7 +45,7 @@ def test_every_kind_of_acks(calm: LocalCluster, name: str, acks: str) -> None:
     assert [message.offset() for message in found] == list(range(500))
 
 
-def test_what_a_record_is_made_of(calm: LocalCluster, name: str) -> None:
+def test_key_value_headers_and_timestamp_are_preserved(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     sent = Sent(calm.bootstrap, name)
     headers: list[tuple[str, str | bytes | None]] = [
@@ -85,7 +85,7 @@ def test_a_codec_passes_unopened(calm: LocalCluster, name: str, codec: str) -> N
     assert all(batch.crc_ok() for batch in seen)
 
 
-def test_a_batch_lies_in_the_file_as_it_was_sent(calm: LocalCluster, name: str) -> None:
+def test_a_batch_is_stored_as_it_was_sent(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     records = [Record(b"k", b"value " * 50, LONG_AGO_MS, (Header("h", b"1"),))] * 20
     for codec in Codec:
@@ -217,7 +217,7 @@ def test_the_largest_time_need_not_be_last(calm: LocalCluster, name: str) -> Non
         assert (newest.offset, newest.timestamp) == (1, LONG_AGO_MS + 9)
 
 
-def test_reading_from_the_end_waits_for_what_comes(calm: LocalCluster, name: str) -> None:
+def test_reading_from_the_end_waits_for_new_records(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     send_all(calm.bootstrap, name, [b"old"] * 1)
     with consumer(calm.bootstrap, {"fetch.wait.max.ms": 5000}) as client:
@@ -230,7 +230,7 @@ def test_reading_from_the_end_waits_for_what_comes(calm: LocalCluster, name: str
         assert time.monotonic() - began < 3
 
 
-def test_an_offset_that_is_not_there(calm: LocalCluster, name: str) -> None:
+def test_a_consumer_gets_an_error_for_an_offset_out_of_range(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     send_all(calm.bootstrap, name, [b"one", b"two"])
     with consumer(calm.bootstrap) as client:

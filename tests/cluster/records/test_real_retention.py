@@ -61,7 +61,7 @@ def test_by_age(calm: LocalCluster, name: str) -> None:
     )
 
 
-def test_readers_at_that_moment_do_not_break(calm: LocalCluster, name: str) -> None:
+def test_readers_continue_while_segments_are_deleted(calm: LocalCluster, name: str) -> None:
     """They go on where the log now starts; what they get is whole and in order."""
     configs = {"segment.bytes": "50000", "retention.bytes": "100000", "file.delete.delay.ms": "0"}
     make_topic(calm.bootstrap, name, configs=configs)
@@ -97,7 +97,7 @@ def test_readers_at_that_moment_do_not_break(calm: LocalCluster, name: str) -> N
     assert not problems
 
 
-def test_a_follower_that_was_away_for_long_begins_anew(name: str) -> None:
+def test_a_follower_below_the_leaders_log_start_replaces_its_log(name: str) -> None:
     """All that it has is gone at the leader: it starts where the leader starts."""
     settings = {"log.retention.check.interval.ms": "200"}
     with LocalCluster(settings=settings) as cluster:

@@ -78,7 +78,7 @@ def children() -> list[str]:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
-def test_a_cleaning_comes_back_group_by_group(stage: Stage) -> None:
+def test_a_cleaning_reports_each_group(stage: Stage) -> None:
     stage.cleaner.clean(CleanLog(7, stage.plan(), UNLIMITED))
     stage.until(stage.ended)
     *groups, (_, result) = stage.told
@@ -102,7 +102,7 @@ def test_a_large_plan_gets_through(stage: Stage) -> None:
     assert isinstance(stage.told[-1][1], CleaningResult)
 
 
-def test_damage_is_told(stage: Stage) -> None:
+def test_a_damaged_log_fails_the_cleaning(stage: Stage) -> None:
     plan = stage.plan()
     with open(f"{stage.disk.root}/orders-0/{0:020d}.log", "r+b") as file:
         file.seek(70)
@@ -112,7 +112,7 @@ def test_damage_is_told(stage: Stage) -> None:
     assert stage.told == [(1, f"orders-0/{0:020d}.log: checksum differs at byte 0")]
 
 
-def test_a_process_that_dies_is_told_once(stage: Stage) -> None:
+def test_a_process_that_dies_is_reported_once(stage: Stage) -> None:
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     os.kill(stage.pid(), signal.SIGKILL)
     stage.until(stage.ended)
@@ -122,7 +122,9 @@ def test_a_process_that_dies_is_told_once(stage: Stage) -> None:
     assert isinstance(stage.told[-1][1], CleaningResult)
 
 
-def test_a_process_that_hangs_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_cleaner_process_fails_the_cleaning(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(background_work, "SILENT_MAX_MS", 300)
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     os.kill(stage.pid(), signal.SIGSTOP)
@@ -142,7 +144,7 @@ def test_a_slow_process_gives_signs_of_life(stage: Stage, monkeypatch: pytest.Mo
     assert time.monotonic() - began > 2.5, "no faster than allowed"
 
 
-def test_one_that_is_stopped_says_nothing_more(stage: Stage) -> None:
+def test_a_stopped_cleaning_sends_no_more_messages(stage: Stage) -> None:
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     stage.cleaner.stop(StopCleaning(1))
     stage.cleaner.stop(StopCleaning(1))
@@ -150,7 +152,9 @@ def test_one_that_is_stopped_says_nothing_more(stage: Stage) -> None:
     assert stage.told == []
 
 
-def test_no_process_to_be_had_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleaner_process_that_cannot_start_is_reported(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     stage.cleaner.clean(CleanLog(1, stage.plan(), UNLIMITED))
     assert stage.told == [], "not in the middle of a step"
@@ -174,7 +178,7 @@ time.sleep(60)
 """
 
 
-def test_it_ends_with_its_broker_however_that_ends(tmp_path: Path) -> None:
+def test_a_cleaner_process_ends_when_its_broker_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
     paths = [str(here), str(here.parents[1] / "core" / "storage")]
     source = _PARENT.format(paths=paths, root=str(tmp_path))

@@ -69,7 +69,7 @@ def test_a_thousand_notes_are_a_few_lines_and_a_count() -> None:
     )
 
 
-def test_the_next_second_begins_anew() -> None:
+def test_a_new_second_allows_new_lines() -> None:
     event_log, _, loop, log = made()
     for _ in range(2):
         for number in range(LINES_MAX + 5):
@@ -81,7 +81,7 @@ def test_the_next_second_begins_anew() -> None:
     assert not loop.timers
 
 
-def test_after_its_end_it_says_nothing() -> None:
+def test_a_closed_event_log_writes_nothing() -> None:
     event_log, _, loop, log = made()
     for number in range(LINES_MAX + 5):
         event_log.connection_ended(f"peer {number}", "idle", "idle for too long")

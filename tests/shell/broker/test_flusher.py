@@ -38,7 +38,7 @@ def carried_out(disk: OsDisk, *flushes: Flush) -> list[on.FlushCompleted]:
 
 
 @pytest.mark.parametrize("kind", [OsDisk, SurprisingDisk])
-def test_every_flush_is_told_of(tmp_path: Path, kind: type[OsDisk]) -> None:
+def test_every_flush_is_reported(tmp_path: Path, kind: type[OsDisk]) -> None:
     disk = kind(str(tmp_path))
     disk.append("a", [b"x"])
     events = carried_out(disk, *(Flush(number, ("a",), ("",)) for number in range(3)))

@@ -84,7 +84,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield stage
 
 
-def test_a_flood_of_news_takes_several_turns(stage: Stage) -> None:
+def test_many_changes_take_several_turns(stage: Stage) -> None:
     stage.write(REVISIONS)
     stage.watch_and_wait(0, REVISIONS)
     stage.turns_until(REVISIONS, on.StoreChanged)
@@ -97,7 +97,7 @@ def test_a_flood_of_news_takes_several_turns(stage: Stage) -> None:
     assert list(by_turn.values()) == [CHANGES_A_TURN] * turns
 
 
-def test_what_waits_of_an_older_watch_is_not_told(stage: Stage) -> None:
+def test_pending_changes_of_a_replaced_watch_are_discarded(stage: Stage) -> None:
     stage.write(REVISIONS)
     stage.watch_and_wait(0, REVISIONS)
     stage.turns_until(1, on.StoreChanged)
@@ -110,7 +110,7 @@ def test_what_waits_of_an_older_watch_is_not_told(stage: Stage) -> None:
     assert revisions == sorted(set(revisions)), "none twice"
 
 
-def test_a_few_news_come_at_once(stage: Stage) -> None:
+def test_a_few_changes_are_passed_in_one_turn(stage: Stage) -> None:
     stage.write(REVISIONS, 1)
     stage.watch_and_wait(0, REVISIONS)
     stage.turns_until(REVISIONS, on.StoreChanged)

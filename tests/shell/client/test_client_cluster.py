@@ -50,7 +50,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":9092", "host:", "host:0", "host:x", "host:70000", "[::1"])
-def test_what_is_no_address(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     if text == "host:":
         assert parse_address(text) == ("host", 9092)
         return
@@ -92,7 +92,7 @@ def test_the_error_names_the_address_that_was_given() -> None:
     assert str(caught.value).startswith(f"can't connect to {address}: connection refused; is the")
 
 
-def test_an_advertised_address_that_cant_be_reached_is_called_so(
+def test_an_unreachable_advertised_address_is_named_as_such(
     brokers: list[FakeBroker],
 ) -> None:
     tell(brokers, {"orders": [2]})
@@ -104,7 +104,7 @@ def test_an_advertised_address_that_cant_be_reached_is_called_so(
         list_offset(cluster, "orders", 0)
 
 
-def test_what_does_not_exist(brokers: list[FakeBroker]) -> None:
+def test_missing_topics_and_partitions_are_errors(brokers: list[FakeBroker]) -> None:
     tell(brokers, {"orders": [1]})
     with Cluster(brokers[0].address, timeout_s=1) as cluster:
         with pytest.raises(NoSuchTopic, match="no topic 'nothing' in the cluster"):
@@ -142,7 +142,7 @@ def test_a_new_leader_is_found(brokers: list[FakeBroker]) -> None:
         assert list_offset(cluster, "orders", 0) == (99, 5, 7)
 
 
-def test_a_leader_that_hangs_up_is_asked_again(brokers: list[FakeBroker]) -> None:
+def test_a_request_is_retried_if_the_leader_disconnects(brokers: list[FakeBroker]) -> None:
     tell(brokers, {"orders": [1]})
     answers = [HANG_UP, offset_answer()]
     brokers[0].answers[LIST_OFFSETS] = lambda *_: answers.pop(0)
@@ -150,7 +150,7 @@ def test_a_leader_that_hangs_up_is_asked_again(brokers: list[FakeBroker]) -> Non
         assert list_offset(cluster, "orders", 0).offset == 42
 
 
-def test_an_error_that_stays_is_told_at_once(brokers: list[FakeBroker]) -> None:
+def test_a_permanent_error_is_raised_at_once(brokers: list[FakeBroker]) -> None:
     tell(brokers, {"orders": [1]})
     brokers[0].answers[LIST_OFFSETS] = lambda *_: offset_answer(29)
     with (
@@ -161,7 +161,7 @@ def test_an_error_that_stays_is_told_at_once(brokers: list[FakeBroker]) -> None:
     assert len(brokers[0].requests(LIST_OFFSETS)) == 1
 
 
-def test_offsets_are_asked_for_by_time(brokers: list[FakeBroker]) -> None:
+def test_offsets_are_looked_up_by_time(brokers: list[FakeBroker]) -> None:
     tell(brokers, {"orders": [1]})
     brokers[0].answers[LIST_OFFSETS] = lambda *_: offset_answer()
     with Cluster(brokers[0].address) as cluster:
@@ -272,7 +272,9 @@ def test_settings(brokers: list[FakeBroker]) -> None:
         assert admin.topic_configs(cluster, []) == {}
 
 
-def test_what_kind_of_broker_it_is(brokers: list[FakeBroker]) -> None:
+def test_describe_state_is_none_for_kafka_and_fails_for_a_dead_broker(
+    brokers: list[FakeBroker],
+) -> None:
     """A Kafka hangs up on a private call; so does a broker that dies, but it is gone then."""
     tell(brokers, {})
     brokers[0].answers[32000] = lambda *_: {"document": b'{"broker_id": 1}'}
@@ -295,7 +297,7 @@ def test_a_broker_that_hangs_does_not_hide_the_others(brokers: list[FakeBroker])
     assert len(brokers[0].requests(METADATA)) == 1, "once, for its share of the time"
 
 
-def test_when_all_hang_the_time_is_up_some_day(brokers: list[FakeBroker]) -> None:
+def test_a_request_times_out_when_all_brokers_hang(brokers: list[FakeBroker]) -> None:
     for broker in brokers:
         broker.answers[METADATA] = lambda *_: SILENCE
     with Cluster([broker.address for broker in brokers], timeout_s=0.6) as cluster:
@@ -305,7 +307,7 @@ def test_when_all_hang_the_time_is_up_some_day(brokers: list[FakeBroker]) -> Non
         assert time.monotonic() - began < 3
 
 
-def test_a_cluster_that_comes_back_is_found(brokers: list[FakeBroker]) -> None:
+def test_a_refresh_reconnects_after_all_connections_were_lost(brokers: list[FakeBroker]) -> None:
     """Every connection was cut; the next question is asked over new ones."""
     tell(brokers, {"orders": [2]})
     with Cluster(brokers[0].address, timeout_s=2) as cluster:

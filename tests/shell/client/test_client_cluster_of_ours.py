@@ -43,7 +43,7 @@ def values(cluster: Cluster, topic: str, isolation: int = 0) -> list[str]:
     return [(record.value or b"").decode() for record in found]
 
 
-def test_topics_come_and_go(cluster: Cluster) -> None:
+def test_topics_are_created_and_deleted(cluster: Cluster) -> None:
     admin.create_topic(cluster, "brief", 3, 2, {"retention.ms": "60000"})
     topic = cluster.topic("brief")
     assert len(topic.partitions) == 3
@@ -58,7 +58,7 @@ def test_topics_come_and_go(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_appended_is_read(cluster: Cluster, codec: Codec) -> None:
+def test_appended_records_are_read(cluster: Cluster, codec: Codec) -> None:
     name = f"codec-{codec.name.lower()}"
     admin.create_topic(cluster, name, 1, 3)
     headers = (Header("h", b"1"), Header("none", None))
@@ -95,7 +95,7 @@ def test_offsets_by_time_and_epoch(cluster: Cluster) -> None:
     assert epoch_end(cluster, "times", 0, leader.leader_epoch) == (leader.leader_epoch, 3)
 
 
-def test_a_batch_that_comes_twice_is_there_once(cluster: Cluster) -> None:
+def test_a_duplicate_batch_is_written_once(cluster: Cluster) -> None:
     admin.create_topic(cluster, "twice", 1, 3)
     producer_id, epoch = init_producer_id(cluster)
     batch = encode_batch(records("a", "b"), producer=Stamp(producer_id, epoch, 0))
@@ -131,7 +131,7 @@ def test_many_partitions_in_one_fetch(cluster: Cluster) -> None:
     assert {each.error for each in refused.values()} == {ErrorCode.UNKNOWN_LEADER_EPOCH}
 
 
-def test_a_broker_that_is_asked_for_its_state(cluster: Cluster) -> None:
+def test_describe_state_returns_the_state_of_a_broker(cluster: Cluster) -> None:
     admin.create_topic(cluster, "state", 1, 3)
     for broker in cluster.metadata.brokers:
         state = admin.describe_state(cluster, broker, "state", 0)

@@ -44,7 +44,7 @@ def test_the_newest_version_that_both_speak_is_used(broker: FakeBroker) -> None:
     assert broker.versions(API_VERSIONS) == [3], "asked once"
 
 
-def test_an_older_broker_is_spoken_to_in_its_versions(broker: FakeBroker) -> None:
+def test_an_older_broker_gets_versions_that_it_supports(broker: FakeBroker) -> None:
     """Kafka 2.1: ApiVersions up to 2; it answers a newer one in version 0."""
     broker.newest_api_versions = 2
     broker.offered[METADATA] = (0, 7)
@@ -101,7 +101,7 @@ def test_a_name_with_two_addresses_is_tried_at_both(
 # -- errors ----------------------------------------------------------------------------------
 
 
-def test_nobody_there() -> None:
+def test_connecting_to_a_port_without_listener_fails() -> None:
     free = socket.create_server(("127.0.0.1", 0))
     port = free.getsockname()[1]
     free.close()
@@ -115,7 +115,7 @@ def test_nobody_there() -> None:
         KafkaConnection("127.0.0.1", port, advertised=True)
 
 
-def test_a_name_that_nobody_has() -> None:
+def test_an_unknown_host_name_is_an_error() -> None:
     with pytest.raises(CannotConnect, match=r"nowhere\.invalid:9092: unknown host"):
         KafkaConnection("nowhere.invalid", 9092)
 
@@ -162,7 +162,7 @@ def test_the_time_is_for_the_whole_answer() -> None:
         listener.close()
 
 
-def test_a_greeting_without_an_answer_had_no_effect() -> None:
+def test_an_api_versions_request_that_times_out_had_no_effect() -> None:
     told = str(NoAnswer("localhost:9092", "ApiVersions", 1 / 3))
     assert told == (
         "localhost:9092 did not answer ApiVersions within 0.33 s; the broker may hang;"
@@ -170,7 +170,7 @@ def test_a_greeting_without_an_answer_had_no_effect() -> None:
     )
 
 
-def test_a_connection_that_ends(broker: FakeBroker) -> None:
+def test_a_closed_connection_is_reported_as_disconnected(broker: FakeBroker) -> None:
     broker.answers[METADATA] = lambda *_: HANG_UP
     with connect(broker) as connection, pytest.raises(Disconnected) as caught:
         connection.call(METADATA, {"topics": None})
@@ -185,7 +185,7 @@ def test_a_connection_that_ends(broker: FakeBroker) -> None:
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x08\x7f\x00\x00\x00abcd", b"\0\0\0\1x"],
     ids=["http", "another's answer", "too short"],
 )
-def test_whatever_does_not_speak_kafka_is_named(broker: FakeBroker, answer: bytes) -> None:
+def test_a_peer_that_does_not_speak_kafka_is_named(broker: FakeBroker, answer: bytes) -> None:
     broker.answers[METADATA] = lambda *_: answer
     with connect(broker) as connection, pytest.raises(NotKafka, match=r"plaintext listener\?"):
         connection.call(METADATA, {"topics": None})
@@ -197,7 +197,7 @@ def test_an_answer_that_is_cut_short_is_named(broker: FakeBroker) -> None:
         connection.call(METADATA, {"topics": None})
 
 
-def test_a_broker_that_refuses_to_tell_its_versions(broker: FakeBroker) -> None:
+def test_a_broker_that_refuses_api_versions_is_an_error(broker: FakeBroker) -> None:
     broker.newest_api_versions = -1
     with connect(broker) as connection, pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
         connection.call(METADATA, {"topics": None})
@@ -222,6 +222,6 @@ def test_a_kafka_hangs_up_on_private_calls(broker: FakeBroker) -> None:
         connection.call_private(DESCRIBE_STATE, {})
 
 
-def test_addresses_are_written_as_people_write_them() -> None:
+def test_addresses_are_formatted_as_host_and_port() -> None:
     assert format_address("localhost", 9092) == "localhost:9092"
     assert format_address("::1", 9092) == "[::1]:9092"

@@ -203,7 +203,7 @@ def test_one_leader_does_not_wait_for_another(reading: Reading) -> None:
     assert time.monotonic() - began < 1.5
 
 
-def test_a_leader_that_hangs_up_is_asked_again(reading: Reading) -> None:
+def test_a_request_is_retried_if_the_leader_disconnects(reading: Reading) -> None:
     reading.log.write(0, "a")
     reading.log.trouble = [HANG_UP, NOT_LEADER]
     consumer = reading.consumer()
@@ -233,7 +233,7 @@ def test_patience_ends(reading: Reading) -> None:
     assert len(reading.told) == 1
 
 
-def test_a_partition_without_a_leader_does_not_hold_up_others(reading: Reading) -> None:
+def test_a_partition_without_a_leader_does_not_delay_others(reading: Reading) -> None:
     reading.leaders["orders"] = [-1, 1]
     reading.log.write(1, "x")
     consumer = reading.consumer()
@@ -241,7 +241,7 @@ def test_a_partition_without_a_leader_does_not_hold_up_others(reading: Reading) 
     assert reading.values(consumer, until=1) == ["x"]
 
 
-def test_an_error_that_will_not_pass_is_raised(reading: Reading) -> None:
+def test_an_error_that_is_not_retriable_is_raised(reading: Reading) -> None:
     reading.log.trouble = [UNAUTHORIZED]
     consumer = reading.consumer()
     consumer.assign({ONE: Span(0)})
@@ -279,7 +279,7 @@ def test_a_new_leader_that_has_it_all_is_followed(reading: Reading) -> None:
     assert reading.told == ["orders-0 is now led by broker 2; continuing at offset 2"]
 
 
-def test_what_was_truncated_is_told_and_read_anew(reading: Reading) -> None:
+def test_truncated_records_are_reported_and_read_again(reading: Reading) -> None:
     reading.logs[0].write(0, "a", "b", "c")
     reading.logs[1].write(0, "a")
     reading.logs[1].write(0, "other")
@@ -314,7 +314,7 @@ def test_an_end_that_was_truncated_is_not_waited_for(reading: Reading) -> None:
         (9, "the log of orders-0 ends at offset 3, before 9; continuing at offset 3"),
     ],
 )
-def test_offsets_out_of_range_are_told(reading: Reading, start: int, told: str) -> None:
+def test_offsets_out_of_range_are_reported(reading: Reading, start: int, told: str) -> None:
     reading.log.write(0, "a", "b")
     reading.log.write(0, "c")
     reading.log.starts[0] = 2
@@ -338,7 +338,7 @@ def test_a_topic_that_is_deleted_is_left_out(
         reading.values(consumer, until=1)
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning(reading: Reading) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(reading: Reading) -> None:
     reading.log.write(0, "a", "b")
     consumer = reading.consumer()
     consumer.assign({ONE: Span(0)})

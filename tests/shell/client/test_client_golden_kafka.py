@@ -141,14 +141,14 @@ def test_info_brokers_and_health(kafka: list[FakeBroker]) -> None:
     assert health["min_isr_unknown"] is False
 
 
-def test_a_broker_that_is_gone_is_found(kafka: list[FakeBroker]) -> None:
+def test_health_reports_a_broker_that_is_down(kafka: list[FakeBroker]) -> None:
     kafka[1].close()
     health = run(kafka, "cluster", "health", "--timeout", "1")
     assert health["holds"] is False
     assert health["brokers_away"] == [2]
 
 
-def test_a_partition_by_what_kafkas_protocol_tells(kafka: list[FakeBroker]) -> None:
+def test_a_partition_is_described_with_kafkas_protocol_only(kafka: list[FakeBroker]) -> None:
     """Epochs are asked for backwards, each by the end of the one before it."""
     epochs = {0: 10, 3: 64}
     """Of each epoch in the log, where it ends."""

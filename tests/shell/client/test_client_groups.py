@@ -71,7 +71,7 @@ def found(broker: FakeBroker, *errors: int) -> Any:
     return answer
 
 
-def test_a_coordinator_that_is_not_ready_is_asked_again(
+def test_a_request_to_a_coordinator_that_is_not_ready_is_retried(
     broker: FakeBroker, cluster: Cluster
 ) -> None:
     broker.answers[FIND] = found(broker, 15, 15)
@@ -113,7 +113,9 @@ def test_offsets_of_any_version(broker: FakeBroker, cluster: Cluster, old: bool)
     assert broker.versions(COMMIT) == [6 if old else 9]
 
 
-def test_a_commit_from_outside_is_refused_in_words(broker: FakeBroker, cluster: Cluster) -> None:
+def test_a_commit_by_a_client_that_is_not_a_member_is_refused_with_a_reason(
+    broker: FakeBroker, cluster: Cluster
+) -> None:
     failed = {"partition_index": 0, "error_code": UNKNOWN_MEMBER}
     broker.answers[COMMIT] = lambda _version, _request: {
         "topics": [{"name": "orders", "partitions": [failed]}]
@@ -135,7 +137,9 @@ def test_lists_of_an_old_broker_have_no_states(broker: FakeBroker, cluster: Clus
     assert (listed.state, listed.kind, failed) == (None, None, [])
 
 
-def test_a_broker_that_can_not_list_is_told(broker: FakeBroker, cluster: Cluster) -> None:
+def test_a_broker_that_cannot_list_its_groups_is_reported(
+    broker: FakeBroker, cluster: Cluster
+) -> None:
     broker.answers[LIST] = lambda _version, _request: {"error_code": LOADING, "groups": []}
     listed, (failed,) = group_admin.list_groups(cluster)
     assert listed == []
@@ -172,7 +176,7 @@ def test_describe_a_classic_group(broker: FakeBroker, cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "answer", [described("Dead"), described("", error_code=NOT_FOUND, protocol_data="")]
 )
-def test_a_group_that_is_not_there(
+def test_a_missing_group_is_reported(
     broker: FakeBroker, cluster: Cluster, answer: dict[str, Any]
 ) -> None:
     broker.offered = KAFKA_2_1
@@ -208,7 +212,7 @@ def test_describe_a_group_of_the_newer_protocol(broker: FakeBroker, cluster: Clu
     assert one.partitions == [ORDERS, TopicPartition("orders", 2)]
 
 
-def test_deleting_says_why_not(broker: FakeBroker, cluster: Cluster) -> None:
+def test_deleting_groups_reports_an_error_for_each(broker: FakeBroker, cluster: Cluster) -> None:
     codes = {"busy": NOT_EMPTY, "gone": NOT_FOUND, "odd": 29, "fine": 0}
     broker.answers[DELETE] = lambda _version, request: {
         "results": [

@@ -48,6 +48,6 @@ def _make_topic(cluster: Cluster, name: str) -> None:
     admin.await_leaders(cluster, name)
 
 
-def test_a_mock_is_no_tidelog(bootstrap: str) -> None:
+def test_librdkafkas_mock_is_not_a_tidelog_broker(bootstrap: str) -> None:
     with Cluster(bootstrap, timeout_s=10) as cluster:
         assert admin.describe_state(cluster, 1) is None

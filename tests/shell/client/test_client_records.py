@@ -146,7 +146,7 @@ def test_batches_are_numbered_record_by_record(log: OneLog, cluster: Cluster) ->
     ],
     ids=["refused", "deposed", "timed out", "hung up", "silent", "partition missing"],
 )
-def test_a_batch_is_in_the_log_once_whatever_became_of_the_answer(
+def test_a_batch_is_in_the_log_once_even_if_the_response_is_lost(
     log: OneLog, cluster: Cluster, mishap: Any
 ) -> None:
     log.mishaps = [None, mishap, mishap]
@@ -156,7 +156,7 @@ def test_a_batch_is_in_the_log_once_whatever_became_of_the_answer(
     assert values(cluster) == ["a", "b", "c"]
 
 
-def test_when_the_time_is_up_nobody_claims_to_know(log: OneLog, cluster: Cluster) -> None:
+def test_an_append_that_times_out_has_an_unknown_outcome(log: OneLog, cluster: Cluster) -> None:
     producer = Producer(cluster, timeout_s=0.4)
     log.mishaps = [("code", TIMED_OUT)] * 50
     with pytest.raises(Unresolved, match="the batch may be in the log"):
@@ -166,7 +166,7 @@ def test_when_the_time_is_up_nobody_claims_to_know(log: OneLog, cluster: Cluster
     assert log.stamps() == [(101, 0), (102, 0)], "another producer, or `b` were taken for `a`"
 
 
-def test_an_error_that_stays_means_that_nothing_was_written(log: OneLog, cluster: Cluster) -> None:
+def test_a_permanent_error_means_that_nothing_was_written(log: OneLog, cluster: Cluster) -> None:
     producer = Producer(cluster)
     log.mishaps = [10]
     with pytest.raises(BrokerError, match=r"append to orders-0 failed: MESSAGE_TOO_LARGE \(why\)"):
@@ -183,7 +183,7 @@ def test_an_error_after_silence_does_not_mean_that_nothing_was_written(
         Producer(cluster).append("orders", 0, records("a"))
 
 
-def test_a_cluster_that_is_gone_for_a_moment(log: OneLog) -> None:
+def test_an_append_survives_a_short_outage_of_the_cluster(log: OneLog) -> None:
     """The metadata can't be asked either; the batch stays one."""
     with fake_brokers(1) as (other,):
         other.tell_metadata([log.broker], {"orders": [1]})
@@ -232,7 +232,7 @@ def test_acks_0_waits_for_nothing(log: OneLog, cluster: Cluster) -> None:
         Producer(cluster, acks=1)
 
 
-def test_a_broker_without_topic_ids_is_spoken_to_by_name(log: OneLog) -> None:
+def test_a_broker_without_topic_ids_gets_topic_names(log: OneLog) -> None:
     log.broker.tell_metadata([log.broker], {"orders": [1]}, ids=False)
     with Cluster(log.broker.address) as cluster:
         Producer(cluster).append("orders", 0, records("a"))
@@ -276,7 +276,7 @@ def test_reading_begins_inside_a_batch(log: OneLog, cluster: Cluster) -> None:
     assert [record.value for record in Reader(cluster).read("orders", 0, 1, 2)] == [b"b"]
 
 
-def test_reading_goes_on_where_an_answer_was_cut_off(log: OneLog, cluster: Cluster) -> None:
+def test_reading_continues_after_an_incomplete_batch(log: OneLog, cluster: Cluster) -> None:
     names = [str(number) for number in range(20)]
     for each in names:
         log.write(bytes(encode_batch(records(each))))
@@ -285,9 +285,7 @@ def test_reading_goes_on_where_an_answer_was_cut_off(log: OneLog, cluster: Clust
     assert len(log.broker.requests(FETCH)) == 7
 
 
-def test_an_end_that_is_not_reached_is_not_waited_for_for_ever(
-    log: OneLog, cluster: Cluster
-) -> None:
+def test_reading_to_an_end_that_is_not_reached_times_out(log: OneLog, cluster: Cluster) -> None:
     log.write(bytes(encode_batch(records("a"))))
     found = Reader(cluster).read("orders", 0, 0, 5)
     assert next(found).value == b"a"
@@ -295,7 +293,7 @@ def test_an_end_that_is_not_reached_is_not_waited_for_for_ever(
         next(found)
 
 
-def test_control_records_are_not_for_applications(log: OneLog, cluster: Cluster) -> None:
+def test_control_records_are_not_returned(log: OneLog, cluster: Cluster) -> None:
     stamp = Stamp(9, 0, 0)
     log.write(bytes(encode_batch(records("x"), attributes=TRANSACTIONAL, producer=stamp)))
     log.write(bytes(encode_marker(ControlType.ABORT, stamp, 0, 1)))
@@ -306,7 +304,7 @@ def test_control_records_are_not_for_applications(log: OneLog, cluster: Cluster)
     assert log.broker.requests(FETCH)[-1]["isolation_level"] == 1
 
 
-def test_damage_on_the_way_is_noticed(log: OneLog, cluster: Cluster) -> None:
+def test_a_batch_with_a_wrong_checksum_raises_corrupt_record(log: OneLog, cluster: Cluster) -> None:
     log.write(bytes(encode_batch(records("abc"))))
     log.batches[0] = log.batches[0][:-2] + b"\xff" + log.batches[0][-1:]
     with pytest.raises(CorruptRecord, match="checksum of the batch at offset 0 differs"):

@@ -150,7 +150,7 @@ def test_sync_flushes_the_named_file_or_directory(
     assert flushed == [(call, os.stat(os.path.join(real.root, at)).st_ino) for call, at in paths]
 
 
-def test_what_is_missing_is_said_to_be(disk: Disk) -> None:
+def test_operations_on_missing_files_raise_missing_file(disk: Disk) -> None:
     attempts: list[Callable[[], object]] = [
         lambda: disk.read("f", 0, 1),
         lambda: disk.size("f"),

@@ -39,7 +39,7 @@ def test_sync_works_from_another_thread(real: OsDisk) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_many_are_synced_and_gone_ones_passed_over(disk: Disk, count: int) -> None:
+def test_many_files_are_synced_and_missing_ones_skipped(disk: Disk, count: int) -> None:
     files, directories = fill_directories(disk, count)
     disk.sync_many([*files, "gone"], ["gone too", *directories])
     disk.sync_many([], [])

@@ -19,7 +19,7 @@ from tidelog.shell.os_disk import OsDisk
 
 
 @pytest.mark.parametrize("gathered", [1, 3], ids=["one buffer", "several buffers"])
-def test_a_full_disk_is_told_from_other_errors(
+def test_a_full_disk_is_distinguished_from_other_errors(
     real: OsDisk, gathered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real.append("f", [b"abc"])

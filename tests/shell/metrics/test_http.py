@@ -86,7 +86,7 @@ def test_one_connection_serves_several_requests(client: http.client.HTTPConnecti
         assert answer.getheader("Content-Type") == PLAIN
 
 
-def test_head_tells_without_a_body(client: http.client.HTTPConnection) -> None:
+def test_head_returns_headers_without_a_body(client: http.client.HTTPConnection) -> None:
     client.request("HEAD", "/")
     answer = client.getresponse()
     assert (answer.status, answer.read()) == (200, b"")
@@ -94,7 +94,7 @@ def test_head_tells_without_a_body(client: http.client.HTTPConnection) -> None:
     assert client.getresponse().read() == b"one\ntwo\n"
 
 
-def test_what_is_not_there(client: http.client.HTTPConnection) -> None:
+def test_a_missing_page_is_404(client: http.client.HTTPConnection) -> None:
     client.request("GET", "/nothing")
     answer = client.getresponse()
     assert (answer.status, answer.read()) == (404, b"no page at /nothing\n")
@@ -108,7 +108,7 @@ def test_only_get_and_head(client: http.client.HTTPConnection, method: str) -> N
     assert answer.getheader("Connection") == "close"
 
 
-def test_a_body_is_not_wanted(client: http.client.HTTPConnection) -> None:
+def test_a_request_with_a_body_is_refused(client: http.client.HTTPConnection) -> None:
     client.request("GET", "/", body=b"x")
     assert client.getresponse().status == 413
 
@@ -121,7 +121,7 @@ def test_http_1_0_ends_with_the_connection(server: Server) -> None:
     assert body == b"one\ntwo\n"
 
 
-def test_who_asks_to_close_is_closed(server: Server) -> None:
+def test_a_connection_is_closed_on_request(server: Server) -> None:
     answer = exchange(server, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert answer.endswith(b"4\r\none\n\r\n4\r\ntwo\n\r\n0\r\n\r\n")
 
@@ -144,7 +144,7 @@ def test_nonsense_is_answered_once(server: Server, request_: bytes, status: byte
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_a_request_may_come_byte_by_byte(server: Server) -> None:
+def test_a_request_may_arrive_byte_by_byte(server: Server) -> None:
     with server.connect() as sock:
         for byte in b"GET / HTTP/1.0\r\n\r\n":
             sock.send(bytes([byte]))
@@ -157,7 +157,7 @@ def test_two_requests_at_once_are_answered_in_turn(server: Server) -> None:
     assert answer.index(b"200 OK") < answer.index(b"two\n") < answer.index(b"404 Not Found")
 
 
-def test_who_does_not_read_is_not_written_for(
+def test_a_response_is_produced_only_as_fast_as_it_is_read(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is made is what the system's buffers take; then the reader is dropped."""
@@ -172,14 +172,14 @@ def test_who_does_not_read_is_not_written_for(
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT"])
-def test_who_does_not_ask_is_dropped(
+def test_a_connection_without_a_complete_request_is_closed(
     server: Server, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(http_connection, "REQUEST_MS", 200)
     assert exchange(server, begun) == b""
 
 
-def test_there_are_only_so_many(server: Server) -> None:
+def test_http_connections_are_limited(server: Server) -> None:
     socks = [server.connect() for _ in range(CONNECTIONS_MAX + 5)]
     try:
         until = time.monotonic() + 10

@@ -73,11 +73,11 @@ def test_brokers_in_one_process_have_a_page_each() -> None:
         assert told == [True, True]
 
 
-def test_a_broker_alone_tells_nobody_unless_asked() -> None:
+def test_a_broker_without_the_setting_has_no_metrics_listener() -> None:
     assert load_settings(None, {}, ["node.id=1"]).settings.metrics_listener is None
 
 
-def test_an_address_that_is_taken_is_told_with_the_settings_name(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported_with_the_settings_name(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         sets = ["node.id=1", "listeners=PLAINTEXT://localhost:0", f"{KEY}={address}"]
@@ -88,4 +88,4 @@ def test_an_address_that_is_taken_is_told_with_the_settings_name(tmp_path: Path)
     assert ran.returncode == 1
     said = [json.loads(line) for line in ran.stderr.splitlines()]
     assert said[-1]["event"] == "failed"
-    assert said[-1]["reason"].startswith(f"{KEY}: {address}: ")
+    assert said[-1]["reason"].startswith(f"{KEY}: can't listen on {address}: ")

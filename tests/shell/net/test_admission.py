@@ -48,7 +48,7 @@ def test_two_sockets_share_the_total(staged: Callable[..., Stage]) -> None:
         second.close()
 
 
-def test_new_connections_come_as_fast_as_they_may() -> None:
+def test_new_connections_are_accepted_at_the_creation_rate() -> None:
     admission = Admission(ConnectionLimits(creation_rate=4))
     now_ms = 1_700_000_000_000
     taken = []
@@ -63,7 +63,7 @@ def test_new_connections_come_as_fast_as_they_may() -> None:
     assert Admission(ConnectionLimits(creation_rate=0)).pause_ms(now_ms) > 0
 
 
-def test_a_connection_that_comes_too_soon_waits(staged: Callable[..., Stage]) -> None:
+def test_a_connection_above_the_creation_rate_waits(staged: Callable[..., Stage]) -> None:
     stage = staged(ConnectionLimits(creation_rate=20))
     for _ in range(40):
         stage.connect()

@@ -15,7 +15,7 @@ def staged(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
     yield from stages(tmp_path)
 
 
-def test_answers_nobody_takes_cost_the_one_with_most_of_them(staged: Callable[..., Stage]) -> None:
+def test_the_connection_with_most_unread_responses_is_closed(staged: Callable[..., Stage]) -> None:
     stage = staged(answer_bytes=4_000_000)
     stage.echo.answer = lambda frame: [framed(b"a" * (int(frame) if frame.isdigit() else 100_000))]
     hoarders = []
@@ -50,7 +50,9 @@ def test_answers_behind_one_that_waits_are_counted(staged: Callable[..., Stage])
     assert stage.shares.answers.used == 0
 
 
-def test_a_connection_can_be_the_one_with_most(staged: Callable[..., Stage]) -> None:
+def test_the_connection_that_adds_bytes_may_be_the_one_that_is_closed(
+    staged: Callable[..., Stage],
+) -> None:
     stage = staged(answer_bytes=1_000_000)
     stage.echo.answer = lambda _: [framed(b"a" * 400_000)]
     peer = stage.connect()

@@ -24,15 +24,15 @@ def busy_poll() -> BusyPoll:
     return one
 
 
-def test_nobody_looks_who_was_not_told_to() -> None:
+def test_a_loop_does_not_poll_unless_it_is_configured() -> None:
     assert BusyPoll().poll(Polled(), 1000) is None
 
 
-def test_what_comes_is_found_without_sleep() -> None:
+def test_a_busy_poll_finds_the_next_request() -> None:
     assert busy_poll().poll(Polled(), 1000) == FOUND
 
 
-def test_after_a_look_in_vain_it_rests_then_looks_again() -> None:
+def test_after_a_miss_polling_pauses_then_resumes() -> None:
     one, poll = busy_poll(), Polled(tells=False)
     assert one.poll(poll, 1000) == []
     poll.asked = 0
@@ -42,7 +42,7 @@ def test_after_a_look_in_vain_it_rests_then_looks_again() -> None:
     assert one.poll(poll, 1000) == FOUND
 
 
-def test_finds_pay_for_some_looks_in_vain() -> None:
+def test_hits_pay_for_some_misses() -> None:
     one, poll = busy_poll(), Polled()
     for _ in range(2 * CREDIT_MAX):
         assert one.poll(poll, 1000) == FOUND
@@ -52,7 +52,7 @@ def test_finds_pay_for_some_looks_in_vain() -> None:
     assert one.poll(poll, 1000) is None, "the credit is used up"
 
 
-def test_a_client_that_pauses_after_every_second_request_is_not_looked_for() -> None:
+def test_a_client_that_pauses_after_every_second_request_is_not_polled_for() -> None:
     one, poll, looks = busy_poll(), Polled(), 0
     for turn in range(300):
         poll.tells = turn % 3 != 2
@@ -60,5 +60,5 @@ def test_a_client_that_pauses_after_every_second_request_is_not_looked_for() -> 
     assert looks < 60
 
 
-def test_nothing_that_is_due_waits_for_it() -> None:
+def test_busy_polling_delays_nothing_that_is_due() -> None:
     assert busy_poll().poll(Polled(), 0) == []

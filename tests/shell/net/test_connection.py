@@ -83,7 +83,7 @@ def test_a_file_deleted_while_its_answer_waited_closes_the_connection(
     assert "a.log" in stage.echo.gone[0]
 
 
-def test_a_segment_that_is_about_to_go_is_still_sent(stage: Stage) -> None:
+def test_a_segment_that_is_being_deleted_is_still_sent(stage: Stage) -> None:
     data = os.urandom(200_000)
     stage.disk.append("a.log", [data])
     stage.echo.answer = lambda _: [Region("a.log", 0, len(data))]
@@ -96,7 +96,7 @@ def test_a_segment_that_is_about_to_go_is_still_sent(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("length", [100, 200_000])
-def test_an_answer_out_of_turn_of_a_file_that_is_gone_closes_the_connection(
+def test_a_response_without_a_slot_from_a_missing_file_closes_the_connection(
     stage: Stage, length: int
 ) -> None:
     stage.connect()
@@ -187,7 +187,7 @@ def test_files_being_sent_leave_descriptors_for_writing(stage: Stage) -> None:
     assert len(os.listdir("/dev/fd")) <= before
 
 
-def test_a_closed_connection_gives_its_memory_back_at_once(stage: Stage) -> None:
+def test_a_closed_connection_releases_its_memory_at_once(stage: Stage) -> None:
     """Not some day, when the collector comes: its buffer may be large."""
     gc.collect()
     gc.disable()
@@ -221,7 +221,7 @@ def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
     finish(stage)
 
 
-def test_who_waits_for_an_answer_is_not_silent(tmp_path: Path) -> None:
+def test_a_connection_that_waits_for_a_response_is_not_idle(tmp_path: Path) -> None:
     """A long poll, a produce that waits for replicas, a member that waits for the others."""
     stage = Stage(tmp_path, idle_max_ms=200)
     patient, silent = stage.connect(), stage.connect()
@@ -240,7 +240,7 @@ def test_who_waits_for_an_answer_is_not_silent(tmp_path: Path) -> None:
     finish(stage)
 
 
-def test_a_port_in_use_is_said_in_one_line(stage: Stage) -> None:
+def test_a_port_in_use_is_reported_in_one_line(stage: Stage) -> None:
     with pytest.raises(CannotListen, match=r"can't listen on .* in use; stop the program"):
         bind("127.0.0.1", stage.listener.port)
 

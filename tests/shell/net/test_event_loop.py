@@ -59,7 +59,7 @@ def test_a_turn_serves_sockets_then_timers_then_the_end() -> None:
     loop.close()
 
 
-def test_a_cancelled_timer_is_never_run_and_holds_nobody_up() -> None:
+def test_a_cancelled_timer_never_runs_and_delays_no_other_timer() -> None:
     loop = EventLoop(Clock())
     said: list[str] = []
     loop.after(1, lambda: said.append("cancelled")).cancel()
@@ -112,7 +112,7 @@ class Asking(Listed):
         super().ready(events)
 
 
-def test_a_loop_looks_for_the_next_request_after_a_small_one_that_came_alone() -> None:
+def test_a_loop_polls_for_the_next_request_after_a_small_lone_one() -> None:
     loop = EventLoop(Clock())
     loop.busy_poll.us = 2000
     plain, asking, waits = Listed(loop), Asking(loop), Waits(loop)
@@ -135,7 +135,7 @@ def test_a_loop_looks_for_the_next_request_after_a_small_one_that_came_alone() -
 
 
 @pytest.mark.parametrize("by_thread", [False, True])
-def test_a_loop_does_not_look_past_what_is_due(by_thread: bool) -> None:
+def test_a_busy_poll_ends_when_a_timer_is_due(by_thread: bool) -> None:
     loop = EventLoop(Clock())
     loop.busy_poll.us = 60_000_000
     asking, began = Asking(loop), time.monotonic()
@@ -155,7 +155,7 @@ def test_a_loop_does_not_look_past_what_is_due(by_thread: bool) -> None:
     loop.close()
 
 
-def test_a_call_after_the_end_is_no_error() -> None:
+def test_a_call_after_close_is_not_an_error() -> None:
     loop = EventLoop(Clock())
     loop.close()
     loop.call_from_thread(loop.stop)

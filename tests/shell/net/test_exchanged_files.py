@@ -25,7 +25,7 @@ def exchange(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("length", [100, SENDFILE_MIN, 200_000])
-def test_what_was_answered_is_sent_from_the_file_that_was_meant(stage: Stage, length: int) -> None:
+def test_a_response_is_sent_from_the_file_it_was_made_of(stage: Stage, length: int) -> None:
     data = os.urandom(length + 20)
     stage.disk.append("a.log", [data])
     stage.echo.answer = lambda _: [b"head", Region("a.log", 10, length)]
@@ -56,7 +56,7 @@ def test_a_hold_is_let_go_with_the_connection(stage: Stage) -> None:
     assert len(os.listdir("/proc/self/fd")) == before - 2, "its socket is gone too"
 
 
-def test_a_file_that_is_gone_already_closes_the_connection(stage: Stage) -> None:
+def test_a_missing_file_closes_the_connection(stage: Stage) -> None:
     stage.echo.answer = lambda _: [Region("a.log", 0, 200_000)]
     peer = stage.connect()
     peer.sendall(framed(b"wait", b"give"))
@@ -66,7 +66,7 @@ def test_a_file_that_is_gone_already_closes_the_connection(stage: Stage) -> None
     assert "a.log" in connection.broken_by
 
 
-def test_holds_of_an_answer_that_can_not_be_held_whole_are_let_go(stage: Stage) -> None:
+def test_files_of_a_response_that_cannot_be_held_completely_are_released(stage: Stage) -> None:
     stage.disk.append("a.log", [bytes(200_000)])
     stage.echo.answer = lambda _: [Region("a.log", 0, 200_000), Region("b.log", 0, 200_000)]
     peer = stage.connect()

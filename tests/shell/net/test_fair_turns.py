@@ -39,7 +39,9 @@ def test_a_request_that_does_not_end_is_dropped(staged: Callable[..., Stage]) ->
     assert not stage.is_closed(silent)
 
 
-def test_a_byte_now_and_then_does_not_help(staged: Callable[..., Stage]) -> None:
+def test_a_request_sent_byte_by_byte_is_closed_when_it_times_out(
+    staged: Callable[..., Stage],
+) -> None:
     stage = staged(receive_timeout_ms=200)
     peer = stage.connect()
     peer.sendall(PREFIX.pack(100_000))
@@ -52,7 +54,7 @@ def test_a_byte_now_and_then_does_not_help(staged: Callable[..., Stage]) -> None
     assert "not received completely" in stage.echo.gone[0]
 
 
-def test_nobody_takes_the_whole_turn(staged: Callable[..., Stage]) -> None:
+def test_one_connection_does_not_use_a_whole_turn(staged: Callable[..., Stage]) -> None:
     stage = staged(in_flight_max=1 << 20)
 
     def slowly(frame: bytes) -> list[Chunk]:
@@ -72,7 +74,7 @@ def test_nobody_takes_the_whole_turn(staged: Callable[..., Stage]) -> None:
 
 
 @pytest.mark.parametrize("peers", [5, 40])
-def test_many_who_sent_much_share_a_turn(
+def test_connections_that_sent_much_share_a_turn(
     staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, peers: int
 ) -> None:
     """By a clock that goes on by a millisecond when somebody looks at it."""
@@ -88,7 +90,7 @@ def test_many_who_sent_much_share_a_turn(
     assert most <= 100, "one turn is no longer than another, but for one request of each"
 
 
-def test_many_large_requests_come_in_by_turns(
+def test_many_large_requests_are_received_in_turns(
     staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By such a clock, too: nobody reads until its whole request is there."""

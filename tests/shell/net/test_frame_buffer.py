@@ -97,7 +97,7 @@ def test_a_negative_length_is_refused(
         list(buffer.frames())
 
 
-def test_a_quiet_buffer_gives_its_memory_back(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_idle_buffer_releases_its_memory(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     there.sendall(framed(b"x" * 50_000))
     buffer = FrameBuffer(FRAME_MAX)
@@ -109,7 +109,9 @@ def test_a_quiet_buffer_gives_its_memory_back(pair: tuple[socket.socket, socket.
     assert taken(buffer, here) == [b"again"]
 
 
-def test_a_frame_under_way_is_not_shrunk_away(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_buffer_with_part_of_a_frame_is_not_released(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = pair
     buffer = FrameBuffer(FRAME_MAX)
     there.sendall(framed(b"y" * 50_000)[:40_000])
@@ -129,7 +131,9 @@ def test_the_end_of_the_stream_is_zero_and_silence_is_none(
     assert buffer.receive(here) == 0
 
 
-def test_a_length_alone_takes_little_memory(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_length_without_its_bytes_allocates_little_memory(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     """Else a few hundred connections that promise much and send nothing would take it all."""
     here, there = pair
     buffer = FrameBuffer(100 << 20)
@@ -168,7 +172,7 @@ def test_a_very_large_frame_comes_whole(
         (framed(bytes(101)), None),
     ],
 )
-def test_a_lone_frame_is_whole_and_all_there_is(sent: bytes, lone: bytes | None) -> None:
+def test_receive_lone_returns_a_frame_that_arrives_alone(sent: bytes, lone: bytes | None) -> None:
     here, there = socket.socketpair()
     with here, there:
         there.sendall(sent)

@@ -50,7 +50,7 @@ def test_bytes_leave_whole_and_in_order(
     assert outbox.size == 0
 
 
-def test_a_full_socket_keeps_what_waits(
+def test_unsent_bytes_wait_for_a_full_socket(
     tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     here, there = pair
@@ -114,7 +114,7 @@ def test_long_stretches_are_sent_from_the_file(
     disk.close()
 
 
-def test_an_answer_that_comes_alone_leaves_at_once_or_waits_as_any_other(
+def test_a_lone_response_is_sent_at_once_or_queued(
     tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
     here, there = pair

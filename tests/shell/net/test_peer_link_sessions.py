@@ -60,7 +60,7 @@ def heard(sock: socket.socket) -> tuple[int, Fetch]:
     return header.correlation_id, decode_fetch(FOLLOWER_VERSION, frame, header.position, NAMES)
 
 
-def test_a_session_goes_on_over_another_connection(tmp_path: Path) -> None:
+def test_a_fetch_session_continues_on_another_connection(tmp_path: Path) -> None:
     leader = Leader(tmp_path)
     with leader.ask(1, fetch(NEW_SESSION, ("a", ID), ("b", OTHER_ID))) as first:
         number, _ = heard(first)

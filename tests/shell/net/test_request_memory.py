@@ -22,7 +22,7 @@ def staged(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
     yield from stages(tmp_path)
 
 
-def test_the_thousandth_that_waits_for_memory_asks_nobody() -> None:
+def test_waiting_connections_do_not_search_for_empty_buffers() -> None:
     class Buffer:
         size = asked = 0
 
@@ -44,7 +44,7 @@ def test_the_thousandth_that_waits_for_memory_asks_nobody() -> None:
     assert sum(holder.asked for holder in holders) <= 2 * len(holders) + 1
 
 
-def test_as_many_are_woken_as_there_is_memory_for() -> None:
+def test_no_more_connections_are_woken_than_memory_allows() -> None:
     class Buffer:
         size = 0
 
@@ -74,7 +74,9 @@ def test_as_many_are_woken_as_there_is_memory_for() -> None:
     assert not memory.waiting
 
 
-def test_memory_goes_back_to_the_system_after_an_overload(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_returned_to_the_system_after_an_overload(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Buffer:
         size = 0
 
@@ -115,7 +117,7 @@ def test_an_idle_connection_has_no_buffer(staged: Callable[..., Stage]) -> None:
     assert stage.received(peer, 9) == framed(b"again")
 
 
-def test_large_requests_share_what_there_is(staged: Callable[..., Stage]) -> None:
+def test_large_requests_share_the_memory_limit(staged: Callable[..., Stage]) -> None:
     """All begin, none could end with its share alone; each ends all the same."""
     limit = 800 * KB
     stage = staged(request_bytes=limit)
@@ -149,7 +151,7 @@ def test_large_requests_share_what_there_is(staged: Callable[..., Stage]) -> Non
     assert not memory.waiting
 
 
-def test_whoever_holds_up_the_others_is_dropped(staged: Callable[..., Stage]) -> None:
+def test_a_request_that_holds_memory_for_too_long_is_dropped(staged: Callable[..., Stage]) -> None:
     """Memory is taken by requests that never end; an honest one waits, and is served."""
     stage = staged(request_bytes=800 * KB, receive_timeout_ms=1500)
     stage.echo.answer = lambda frame: [framed(frame[:1])]

@@ -54,20 +54,20 @@ def family_of_link(tmp_path: Path, door: socket.socket) -> int:
     return family
 
 
-def test_a_link_takes_the_shorter_way(
+def test_a_link_to_the_same_machine_uses_the_unix_socket(
     tmp_path: Path, doors: tuple[socket.socket, socket.socket]
 ) -> None:
     assert family_of_link(tmp_path, doors[0]) == socket.AF_UNIX
 
 
-def test_where_nobody_listens_beside_there_is_tcp(
+def test_tcp_is_used_without_a_unix_socket(
     tmp_path: Path, doors: tuple[socket.socket, socket.socket]
 ) -> None:
     doors[1].close()
     assert family_of_link(tmp_path, doors[0]) == socket.AF_INET
 
 
-def test_a_name_taken_by_another_user_is_not_talked_to(
+def test_a_unix_socket_of_another_user_is_not_used(
     tmp_path: Path, doors: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = os.geteuid()
@@ -75,7 +75,7 @@ def test_a_name_taken_by_another_user_is_not_talked_to(
     assert family_of_link(tmp_path, doors[0]) == socket.AF_INET
 
 
-def test_a_system_that_grants_little_room_gets_tcp(
+def test_tcp_is_used_if_the_socket_buffer_is_too_small(
     doors: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(same_host, "BUFFER_BYTES_MIN", 1 << 30)
@@ -90,7 +90,9 @@ def test_only_a_loopback_address_has_one() -> None:
     assert connect_beside("192.0.2.1", 9092) is None
 
 
-def test_a_name_that_is_taken_is_left_alone(doors: tuple[socket.socket, socket.socket]) -> None:
+def test_a_unix_socket_name_in_use_is_not_taken_over(
+    doors: tuple[socket.socket, socket.socket],
+) -> None:
     assert listen_beside(doors[0], 5) is None
 
 
@@ -130,7 +132,7 @@ def test_a_peer_may_have_a_name_of_its_own(tmp_path: Path, name: str) -> None:
     finish(stage)
 
 
-def test_a_size_for_tcp_does_not_take_its_room(tmp_path: Path) -> None:
+def test_a_buffer_size_for_tcp_does_not_apply_to_unix_sockets(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     second = beside_of(stage, Limits(frame_max=FRAME_MAX, send_buffer=102_400))
     sock = connect_beside("127.0.0.1", stage.listener.port)

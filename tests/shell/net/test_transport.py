@@ -156,7 +156,7 @@ def test_a_link_closes_where_the_transport_fails(link: LinkStage) -> None:
     assert link.broken == 1
 
 
-def test_a_transport_that_does_not_finish_is_given_up(
+def test_a_transport_that_does_not_finish_its_handshake_is_closed(
     link: LinkStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_link, "HANDSHAKE_MS", 50)
@@ -214,7 +214,7 @@ def test_an_error_of_the_file_is_not_hidden_by_the_fallback(
         pair[0].send_file(file, 0, 5)
 
 
-def test_what_a_copy_could_not_send_is_read_again(file: int) -> None:
+def test_bytes_that_copy_file_could_not_send_are_read_again(file: int) -> None:
     sent: list[bytes] = []
 
     def send(data: object) -> int:

@@ -92,7 +92,7 @@ def test_a_path_with_strange_characters_is_one_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n" * 100], ids=["empty", "text"])
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cluster.db"
     path.write_bytes(content)
     assert "is not a Tidelog metadata store" in refusal(path, NotAStore)

@@ -34,7 +34,7 @@ def test_one_holder_at_a_time_also_within_a_process(tmp_path: Path) -> None:
     LogDirLock.acquire(str(tmp_path)).release()
 
 
-def test_looking_does_not_disturb(tmp_path: Path) -> None:
+def test_lock_checks_keep_no_broker_from_starting(tmp_path: Path) -> None:
     """Somebody who looks without a pause keeps no broker from starting."""
     path = str(tmp_path / ".lock")
     LogDirLock.acquire(str(tmp_path)).release()

@@ -81,7 +81,7 @@ def test_a_renewed_session_lives(client: LocalClient) -> None:
     assert [kv.key for kv in client.read().kvs] == ["mine"]
 
 
-def test_a_grant_counts_from_before_it_was_asked(path: str) -> None:
+def test_a_session_counts_from_before_its_request(path: str) -> None:
     """The holder's deadline is never later than the store's."""
     clock = iter([1_000, 2_000])
     deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -93,7 +93,7 @@ def test_a_grant_counts_from_before_it_was_asked(path: str) -> None:
     client.close()
 
 
-def test_an_expired_owner_passes_no_guard_even_if_nobody_swept(path: str) -> None:
+def test_guards_on_keys_of_an_expired_session_fail_before_a_sweep(path: str) -> None:
     store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
     give_up_s = time.monotonic() + 5
     session = store.write(give_up_s, lambda tx: tx.open_session(300, "", ""))
@@ -119,7 +119,7 @@ def test_another_boot_voids_all_sessions(
         assert later.read().kvs == ()
 
 
-def test_a_clock_gone_back_voids_a_session(
+def test_a_clock_that_went_back_ends_a_session(
     path: str, client: LocalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the boot has no name, a time to live beyond its length tells another boot."""
@@ -156,7 +156,7 @@ def test_a_watch_that_fell_behind_is_lost_once(client: LocalClient) -> None:
     assert again.batches[0].rev == last
 
 
-def test_old_changes_are_forgotten_a_few_at_a_time(
+def test_old_changes_are_deleted_a_few_at_a_time(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_transaction, "REVISIONS_KEPT", 40)
@@ -207,7 +207,7 @@ def test_a_commit_that_fails_half_way_is_unknown(
         assert client.try_open() == Unavailable()
 
 
-def test_a_file_that_is_gone_or_replaced_is_unavailable(path: str, client: LocalClient) -> None:
+def test_a_missing_or_replaced_store_is_unavailable(path: str, client: LocalClient) -> None:
     put(client, "a")
     moved = Path(path).rename(path + ".away")
     assert client.transact((), (Put("b", b""),)) == Unavailable()

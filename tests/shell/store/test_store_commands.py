@@ -45,7 +45,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_show_tells_keys_and_sessions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_keys_and_sessions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = shown(capsys, "show", data)
     assert told["holds"] is True
     assert told["revision"] == 3
@@ -145,7 +145,7 @@ def test_restore_refuses_another_clusters_backup(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "broker-1"
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text("version=1\ncluster.id=mine\nnode.id=1\n")
-    with pytest.raises(click.UsageError, match="the folders to mine"):
+    with pytest.raises(click.UsageError, match="the log directories to mine"):
         run("restore", other, tmp_path / "data")
     assert not (tmp_path / "data" / "cluster.db").exists()
 

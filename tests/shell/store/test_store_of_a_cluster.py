@@ -59,7 +59,7 @@ def test_a_stuck_writer_costs_no_broker_its_session(data: Path) -> None:
     assert offices(data) == before
 
 
-def test_a_killed_broker_is_struck_off_before_its_time_is_over(data: Path) -> None:
+def test_the_registration_of_a_killed_broker_ends_before_its_session_times_out(data: Path) -> None:
     before = offices(data)
     os.kill(int((data / "broker-3" / ".lock").read_text()), signal.SIGKILL)
     killed = time.monotonic()

@@ -64,7 +64,7 @@ def log_dir(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
-def test_nothing_is_lost_or_doubled_when_a_writer_is_killed(
+def test_no_record_is_lost_or_duplicated_when_a_writer_is_killed(
     start: Start, path: str, client: LocalClient, tmp_path: Path
 ) -> None:
     before = client.read()
@@ -114,7 +114,7 @@ def test_a_free_lock_ends_a_session_at_once(
     assert member.key not in keys(client)
 
 
-def test_a_death_that_nobody_reports_is_found_within_a_second(
+def test_a_death_without_a_probe_is_detected_within_a_second(
     start: Start, path: str, client: LocalClient, tmp_path: Path
 ) -> None:
     member = start("member", path, log_dir(tmp_path, "b1"), 60_000, 0)
@@ -156,7 +156,7 @@ def test_a_broker_started_again_ends_its_earlier_session(
     lock.release()
 
 
-def test_without_a_lock_a_dead_member_is_gone_when_its_time_is_over(
+def test_without_a_lock_a_dead_broker_is_removed_when_its_session_expires(
     start: Start, path: str, client: LocalClient
 ) -> None:
     member = start("member", path, "", 700, 0)
@@ -170,7 +170,7 @@ def test_without_a_lock_a_dead_member_is_gone_when_its_time_is_over(
     assert 0.4 < time.monotonic() - opened < 5.0
 
 
-def test_news_from_another_process_needs_no_polling(
+def test_a_change_by_another_process_is_noticed_without_polling(
     start: Start, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only a datagram can wake this client in time."""
@@ -270,7 +270,7 @@ def test_only_the_very_process_counts_as_the_holder(start: Start, path: str) -> 
     assert not holds_write_lock(Process(pid, _started(pid)), path + "-other")
 
 
-def test_sessions_outlive_a_stretch_in_which_nobody_could_renew(
+def test_sessions_survive_a_time_in_which_no_client_could_renew(
     start: Start, path: str, client: LocalClient
 ) -> None:
     session = client.open_session(1_500)

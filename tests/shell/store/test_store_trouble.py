@@ -27,7 +27,7 @@ def client(path: Path) -> Iterator[LocalClient]:
         yield client
 
 
-def test_a_damaged_key_is_told_with_the_way_out(client: LocalClient, path: Path) -> None:
+def test_a_damaged_key_is_reported_with_a_way_to_repair_it(client: LocalClient, path: Path) -> None:
     client.transact((), (Put("topics/name/orders", b"value"),))
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE kv SET v = ? WHERE k = 'topics/name/orders'", (b"vblue",))
@@ -39,7 +39,7 @@ def test_a_damaged_key_is_told_with_the_way_out(client: LocalClient, path: Path)
     assert "'topics/name/orders' does not match its checksum" in told
 
 
-def test_a_store_that_went_back_under_a_running_broker_is_told(
+def test_a_store_that_went_back_under_a_running_broker_is_reported(
     client: LocalClient, path: Path
 ) -> None:
     for number in range(5):
@@ -55,7 +55,7 @@ def test_a_store_that_went_back_under_a_running_broker_is_told(
     assert "went back from revision 6 to 3" in told
 
 
-def test_a_failing_disk_is_told_once_and_so_is_its_recovery(path: Path) -> None:
+def test_a_failing_disk_is_reported_once_and_so_is_its_recovery(path: Path) -> None:
     told: list[str] = []
     trouble = StoreFailureLog(str(path), told.append)
     trouble.over()
@@ -69,7 +69,7 @@ def test_a_failing_disk_is_told_once_and_so_is_its_recovery(path: Path) -> None:
     assert told[2:] == [f"metadata store {path}: works again"]
 
 
-def test_a_full_disk_under_a_running_broker_is_told(path: Path) -> None:
+def test_a_full_disk_under_a_running_broker_is_reported(path: Path) -> None:
     with closing(LocalClient(str(path))) as client:
         client.transact((), (Put("a", b"x"),))
         with closing(sqlite3.connect(path)) as connection:
@@ -87,7 +87,7 @@ def test_a_full_disk_under_a_running_broker_is_told(path: Path) -> None:
         assert "works again" in client.reports[1]
 
 
-def test_a_missing_store_is_not_made_beside_a_clusters_data(tmp_path: Path) -> None:
+def test_a_missing_store_is_not_created_if_data_of_its_cluster_exists(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     with pytest.raises(StoreMissing, match="tidelog store rebuild"):
         cluster_file.prepare(str(path), "some-cluster")
