@@ -15,8 +15,8 @@ import pytest
 from tidelog.core.record.record import Record
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.producer import Producer
-from tidelog.shell.client.reader import Reader
 from tidelog.shell.supervisor import metadata_probe, process_identity, up_file
 from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed

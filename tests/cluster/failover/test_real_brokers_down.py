@@ -19,7 +19,7 @@ from real_cluster import (
 
 from tidelog.apps.cli.main import cli
 from tidelog.core.errors import ErrorCode
-from tidelog.shell.client.administration.brokers import registered_brokers, unregister_broker
+from tidelog.shell.client.admin import registered_brokers, unregister_broker
 from tidelog.shell.client.administration.topics import NewTopic as OwnTopic
 from tidelog.shell.client.administration.topics import create_topics
 from tidelog.shell.client.cluster import Cluster

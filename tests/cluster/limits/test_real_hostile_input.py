@@ -27,8 +27,8 @@ from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.producer import Producer
-from tidelog.shell.client.reader import Reader
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 PRODUCE, LIST_OFFSETS = 0, 2

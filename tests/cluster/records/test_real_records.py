@@ -24,10 +24,10 @@ from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition as Partition
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.fetching import FetchFrom, fetch
 from tidelog.shell.client.offsets import MAX_TIMESTAMP, epoch_end, list_offset
 from tidelog.shell.client.producer import Producer, produce
-from tidelog.shell.client.reader import Reader
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -13,10 +13,10 @@ from tidelog.core.types import TopicPartition
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.fetching import READ_COMMITTED, FetchFrom, fetch
 from tidelog.shell.client.offsets import EARLIEST, MAX_TIMESTAMP, epoch_end, list_offset
 from tidelog.shell.client.producer import Producer, init_producer_id, produce
-from tidelog.shell.client.reader import Reader
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 BEGAN_MS = 1_700_000_000_000

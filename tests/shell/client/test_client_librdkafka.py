@@ -9,9 +9,9 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.record import Header, Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.offsets import EARLIEST, list_offset
 from tidelog.shell.client.producer import Producer
-from tidelog.shell.client.reader import Reader
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from tidelog.core.types import TopicPartition
 from tidelog.shell.client import producer as producing
 from tidelog.shell.client.client_errors import BrokerError, NothingMore, Unresolved
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.fetching import READ_COMMITTED, FetchFrom, fetch
 from tidelog.shell.client.producer import Producer, init_producer_id, produce
-from tidelog.shell.client.reader import Reader
 
 PRODUCE = 0
 FETCH = 1

@@ -4,8 +4,8 @@ from typing import Any
 
 from tidelog.core.record.decoder import LogRecord
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.offsets import EARLIEST, list_offset
-from tidelog.shell.client.reader import Reader
 
 
 def rows_of(bootstrap: str, topic: str) -> dict[int, list[LogRecord]]:

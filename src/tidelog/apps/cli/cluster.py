@@ -106,7 +106,8 @@ def unregister_command(broker: int, bootstrap: str | None, timeout_s: float, for
     restarted.
     """
     from tidelog.apps.changes.outcome import done, rejected
-    from tidelog.shell.client.administration.brokers import unregister_broker
+    from tidelog.apps.cli.output import conclude_changes
+    from tidelog.shell.client.admin import unregister_broker
 
     with connected_cluster(bootstrap, timeout_s) as connected:
         outcome = unregister_broker(connected, broker)

@@ -177,7 +177,7 @@ def _made_plan(
 ) -> "Plan":
     from tidelog.apps.changes.reassignment import origins
     from tidelog.apps.changes.reassignment_plan import BadPlan, make_plan
-    from tidelog.shell.client.administration.brokers import registered_brokers
+    from tidelog.shell.client.admin import registered_brokers
 
     cluster.refresh()
     known = registered_brokers(cluster)

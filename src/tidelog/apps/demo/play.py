@@ -21,7 +21,7 @@ from tidelog.apps.demo.writer import Writer
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import Reader
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 
 if TYPE_CHECKING:

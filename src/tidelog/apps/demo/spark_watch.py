@@ -20,7 +20,7 @@ from tidelog.apps.demo.outcome import Audited, SparkPart
 from tidelog.apps.demo.timeline import Batch, Mark, Piece
 from tidelog.apps.pipeline.lake import layout
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.reader import Reader
+from tidelog.shell.client.consumer import Reader
 
 LAND, SUMS = "land", "sums"
 PATIENCE_S = 300.0

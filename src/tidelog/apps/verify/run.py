@@ -28,7 +28,7 @@ from tidelog.apps.verify.report import Figures, Report
 from tidelog.apps.verify.workload.crew import Crew, Worker, WorkerFailed
 from tidelog.apps.verify.workload.orders import Task
 from tidelog.shell.client import admin
-from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.offsets import list_offset

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tidelog.core.api_table import DESCRIBE_LOG_DIRS
 from tidelog.core.types import BrokerId
 from tidelog.shell.client import admin
-from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, NoAnswer
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import ClusterMetadata, PartitionMetadata

@@ -7,7 +7,7 @@ from tidelog.apps.views.broker import BrokerView, State, fetch_states, view_brok
 from tidelog.apps.views.topic import TopicSummary, summarize_topics
 from tidelog.core.types import BrokerId, Offset
 from tidelog.shell.client import admin
-from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, PartitionMetadata

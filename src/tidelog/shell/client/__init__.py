@@ -6,14 +6,13 @@ during a call.
     connection      one socket: agrees on versions, sends requests, receives responses, times out
     cluster         metadata and a connection to each broker; sends requests to the right one
     retry           the retry policy: which errors, how often, for how long
-    admin           create, delete and describe single topics
+    admin           create, delete and describe single topics; list brokers
     administration  topics, configs, reassignments and elections, many at once
     offsets         offsets by time, ends of logs and of leader epochs
     batch_sender    sends batches to leaders, several requests in flight
     producer        appends batches, exactly once if idempotent
     partitioner     the partition of a record, as Kafka's Java client chooses it
     fetching        the fetch pipeline
-    reader          reads one partition, record by record
-    consumer        reads many partitions at once, over leader changes
+    consumer        reads one partition, or many at once over leader changes
     groups          describes and changes consumer groups, or joins one
 """

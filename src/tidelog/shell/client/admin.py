@@ -1,20 +1,28 @@
-"""Create, delete and describe single topics; read configs and the state of brokers."""
+"""Create, delete and describe single topics; read configs; list and unregister brokers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from tidelog.core.api_table import DESCRIBE_CONFIGS, DESCRIBE_STATE
+from tidelog.core.api_table import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_STATE,
+    UNREGISTER_BROKER,
+)
 from tidelog.core.errors import ErrorCode
+from tidelog.core.types import BrokerId
 from tidelog.core.wire.codec import Struct
 from tidelog.shell.client.administration.topics import (
     CLUSTER_DEFAULT,
     NewTopic,
+    Outcome,
     create_topics,
     delete_topics,
 )
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
+    ClientError,
     NoSuchTopic,
     NotOffered,
     NotReady,
@@ -142,3 +150,48 @@ def describe_state(
         if not connection.versions:
             raise CannotConnect(connection.address, "the broker offers no APIs", True) from None
         return None
+
+
+class RegisteredBroker(NamedTuple):
+    """One broker; a fenced broker is down or just starting, and leads no partition."""
+
+    id: BrokerId
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+def registered_brokers(cluster: Cluster) -> dict[BrokerId, RegisteredBroker]:
+    """Return all registered brokers.
+
+    Brokers without DescribeCluster 2 (Kafka before 4.0) list only those that are not fenced.
+    """
+    request = {"include_fenced_brokers": True}
+    try:
+        answer = cluster.ask_any(lambda broker: broker.call(DESCRIBE_CLUSTER, request))
+    except ClientError:
+        known = cluster.metadata.brokers.values()
+        return {each.id: RegisteredBroker(*each, fenced=False) for each in known}
+    return {
+        each["broker_id"]: RegisteredBroker(
+            each["broker_id"],
+            each["host"],
+            each["port"],
+            each["rack"],
+            bool(each.get("is_fenced")),
+        )
+        for each in answer["brokers"]
+    }
+
+
+def unregister_broker(cluster: Cluster, broker: BrokerId) -> Outcome:
+    """Remove a broker's registration."""
+
+    def ask(controller: KafkaConnection) -> Outcome:
+        answer = controller.call(UNREGISTER_BROKER, {"broker_id": broker})
+        if answer["error_code"] == ErrorCode.NOT_CONTROLLER:
+            raise BrokerError(f"unregistering broker {broker}", ErrorCode.NOT_CONTROLLER)
+        return Outcome(str(broker), answer["error_code"], answer["error_message"])
+
+    return cluster.ask_controller(ask)

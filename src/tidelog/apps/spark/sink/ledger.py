@@ -21,16 +21,15 @@ from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.types import Offset
-from tidelog.shell.client.admin import create_topic
-from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.admin import create_topic, registered_brokers
 from tidelog.shell.client.client_errors import BrokerError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.offsets import list_offset
 from tidelog.shell.client.partitioner import partition_of_key
 from tidelog.shell.client.producer import produce
-from tidelog.shell.client.reader import Reader
 from tidelog.shell.client.retry import Retry, retriable_codes
 
 PARTITIONS = 8

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
