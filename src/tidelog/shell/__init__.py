@@ -1,1 +1,1 @@
-"""Shell acts: the only code that touches the world."""
+"""Input and output: sockets, files, processes, clocks. Core has none of these."""

@@ -93,7 +93,7 @@ def _kernel_release() -> str:
 
 
 def _sync_data(fd: int) -> None:
-    """Flush a file to the storage device; macOS needs a call of its own for that."""
+    """Flush a file to the storage device; on macOS fsync does not do that."""
     if sys.platform == "darwin":
         import fcntl
 

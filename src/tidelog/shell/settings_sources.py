@@ -124,7 +124,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _natural_lines(text: str) -> list[str]:
-    """Not str.splitlines, which also ends lines at characters that Java keeps."""
+    """Split at line ends only; str.splitlines also splits at characters that Java keeps."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 

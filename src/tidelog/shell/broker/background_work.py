@@ -154,7 +154,7 @@ class _CleanerProcess:
         self._on_message(f"the cleaner process was silent for {SILENT_MAX_MS // 1000} s")
 
     def end(self) -> None:
-        """Kill the process; what it has reported is done, the rest is discarded."""
+        """Kill the process. Groups that it has reported stay cleaned; the rest is discarded."""
         self._ended = True
         self._silence.cancel()
         self._loop.unwatch(self._sock)

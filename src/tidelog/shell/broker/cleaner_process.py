@@ -113,7 +113,7 @@ def _read_exactly(count: int) -> bytes:
 
 
 def _end_with(broker_pid: int) -> None:
-    """Let the kernel end this process with its broker; without Linux, `_Pace` checks."""
+    """Let the kernel end this process with its broker; on other systems `_Pace` checks."""
     if sys.platform == "linux":
         from ctypes import CDLL
 

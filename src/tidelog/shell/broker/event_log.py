@@ -42,7 +42,7 @@ class EventLog:
         self._left_out: dict[str, int] = {}
 
     def image_advanced(self) -> None:
-        """Log what changed in the cluster image."""
+        """Log the changes of the cluster image."""
         image = self._node.image
         controller = None if image.controller is None else image.controller.broker
         if controller != self._controller:

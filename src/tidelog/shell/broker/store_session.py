@@ -40,7 +40,7 @@ CHANGES_A_TURN = 300
 
 PROBE_DELAYS_MS = (0, 5, 20, 60, 150, 400, 1000)
 PATIENCE_MS = 500
-"""The longest that a response waits for an election."""
+"""The longest time that a response waits for an election."""
 
 Act: TypeAlias = Callable[[], None]
 Unsettled: TypeAlias = Callable[[], bool]

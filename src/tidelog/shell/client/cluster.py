@@ -71,8 +71,9 @@ class Cluster:
     def any_broker(self) -> KafkaConnection:
         """Return a connection to a reachable broker.
 
-        Tries connected brokers, then the bootstrap list, then the brokers in the metadata; those
-        that failed last come last. Raises the error of the first address if all fail.
+        Tries connected brokers, then the bootstrap list, then the brokers in the metadata; brokers
+        that failed in the last call are tried last. Raises the error of the first address if all
+        fail.
         """
         first: CannotConnect | None = None
         for host, port in self._places():

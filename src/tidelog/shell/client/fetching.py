@@ -32,7 +32,7 @@ from tidelog.shell.client.retry import Retry
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 ANY_EPOCH = -1
-"""As current leader epoch: the leader does not compare it."""
+"""A current leader epoch that the leader does not compare."""
 CONSUMER = -1
 MAX_BYTES = 1024 * 1024
 MAX_WAIT_MS = 500

@@ -24,7 +24,7 @@ def is_retriable(error: ClientError) -> bool:
 
 
 def retriable_codes(codes: Collection[int]) -> Callable[[ClientError], bool]:
-    """Retry lost connections, and of the errors that brokers return only these codes."""
+    """Retry lost connections, and broker errors with one of these codes."""
 
     def matches(error: ClientError) -> bool:
         return error.code in codes if isinstance(error, BrokerError) else error.retriable

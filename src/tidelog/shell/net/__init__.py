@@ -1,1 +1,1 @@
-"""Sockets, owned by us: one loop, one thread."""
+"""A broker's sockets, in one event loop and one thread."""

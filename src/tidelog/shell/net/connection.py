@@ -245,7 +245,7 @@ class Connection:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request is unanswered: then the peer is silent for a reason."""
+        """Whether a request is unanswered; then the connection is not idle."""
         return bool(self._slots)
 
     def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
@@ -358,7 +358,7 @@ class Connection:
         self._want(self._events & ~READABLE | hang_up)
 
     def _hung_up(self) -> None:
-        """Handle the remaining requests at once: the peer hung up and sees no order any more.
+        """Handle the remaining requests at once: the peer hung up, so the order does not matter.
 
         So a LeaveGroup need not wait for the JoinGroup before it.
         """
@@ -435,7 +435,7 @@ class Connection:
         self._want(kept | WRITABLE if outbox else kept)
 
     def _count_unsent(self) -> bool:
-        """Count this peer's unsent bytes; False if the connection was closed for them."""
+        """Count this peer's unsent bytes; False if the connection was closed because of them."""
         waits = self._slot_bytes + self._outbox.size - self._outbox.in_files
         self._is_counted = waits > 0
         self._bounds.answers.hold(self, waits)

@@ -58,7 +58,7 @@ class UnprovenLimits(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a connection may do, under Kafka's names where it has them."""
+    """The limits of each connection of a listener."""
 
     frame_max: int
     idle_max_ms: int = NEVER
@@ -71,7 +71,7 @@ class Limits(NamedTuple):
     """The highest descriptor for connections; the rest is for files. The system assigns the lowest
     free one."""
     unproven: UnprovenLimits | None = None
-    """None where peers need no proof. Proved peers may stay silent for as long as they like."""
+    """None: peers need no proof. Proved peers have no idle limit."""
 
 
 class CannotListen(Exception):

@@ -40,7 +40,7 @@ Chunk: TypeAlias = Buffer | Region
 
 
 class FileEnded(OSError):
-    """A file is shorter than the response said: the connection must be closed."""
+    """A file is shorter than the response announced: the connection must be closed."""
 
 
 def open_region(disk: OsDisk, region: Region) -> Buffer | FilePart:
@@ -90,7 +90,7 @@ class Outbox:
         self.size = 0
         """Unsent bytes."""
         self.in_files = 0
-        """The part of them that is in files, not in memory."""
+        """Unsent bytes that are in files, not in memory."""
 
     def __bool__(self) -> bool:
         return bool(self._chunks)

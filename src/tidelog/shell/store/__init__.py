@@ -1,1 +1,1 @@
-"""The metadata store: opened by URL, today a SQLite file, and the proof of a broker's death."""
+"""The metadata store, which a URL selects, and the proof of a broker's death."""

@@ -23,7 +23,7 @@ _PATIENCE_S = 0.5
 """How long to retry for a lock that another process may only be checking."""
 _PAUSE_S = 0.01
 _HIGH_FD = 8192
-"""Above the descriptors of sockets, as long as there are fewer; the kernel's table of 64 KB."""
+"""The lock's lowest descriptor: above those of sockets, if there are fewer sockets."""
 _FDS_ABOVE = 64
 """Descriptors to leave free above the lock: brokers in one process have a lock each."""
 _held: set[int] = set()
@@ -86,7 +86,7 @@ class LockProof:
         return LifeSign(self._path, identity_of(self._path))
 
     def is_dead(self, sign: LifeSign) -> bool:
-        """A broker's own sign is never dead: another thread may be about to hold the lock."""
+        """Never True for a broker's own sign: another thread may be about to hold the lock."""
         return sign.place not in ("", self._path) and is_abandoned(*sign)
 
 

@@ -84,7 +84,7 @@ class SqliteStore:
     # -- writing ---------------------------------------------------------------------------
 
     def write(self, give_up_s: float, body: Callable[[WriteTransaction], Answer]) -> Answer:
-        """Run the body in a write transaction and commit what it changed."""
+        """Run the body in a write transaction and commit its changes."""
         connection = self._open(give_up_s)
         self._begin(connection, give_up_s)
         try:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 _WRITE_LOCK_BYTE = 120
 """The position of the write lock in the -shm file, by SQLite's WAL format."""
 _STOPPED_SHARE = 3
-"""A holder in the stopped state can't continue: it has only a third of the time."""
+"""A holder in the stopped state can't continue, so it is killed after a third of the time."""
 _LOOK_EVERY_S = 0.2
 _LOOK_MAX_S = 1.5
 """The longest interval that counts; a longer one means that this process was stopped itself."""

@@ -162,11 +162,11 @@ class LocalCluster:
         return self._processes[broker].pid
 
     def port(self, broker: int) -> int:
-        """The address for clients."""
+        """The port for clients."""
         return self._ports[broker]
 
     def internal_port(self, broker: int) -> int:
-        """The address for other brokers; it changes with each start."""
+        """The port for other brokers; it changes with each start."""
         return self._listening(broker).internal_port
 
     def _listening(self, broker: int) -> Listening:

@@ -171,7 +171,7 @@ def take_down(data: str, wait_s: float) -> Ending:
 
 
 def _ask_to_stop(up: UpFile | None, brokers: list[BrokerEntry]) -> None:
-    """The supervisor stops its brokers; the others get the signal themselves."""
+    """Signal the supervisor, which stops its brokers, and brokers without a supervisor."""
     supervised = up.brokers if up is not None and up.alive() else []
     for entry in brokers:
         if entry not in supervised:
@@ -200,7 +200,7 @@ class _Process(NamedTuple):
 
 
 def _processes(up: UpFile | None, brokers: list[BrokerEntry]) -> list[_Process]:
-    """Brokers first: a supervisor that is killed can no longer kill them."""
+    """The processes to stop. Brokers first: a killed supervisor can no longer kill them."""
     found = sorted({_Process(entry.pid, entry.started) for entry in brokers})
     return [*found, _Process(up.pid, up.started)] if up is not None and up.alive() else found
 

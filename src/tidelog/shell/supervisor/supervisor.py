@@ -272,7 +272,7 @@ class Supervisor:
         self.say(f"{what}; restarting {it} in {pause_s:g} s")
 
     def _handle_requests(self) -> None:
-        """Schedule the brokers of requested restarts at once."""
+        """Schedule requested restarts for now."""
         asked = [] if self._control is None else self._control.read_starts()
         for process in self.processes:
             if process.has_ended() and not self._stopping and set(asked) & set(process.brokers):

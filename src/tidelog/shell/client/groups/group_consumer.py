@@ -104,7 +104,7 @@ class GroupConsumer:
         return sorted(self._consumer.positions)
 
     def poll(self, timeout_s: float) -> Iterator[Chunk]:
-        """Yield records that arrive in time (a rebalance may add to it). Raises ClientError."""
+        """Yield records that arrive in time; a rebalance may take longer. Raises ClientError."""
         now = time.monotonic()
         if self._joined and now >= self._look_at:
             self._find_new_partitions()
