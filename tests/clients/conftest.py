@@ -1,4 +1,4 @@
-"""One cluster for all clients; whoever kills a broker of it starts it again."""
+"""One cluster for all clients; a test that kills a broker starts it again."""
 
 from collections.abc import Iterator
 

@@ -22,7 +22,7 @@ FOREVER = {"retention.ms": "-1"}
 
 
 def produce_over_a_kill(cluster: LocalCluster, client: str, topic: str) -> dict[int, Any]:
-    """Number -> where it was acknowledged; the leader of one partition dies and comes back."""
+    """The acknowledged place of each number; the leader of one partition is restarted."""
     acked: dict[int, tuple[int, int]] = {}
     dead = leader_of(cluster, topic)
     conf = {"bootstrap": cluster.bootstrap, "topic": topic, "partitions": PARTITIONS}

@@ -1,4 +1,4 @@
-"""Every client in groups: members come, go and come back, and their coordinator's broker dies."""
+"""Every client in groups: members join, leave and return, and the coordinator is killed."""
 
 import time
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def all_sent(sent: Sent) -> set[tuple[int, int, str]]:
 
 
 def commit(*members: GroupMember) -> dict[int, int]:
-    """What the group has committed then, which nobody has done for what it has not read."""
+    """The group's committed offsets; no member commits records that it has not read."""
     committed: dict[int, int] = {}
     read: dict[int, int] = {}
     for partition, offset, _ in seen(*members):
@@ -79,7 +79,7 @@ def commit(*members: GroupMember) -> dict[int, int]:
 def test_a_group_survives_a_join_a_leave_and_a_killed_coordinator(
     stage: GroupStage, client: str
 ) -> None:
-    """One joins, one leaves, the coordinator's broker is killed; who comes later goes on there."""
+    """One joins, one leaves, the coordinator is killed; a later member continues there."""
     sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
     first, second = (member(stage, client, number) for number in range(2))
     stage.balanced(first, second, partitions=PARTITIONS)
@@ -151,7 +151,7 @@ def test_of_two_static_members_with_one_name_the_first_is_fenced(
 
 
 def settled(stage: GroupStage) -> int:
-    """The generation once nobody joins anew: some do when they get to know the topic."""
+    """The generation once no member rejoins: some rejoin when they learn of the topic."""
     seen: list[int] = [-1]
 
     def look() -> bool:

@@ -153,7 +153,7 @@ def test_large_records_are_accepted_and_larger_ones_refused(
 def test_a_group_continues_after_its_coordinator_was_killed(
     cat: Kcat, cluster: LocalCluster, name: str
 ) -> None:
-    """Two members share the partitions; who comes later reads only what is new."""
+    """Two members share the partitions; a later member reads only new records."""
     make_topic(cluster.bootstrap, name, 4, 3)
     for partition in range(4):
         send_all(cluster.bootstrap, name, [b"%d-%d" % (partition, n) for n in range(50)], partition)

@@ -1,4 +1,4 @@
-"""A cluster from Python: processes that do as told, and none that is left over."""
+"""A cluster from Python: processes start and stop on request, and none is left over."""
 
 import os
 import signal

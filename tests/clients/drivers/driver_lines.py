@@ -51,7 +51,7 @@ def sample(number: int, partitions: int) -> Sample:
 
 
 def samples(conf: dict[str, Any], codec: str) -> Iterator[Sample]:
-    """Each codec's share, at a pace that leaves time to kill somebody."""
+    """The samples of one codec, at a rate that leaves time to kill a broker."""
     first = conf["count"] // len(CODECS) * CODECS.index(codec)
     for number in range(first, first + conf["count"] // len(CODECS)):
         if number % BURST == 0:

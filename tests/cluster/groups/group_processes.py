@@ -115,7 +115,7 @@ class GroupMember:
         self.process.stdin.flush()
 
     def commit(self) -> dict[int, int]:
-        """Commit what was read; the group's offsets then, as its coordinator tells them."""
+        """Commit the read records; return the group's offsets from its coordinator."""
         before = len(self.commits) + len(self.errors)
         self.tell("commit")
         self.until(lambda m: len(m.commits) + len(m.errors) > before, "an answer to the commit")
@@ -144,7 +144,7 @@ class GroupMember:
 
 
 class GroupStage:
-    """A cluster, a topic and a group; members that are gone when the test is."""
+    """A cluster, a topic and a group; members end with the test."""
 
     def __init__(self, cluster: LocalCluster, group: str, topic: str) -> None:
         self.cluster = cluster
@@ -158,7 +158,7 @@ class GroupStage:
         return made
 
     def balanced(self, *members: GroupMember, partitions: int) -> None:
-        """Every partition has one owner, and nobody has two more than another."""
+        """Every partition has one owner, and members' counts differ by at most one."""
 
         def look() -> bool:
             sizes = [len(member.assigned) for member in members]

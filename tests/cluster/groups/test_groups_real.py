@@ -114,7 +114,7 @@ def test_three_libraries_in_one_group(stage: GroupStage) -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_coordinators_broker_is_killed(stage: GroupStage, library: str) -> None:
-    """Offsets stay committed, members stay members, and the group goes on."""
+    """Offsets stay committed, members stay members, and the group continues."""
     members = [stage.member(library=library, client=f"m{number}") for number in range(2)]
     stage.balanced(*members, partitions=PARTITIONS)
     sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
@@ -154,7 +154,7 @@ def test_the_coordinators_broker_is_killed(stage: GroupStage, library: str) -> N
 def test_a_static_member_that_restarts_keeps_its_partitions(
     stage: GroupStage, library: str
 ) -> None:
-    """Within its session: nobody else notices that it was away."""
+    """It returns within its session, so the group does not rebalance."""
     first = stage.member(library=library, instance="one", session_ms=20_000)
     second = stage.member(library=library, instance="two", session_ms=20_000)
     stage.balanced(first, second, partitions=PARTITIONS)

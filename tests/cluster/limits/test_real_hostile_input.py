@@ -330,7 +330,7 @@ def test_absurd_describe_state_requests_are_refused(cluster: LocalCluster, docum
 
 
 def test_batches_that_unpack_to_much(cluster: LocalCluster) -> None:
-    """One request has the broker unpack so much, and a search by time pauses."""
+    """One request makes the broker unpack much data, and a search by time pauses."""
     for topic, policy in (("keyed", "compact"), ("timed", "delete")):
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, topic, 30, 1, configs={"cleanup.policy": policy})
@@ -374,7 +374,7 @@ def test_a_flood_of_one_byte_packets(cluster: LocalCluster) -> None:
 
 
 def test_answers_keep_the_order_of_their_requests(cluster: LocalCluster) -> None:
-    """A long poll in front: what comes behind it is handled, and answered behind it."""
+    """Requests behind a long poll are handled at once and answered after it."""
     with Cluster(cluster.bootstrap) as client:
         topic = client.refresh(["victim"]).topics["victim"]
     leader = leader_of(cluster, "victim")

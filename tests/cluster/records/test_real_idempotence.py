@@ -114,7 +114,7 @@ def test_five_batches_are_remembered(cluster: LocalCluster, name: str) -> None:
 def test_sequence_numbers_are_known_after_a_restart(
     cluster: LocalCluster, name: str, way: str
 ) -> None:
-    """A topic with one replica: its broker is killed or stopped, comes back, and knows."""
+    """A topic with one replica: its broker knows the producer after a kill or a stop."""
     make_topic(cluster.bootstrap, name, replicas=1, configs={**FOREVER, "min.insync.replicas": "1"})
     producer = Numbered(cluster, name)
     for sequence in range(6):
@@ -191,7 +191,7 @@ def test_no_producer_id_is_given_twice(cluster: LocalCluster) -> None:
 
 
 def test_librdkafka_counts_over_kills(cluster: LocalCluster, name: str) -> None:
-    """Its own idempotent producer, with five batches under way, sees leaders die."""
+    """librdkafka's idempotent producer, with five batches in flight, while leaders are killed."""
     make_topic(cluster.bootstrap, name, configs=FOREVER)
     sent = Sent(cluster.bootstrap, name, {"enable.idempotence": True, "batch.num.messages": 20})
     wanted = [b"%d" % number for number in range(6000)]

@@ -54,7 +54,7 @@ def damaged() -> bytearray:
 def test_an_invalid_batch_is_refused(
     calm: LocalCluster, name: str, data: bytearray, error: ErrorCode
 ) -> None:
-    """And leaves no trace: readers of committed data see what comes after it."""
+    """The refused batch leaves no trace: readers of committed data see later records."""
     make_topic(calm.bootstrap, name)
     assert send(calm, name, data).error == error
     assert send(calm, name, batch()).base_offset == 0
@@ -99,7 +99,7 @@ def test_a_follower_names_the_leader(calm: LocalCluster, name: str) -> None:
 
 
 def test_messages_larger_than_a_followers_fetch(calm: LocalCluster, name: str) -> None:
-    """`replica.fetch.max.bytes` and `replica.fetch.response.max.bytes` are no hard limits."""
+    """`replica.fetch.max.bytes` and `replica.fetch.response.max.bytes` are soft limits."""
     make_topic(calm.bootstrap, name, configs={"max.message.bytes": "20000000"})
     wanted = [bytes([number]) * size for number, size in enumerate((3_000_000, 15_000_000, 100))]
     conf = {"acks": "all", "message.max.bytes": 40_000_000}

@@ -62,7 +62,7 @@ def test_by_age(calm: LocalCluster, name: str) -> None:
 
 
 def test_readers_continue_while_segments_are_deleted(calm: LocalCluster, name: str) -> None:
-    """They go on where the log now starts; what they get is whole and in order."""
+    """Readers continue at the new log start; their records are complete and in order."""
     configs = {"segment.bytes": "50000", "retention.bytes": "100000", "file.delete.delay.ms": "0"}
     make_topic(calm.bootstrap, name, configs=configs)
     stop = threading.Event()
@@ -98,7 +98,7 @@ def test_readers_continue_while_segments_are_deleted(calm: LocalCluster, name: s
 
 
 def test_a_follower_below_the_leaders_log_start_replaces_its_log(name: str) -> None:
-    """All that it has is gone at the leader: it starts where the leader starts."""
+    """The leader deleted all records of the follower, which starts at the new log start."""
     settings = {"log.retention.check.interval.ms": "200"}
     with LocalCluster(settings=settings) as cluster:
         configs = {

@@ -1,4 +1,4 @@
-"""Cleanings in processes of their own: they end, die and hang, and the broker hears of it."""
+"""Cleaner processes end, die and hang; the broker gets a message in each case."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A broker's log: of thousands of the same kind the first are told, the rest are counted."""
+"""A broker's log: of many events of one kind the first are logged, the rest are counted."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ class Loop:
 
 
 class Log:
-    """What was told."""
+    """The lines that were logged."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str, dict[str, object]]] = []

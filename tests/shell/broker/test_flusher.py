@@ -1,4 +1,4 @@
-"""Flushes on their own thread: each is told of once, whatever happens to it."""
+"""Flushes in a thread: each is reported once, whether it succeeds or fails."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ class SurprisingDisk(OsDisk):
 
 
 def carried_out(disk: OsDisk, *flushes: Flush) -> list[on.FlushCompleted]:
-    """What is told of these flushes."""
+    """The events that report these flushes."""
     loop, told = EventLoop(Clock()), list[on.Event]()
     flusher = Flusher(loop, disk, told.append)
     for flush in flushes:

@@ -24,7 +24,7 @@ REVISIONS = 12
 
 
 class Stage:
-    """A keeper on a real store, and what it told in which turn of the loop."""
+    """A store session on a real store, and its events with the turn of the loop of each."""
 
     def __init__(self, path: str) -> None:
         self.loop = EventLoop(Clock())

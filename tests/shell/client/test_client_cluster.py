@@ -275,7 +275,7 @@ def test_settings(brokers: list[FakeBroker]) -> None:
 def test_describe_state_is_none_for_kafka_and_fails_for_a_dead_broker(
     brokers: list[FakeBroker],
 ) -> None:
-    """A Kafka hangs up on a private call; so does a broker that dies, but it is gone then."""
+    """Kafka closes the connection on a private call; so does a broker that dies."""
     tell(brokers, {})
     brokers[0].answers[32000] = lambda *_: {"document": b'{"broker_id": 1}'}
     with Cluster(brokers[0].address, timeout_s=1) as cluster:

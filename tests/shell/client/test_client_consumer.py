@@ -124,7 +124,7 @@ class Reading:
         return self.reader
 
     def values(self, consumer: Consumer, *, until: int | None = None) -> list[str]:
-        """What comes until it is done, or so many came."""
+        """The records until the consumer is done, or until the count is reached."""
         found: list[str] = []
         deadline = time.monotonic() + PATIENCE_S
         while not consumer.done or until is not None:

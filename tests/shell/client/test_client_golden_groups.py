@@ -1,4 +1,4 @@
-"""`tidelog group` hears what a real Kafka 4.3.1 said of its groups, from the same recording."""
+"""`tidelog group` with recorded responses of a real Kafka 4.3.1 about its groups."""
 
 import json
 from collections.abc import Iterator

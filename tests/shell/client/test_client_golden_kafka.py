@@ -1,6 +1,6 @@
-"""The client and its commands hear what a real Kafka 4.3.1 said, from a recording.
+"""The client and its commands with recorded responses of a real Kafka 4.3.1.
 
-Only addresses are changed: three brokers of this test repeat what Kafka's three answered.
+Only addresses are changed: three brokers of this test send the recorded responses of Kafka's.
 """
 
 import gzip
@@ -149,7 +149,7 @@ def test_health_reports_a_broker_that_is_down(kafka: list[FakeBroker]) -> None:
 
 
 def test_a_partition_is_described_with_kafkas_protocol_only(kafka: list[FakeBroker]) -> None:
-    """Epochs are asked for backwards, each by the end of the one before it."""
+    """Epochs are requested backwards, each by the end of the previous one."""
     epochs = {0: 10, 3: 64}
     """Of each epoch in the log, where it ends."""
 

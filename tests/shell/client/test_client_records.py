@@ -1,4 +1,4 @@
-"""Appending and reading: nothing twice, nothing out of order, honest when nobody knows."""
+"""Append and read: no duplicates, in order, and unknown outcomes are reported as unknown."""
 
 from collections.abc import Iterator
 from typing import Any

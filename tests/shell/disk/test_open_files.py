@@ -1,4 +1,4 @@
-"""Descriptors: they are few, and last as long as somebody sends from them."""
+"""Open files are limited, and stay open while a connection sends from them."""
 
 import os
 from pathlib import Path

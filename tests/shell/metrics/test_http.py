@@ -1,4 +1,4 @@
-"""Prometheus' door: GET and HEAD, and nobody can keep it or the broker busy."""
+"""The metrics listener: GET and HEAD; no client can block the listener or the broker."""
 
 import http.client
 import socket
@@ -21,7 +21,7 @@ LARGE = 64 * 1024
 
 
 class Server:
-    """A door on a loop that runs in a thread of its own."""
+    """An HTTP listener on a loop that runs in its own thread."""
 
     def __init__(self) -> None:
         self.loop = EventLoop(Clock())

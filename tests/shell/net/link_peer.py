@@ -106,7 +106,7 @@ class LinkStage:
         return self._received(sock, length)
 
     def _received(self, sock: socket.socket, count: int) -> bytes:
-        """Exactly so many bytes; the rest stays in the socket."""
+        """Receive exactly `count` bytes; the rest stays in the socket."""
         got = bytearray()
 
         def enough() -> bool:

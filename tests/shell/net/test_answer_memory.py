@@ -1,4 +1,4 @@
-"""Memory of answers nobody takes: it is counted, and costs the connection with most of it."""
+"""Unread responses are counted; above the limit the connection with most of them is closed."""
 
 import socket
 from collections.abc import Callable, Iterator

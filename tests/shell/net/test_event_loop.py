@@ -11,7 +11,7 @@ from tidelog.shell.net.event_loop import READABLE, EventLoop
 
 
 class Listed:
-    """Something watched that keeps what it heard."""
+    """A socket handler that records its events."""
 
     def __init__(self, loop: EventLoop) -> None:
         self.loop = loop
@@ -105,7 +105,7 @@ class Waits:
 
 
 class Asking(Listed):
-    """What it hears are small requests, each alone."""
+    """A socket handler whose events are small lone requests."""
 
     def ready(self, events: int) -> None:
         self.loop.lone_request = True

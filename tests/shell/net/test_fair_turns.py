@@ -1,4 +1,4 @@
-"""Time: nobody takes more of a turn than others, and a request has to come to its end."""
+"""Connections share a turn fairly, and a request must be complete in time."""
 
 import socket
 import time
@@ -77,7 +77,7 @@ def test_one_connection_does_not_use_a_whole_turn(staged: Callable[..., Stage]) 
 def test_connections_that_sent_much_share_a_turn(
     staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, peers: int
 ) -> None:
-    """By a clock that goes on by a millisecond when somebody looks at it."""
+    """The clock advances by a millisecond with each reading."""
     clock = count(0, 1_000_000)
     monkeypatch.setattr("tidelog.shell.net.connection.monotonic_ns", lambda: next(clock))
     stage = staged()
@@ -93,7 +93,7 @@ def test_connections_that_sent_much_share_a_turn(
 def test_many_large_requests_are_received_in_turns(
     staged: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By such a clock, too: nobody reads until its whole request is there."""
+    """With the same clock: no connection reads until its whole request has arrived."""
     clock = count(0, 1_000_000)
     monkeypatch.setattr("tidelog.shell.net.connection.monotonic_ns", lambda: next(clock))
     received = 0

@@ -100,7 +100,7 @@ def test_any_bytes_wait_or_are_refused(parts: list[bytes], cuts: list[int]) -> N
 @settings(max_examples=60, deadline=None)
 @given(bodies=st.lists(BODIES, max_size=6), cuts=st.lists(st.integers(0, 400_000), max_size=30))
 def test_little_memory_gives_the_same_frames(bodies: list[int], cuts: list[int]) -> None:
-    """A connection that is alone always goes on, whatever the limit."""
+    """A single connection always makes progress, whatever the limit."""
     stream = b"".join(PREFIX.pack(length) + b"x" * length for length in bodies)
     memory = RequestMemory(0)
     assert taken(cut(stream, cuts), memory) == read_plainly(stream)

@@ -1,4 +1,4 @@
-"""Memory of requests under way: it is shared, waited for, and given back."""
+"""Memory of incomplete requests: connections share it, wait for it and release it."""
 
 import contextlib
 import time

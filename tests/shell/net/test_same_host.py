@@ -41,7 +41,7 @@ def address_of(door: socket.socket) -> tuple[str, int]:
 
 
 def family_of_link(tmp_path: Path, door: socket.socket) -> int:
-    """How a link to the door's address goes."""
+    """The socket family of a link to the listener's address."""
     loop, disk = EventLoop(Clock()), OsDisk(str(tmp_path))
     told = LinkEvents(lambda _number, _answer: None, lambda _number: None, lambda: None)
     link = PeerLink(loop, disk, "test", handshake_to, lambda: address_of(door), told)

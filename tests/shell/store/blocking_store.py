@@ -120,7 +120,7 @@ class LocalClient:
 
 
 class Seen:
-    """What a watch told."""
+    """The batches that a watch received."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -174,7 +174,7 @@ class BlockingStore:
         return answer
 
     def watch(self, prefix: str, after: Revision) -> list[Batch] | Compacted:
-        """Everything up to the present: the watch has it once its last revision is told."""
+        """Wait until the watch has received the store's latest revision."""
         client = self._next()
         rev = client.read().rev
         seen = client.watch(after)

@@ -1,4 +1,4 @@
-"""The store's file: made whole, told from others, refused in one line, copied while in use."""
+"""The store's file is created atomically, checked, refused with one line, and copied in use."""
 
 import os
 import sqlite3
@@ -34,7 +34,7 @@ def read_only() -> Iterator[Path]:
 
 @contextmanager
 def without_privileges(folder: Path, mode: int = 0o555) -> Iterator[None]:
-    """Root may write anywhere: be somebody else for a moment."""
+    """Become another user for a moment, because root may write anywhere."""
     folder.chmod(mode)
     root = os.geteuid() == 0
     if root:

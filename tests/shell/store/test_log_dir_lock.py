@@ -1,4 +1,4 @@
-"""The lock of a log directory: one holder, gone with its process, safe to look at."""
+"""The lock of a log directory: one holder, released with its process, safe to check."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_one_holder_at_a_time_also_within_a_process(tmp_path: Path) -> None:
 
 
 def test_lock_checks_keep_no_broker_from_starting(tmp_path: Path) -> None:
-    """Somebody who looks without a pause keeps no broker from starting."""
+    """A process that checks the lock without a pause does not keep a broker from starting."""
     path = str(tmp_path / ".lock")
     LogDirLock.acquire(str(tmp_path)).release()
     stop = threading.Event()
@@ -102,8 +102,8 @@ def test_a_killed_process_drops_its_lock_though_its_child_lives(tmp_path: Path, 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the order is the kernel's")
 def test_lock_of_a_killed_process_is_free_when_its_connections_end(tmp_path: Path) -> None:
-    """Clients ask for metadata at once: a lock that is still held then names the dead leader,
-    and librdkafka comes back a second later."""
+    """Clients request metadata at once. If the lock is still held then, the response names the
+    dead leader, and librdkafka retries a second later."""
     script = (
         "import socket, sys, time\n"
         "from tidelog.shell.store.log_dir_lock import LogDirLock\n"

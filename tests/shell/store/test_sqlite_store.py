@@ -32,7 +32,7 @@ class TestOneClient(StoreConformance):
 
 
 class TestSeveralClients(StoreConformance):
-    """Every call by another client than the one before."""
+    """Each call is made by a different client than the previous one."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[BlockingStore]:
@@ -98,7 +98,7 @@ def servers() -> Iterator[list[Worker]]:
 
 
 class TestSeveralProcesses(StoreConformance):
-    """Every call by another process than the one before, while others are killed."""
+    """Each call is made by a different process than the previous one, while others are killed."""
 
     @pytest.fixture
     def store(self, tmp_path: Path, servers: list[Worker]) -> Iterator[Store]:

@@ -122,7 +122,7 @@ def test_another_boot_voids_all_sessions(
 def test_a_clock_that_went_back_ends_a_session(
     path: str, client: LocalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the boot has no name, a time to live beyond its length tells another boot."""
+    """Without a boot id, a session with more time left than its time to live is of another boot."""
     session = client.open_session(60_000)
     monkeypatch.setattr(sqlite_store, "boot_ms", lambda: boot_ms() - 1_000)
     with closing(LocalClient(path)) as later:

@@ -229,7 +229,7 @@ def test_a_holder_stopped_in_a_transaction_is_killed(
 def test_a_holder_that_hangs_in_a_transaction_is_killed_later(
     start: Start, path: str, tmp_path: Path
 ) -> None:
-    """The call is answered in time, and the client goes on by itself to free the store."""
+    """The call is answered in time, and the client continues to free the store by itself."""
     with closing(LocalClient(path, stuck_after_ms=1_500)) as client:
         holder = start("holder", path, "hung")
         assert holder.said() == "ready"

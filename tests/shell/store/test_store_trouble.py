@@ -1,4 +1,4 @@
-"""A store that fails while brokers run is told once, with its cause."""
+"""A store that fails while brokers run is reported once, with its cause."""
 
 import sqlite3
 from collections.abc import Iterator
