@@ -1,14 +1,14 @@
-"""What the client programs in Python share: the records they send, and the lines they print.
+"""Code that the Python client programs share: the records they send, the lines they print.
 
-A program is called with the name of a job and with what it needs to know, in JSON. It prints one
+A program is called with the name of a job and its parameters in JSON. It prints one
 JSON document per line, and ends with 0 when its job is done. What the jobs print is the same for
 all clients, whatever language they are written in:
 
 - produce: {"acked": [number, partition, offset]} or {"failed": [number, error]} for each record;
 - read: {"record": {partition, offset, key, value, headers, timestamp}} for each;
 - offsets: {"earliest": {partition: offset}, "latest": {...}, "at": [{...} for each timestamp]};
-- admin: one line with all that its calls told;
-- large: {"acked": offset, "error": what became of the one that is too large};
+- admin: one line with the results of all calls;
+- large: {"acked": offset, "error": the error for the record that is too large};
 - transact: {"refused": error}.
 """
 
