@@ -46,7 +46,7 @@ class BrokerState(NamedTuple):
     metrics: str | None
 
 
-class Standing(NamedTuple):
+class ClusterState(NamedTuple):
     """The current state of a cluster."""
 
     up: UpFile | None
@@ -60,12 +60,12 @@ class Standing(NamedTuple):
         return {**facts, "summary": self.summary, "brokers": [b._asdict() for b in self.brokers]}
 
 
-def look(data: str) -> Standing:
+def read_state(data: str) -> ClusterState:
     """Query all brokers in `up.json`, and other live brokers of the folder."""
     up = up_file.read(data)
     entries = _entries(data, up)
     if not entries:
-        return Standing(None, [], False, _nothing_up(data))
+        return ClusterState(None, [], False, _nothing_up(data))
     # All at once, so that several unresponsive brokers take no longer than one.
     with ThreadPoolExecutor(len(entries)) as asking:
         states = list(asking.map(_state, entries))
@@ -82,7 +82,7 @@ def look(data: str) -> Standing:
             again = f"tidelog broker start {' '.join(dead)}{up_file.option(data)}"
             summary += f"; to restart dead brokers: {again}"
     watched = up is None or up.alive()
-    return Standing(up, states, well == len(states) and watched, summary)
+    return ClusterState(up, states, well == len(states) and watched, summary)
 
 
 def _nothing_up(data: str) -> str:
@@ -127,7 +127,7 @@ def _state(entry: BrokerEntry) -> BrokerState:
     return BrokerState(*who, entry.log, entry.metrics)
 
 
-class Ending(NamedTuple):
+class StopResult(NamedTuple):
     """The result of stopping a cluster."""
 
     clean: bool
@@ -139,7 +139,7 @@ class Ending(NamedTuple):
         return {"summary": self.summary, "killed": self.killed}
 
 
-def take_down(data: str, wait_s: float) -> Ending:
+def stop_cluster(data: str, wait_s: float) -> StopResult:
     """Stop the cluster: signal its supervisor, and brokers that run without one.
 
     Processes that have not ended after `wait_s` are killed.
@@ -149,23 +149,23 @@ def take_down(data: str, wait_s: float) -> Ending:
     running = _processes(up, brokers)
     if not running:
         _remove_files(data, up)
-        return Ending(True, f"nothing is up in {data}", [])
+        return StopResult(True, f"nothing is up in {data}", [])
     try:
         _ask_to_stop(up, brokers)
     except PermissionError:
         pids = ", ".join(str(process.pid) for process in running)
-        return Ending(False, f"no permission to stop another user's processes: pid {pids}", [])
+        return StopResult(False, f"no permission to stop another user's processes: pid {pids}", [])
     if _await_end(running, wait_s):
         _remove_files(data, up)
         many = "broker" if len(brokers) == 1 else "brokers"
-        return Ending(True, f"stopped {len(brokers)} {many} in {data}", [])
+        return StopResult(True, f"stopped {len(brokers)} {many} in {data}", [])
     left = [process.pid for process in running if process.is_running()]
     for pid in left:
         _send(pid, signal.SIGKILL)
     _await_end(running, ESCALATED_S)
     _remove_files(data, up)
     pids = ", ".join(map(str, left))
-    return Ending(
+    return StopResult(
         False, f"killed processes that had not stopped after {wait_s:g} s: pid {pids}", left
     )
 

@@ -18,7 +18,7 @@ from tidelog.apps.cli.usage import examples, format_option, usage_error
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidelog.shell.supervisor.cluster_control import BrokerState, Standing
+    from tidelog.shell.supervisor.cluster_control import BrokerState, ClusterState
 
 DATA = "tidelog-data"
 
@@ -88,27 +88,25 @@ def status(data: str, form: str) -> int:
     Includes brokers that `tidelog up` started, and brokers started by hand in the same folder.
     Exit code 0 means that all of them are up.
     """
-    from tidelog.shell.supervisor.cluster_control import look
+    from tidelog.shell.supervisor.cluster_control import read_state
 
-    standing = look(os.path.abspath(data))
-    return output.conclude(
-        form, standing.all_up, standing.as_data(), lambda screen: _show(screen, standing)
-    )
+    state = read_state(os.path.abspath(data))
+    return output.conclude(form, state.all_up, state.as_data(), lambda screen: _show(screen, state))
 
 
-def _show(screen: "Console", standing: "Standing") -> None:
+def _show(screen: "Console", cluster: "ClusterState") -> None:
 
-    if standing.brokers:
+    if cluster.brokers:
         columns = ("broker", "pid", "address", "state", "metrics")
         table = output.table(columns, numbers=("pid",))
-        for broker in standing.brokers:
+        for broker in cluster.brokers:
             state = output.mark(broker.state == "up", "up", broker.state)
             name = f"{broker.id} (controller)" if broker.controller else str(broker.id)
             metrics = broker.metrics or "off"
             table.add_row(name, str(broker.pid), broker.address, state, metrics)
         output.show_table(screen, table)
-        screen.print(f"logs: {', '.join(_logs(standing.brokers))}", soft_wrap=True)
-    screen.print(output.verdict_line(standing.all_up, standing.summary), soft_wrap=True)
+        screen.print(f"logs: {', '.join(_logs(cluster.brokers))}", soft_wrap=True)
+    screen.print(output.verdict_line(cluster.all_up, cluster.summary), soft_wrap=True)
 
 
 def _logs(brokers: "list[BrokerState]") -> list[str]:
@@ -135,17 +133,17 @@ def down(data: str, wait: float, form: str) -> int:
     The data is kept, except that of `tidelog up --ephemeral`. Exit code 0 means that all brokers
     stopped cleanly.
     """
-    from tidelog.shell.supervisor.cluster_control import take_down
+    from tidelog.shell.supervisor.cluster_control import stop_cluster
 
     folder = os.path.abspath(data)
     if not os.path.isdir(folder):
         raise usage_error(f"folder {data} does not exist; name the cluster's folder with --data")
-    ending = take_down(folder, wait)
+    result = stop_cluster(folder, wait)
     return output.conclude(
         form,
-        ending.clean,
-        ending.as_data(),
+        result.clean,
+        result.as_data(),
         lambda screen: screen.print(
-            output.verdict_line(ending.clean, ending.summary), soft_wrap=True
+            output.verdict_line(result.clean, result.summary), soft_wrap=True
         ),
     )
