@@ -352,7 +352,7 @@ def _send_pieces(connected: socket.socket, pieces: list[Buffer]) -> None:
 
 def _missing(api_key: int) -> str:
     api = APIS.get(api_key)
-    hint = f"; Kafka offers it from {api.since} on" if api is not None and api.since else ""
+    hint = f"; Kafka has it from {api.since} on" if api is not None and api.since else ""
     return f"the broker does not list this API{hint}"
 
 

@@ -424,7 +424,7 @@ class Consumer:
         del self._positions[key]
         if not self._positions:
             raise error
-        self.notify(f"topic of {key} was deleted; the partition is no longer read")
+        self.notify(f"{key} was deleted; it is no longer read")
 
 
 def _expected(error: ClientError) -> bool:
