@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -110,17 +111,16 @@ def connect_and_break_at_the_proof(address: Address) -> Transport | None:
 def test_a_new_connection_is_unproven_if_the_proof_broke_the_old_one(tmp_path: Path) -> None:
     """The failed request is sent again at once, which connects before the failed send returns."""
     connects = iter([connect_and_break_at_the_proof, connect])
-    stage = LinkStage(tmp_path, lambda address: next(connects)(address))
-    stage.on_failed = lambda: stage.link.send(8, REQUEST)
-    first = connected(stage)
-    first.sendall(challenge(stage, stage.heard(first)))
-    stage.until(lambda: stage.failed == [7])
-    second = stage.accept()
-    assert stage.link._handshake is not None, "the new peer has not proved anything"
-    stage.prove(second)
-    assert REQUEST_MARK in stage.frame(second)
-    stage.on_failed = lambda: None
-    stage.close()
+    with closing(LinkStage(tmp_path, lambda address: next(connects)(address))) as stage:
+        stage.on_failed = lambda: stage.link.send(8, REQUEST)
+        first = connected(stage)
+        first.sendall(challenge(stage, stage.heard(first)))
+        stage.until(lambda: stage.failed == [7])
+        stage.on_failed = lambda: None
+        second = stage.accept()
+        assert stage.link._handshake is not None, "the new peer has not proved anything"
+        stage.prove(second)
+        assert REQUEST_MARK in stage.frame(second)
 
 
 def test_a_silent_peer(stage: LinkStage, monkeypatch: pytest.MonkeyPatch) -> None:
