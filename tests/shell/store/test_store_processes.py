@@ -64,7 +64,7 @@ def log_dir(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
-def test_no_record_is_lost_or_duplicated_when_a_writer_is_killed(
+def test_no_change_is_lost_or_duplicated_when_a_writer_is_killed(
     start: Start, path: str, client: LocalClient, tmp_path: Path
 ) -> None:
     before = client.read()
