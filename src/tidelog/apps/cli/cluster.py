@@ -106,7 +106,6 @@ def unregister_command(broker: int, bootstrap: str | None, timeout_s: float, for
     restarted.
     """
     from tidelog.apps.changes.outcome import done, rejected
-    from tidelog.apps.cli.output import conclude_changes
     from tidelog.shell.client.admin import unregister_broker
 
     with connected_cluster(bootstrap, timeout_s) as connected:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.apps.changes.reassignment import MoveProgress, MoveState
     from tidelog.apps.changes.reassignment_plan import Plan
     from tidelog.core.types import TopicPartition
-    from tidelog.shell.client.administration.reassignments import Reassignment
+    from tidelog.shell.client.administration.partitions import Reassignment
     from tidelog.shell.client.cluster import Cluster
 
 PARTS = 100
