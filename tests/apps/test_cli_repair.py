@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.verify.nemesis.damage import PARTITION_WAYS, damage
-from tidelog.apps.verify.nemesis.ways.file_ways import EVERYWHERE
+from tidelog.apps.verify.nemesis.damage import EVERYWHERE, PARTITION_WAYS, damage
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import parse

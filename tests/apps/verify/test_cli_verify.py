@@ -10,12 +10,11 @@ from click.testing import Result as Invocation
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.verify import VerifyView
-from tidelog.apps.verify.checker.findings import KINDS, Findings, Promise
+from tidelog.apps.cli.rendering.verify import VerifyView
+from tidelog.apps.verify.checker.findings import KINDS, Findings, Guarantees
 from tidelog.apps.verify.nemesis.failover import Failover, Injected
 from tidelog.apps.verify.nemesis.plan import KINDS as FAULT_KINDS
-from tidelog.apps.verify.options import Options
-from tidelog.apps.verify.report import Figures, Report
+from tidelog.apps.verify.report import Figures, Options, Report
 
 
 def run(*arguments: str) -> Invocation:
@@ -167,8 +166,8 @@ def test_the_reference_has_every_kind(section: str, names: dict[str, str]) -> No
 def test_the_reference_says_what_settings_allow() -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "verify.md"
     rows = re.findall(r"^\| `([^`]+)` \|.*\|([^|]*)\|$", page.read_text(), re.MULTILINE)
-    allowed = {kind: told for kind, told in rows if kind in KINDS}
-    acks_1 = {kind for kind, told in allowed.items() if "`--acks 1`" in told}
-    unnumbered = {kind for kind, told in allowed.items() if "`--no-idempotence`" in told}
-    assert acks_1 == Promise(acks_all=False, idempotence=False).allows()
-    assert unnumbered == Promise(idempotence=False).allows()
+    allowed = {kind: allows for kind, allows in rows if kind in KINDS}
+    acks_1 = {kind for kind, allows in allowed.items() if "`--acks 1`" in allows}
+    unnumbered = {kind for kind, allows in allowed.items() if "`--no-idempotence`" in allows}
+    assert acks_1 == Guarantees(acks_all=False, idempotence=False).allows()
+    assert unnumbered == Guarantees(idempotence=False).allows()

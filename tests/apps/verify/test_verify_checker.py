@@ -4,17 +4,24 @@ from collections.abc import Iterable
 
 import pytest
 
-from tidelog.apps.verify.checker.final_log import FinalLog, check_epochs, check_strangers
-from tidelog.apps.verify.checker.findings import EXAMPLES_MAX, KINDS, Findings, Promise
+from tidelog.apps.verify.checker.final_log import FinalLog
+from tidelog.apps.verify.checker.findings import EXAMPLES_MAX, KINDS, Findings, Guarantees
+from tidelog.apps.verify.checker.partition_check import (
+    check_acknowledged,
+    check_epochs,
+    check_marks,
+    check_order,
+    check_read_batches,
+    check_reads,
+    check_strangers,
+)
 from tidelog.apps.verify.checker.replicas import Served, StoredBatch, check_replicas
-from tidelog.apps.verify.checker.seen import check_marks, check_read_batches, check_reads
-from tidelog.apps.verify.checker.written import check_acknowledged, check_order
-from tidelog.apps.verify.history.rows import Ack, Mark, MarkKind, Outcome, Read, ReadBatch
+from tidelog.apps.verify.journals import Ack, Mark, MarkKind, Outcome, Read, ReadBatch
 from tidelog.apps.verify.record_value import ABSENT, STRANGER, value_id
 
 
 def final_log(*batches: tuple[int, list[tuple[int, int]]], start: int = 0) -> FinalLog:
-    """Batches of (leader epoch, [(producer, sequence)]), one behind the other."""
+    """Batches of (leader epoch, [(producer, sequence)]), one after the other."""
     log = FinalLog(0, start)
     for epoch, records in batches:
         base = log.end
@@ -60,7 +67,7 @@ def test_a_clean_history_has_no_anomaly() -> None:
     ):
         found.merge(part)
     assert not counts(found)
-    assert not found.broken(Promise())
+    assert not found.broken(Guarantees())
 
 
 # -- producers
@@ -117,7 +124,7 @@ def test_a_smaller_sequence_that_is_new_is_out_of_order() -> None:
     log = final_log((0, [(1, 0), (1, 2), (1, 1)]))
     found = check_order(log, {1: 3})
     assert counts(found) == {"reordered": 1}
-    assert "offset 2: record 1 of producer 1, behind record 2" in found.examples["reordered"][0]
+    assert "offset 2: record 1 of producer 1, after record 2" in found.examples["reordered"][0]
 
 
 def test_order_is_per_producer_and_gaps_are_allowed() -> None:
@@ -150,7 +157,7 @@ def test_decreasing_epochs_are_found() -> None:
     log = final_log((3, [(1, 0)]), (2, [(1, 1)]), (3, [(1, 2)]))
     found = check_epochs(log)
     assert counts(found) == {"epochs backwards": 1}
-    assert "epoch 2 at offset 1 behind epoch 3" in found.examples["epochs backwards"][0]
+    assert "epoch 2 at offset 1 after epoch 3" in found.examples["epochs backwards"][0]
 
 
 # -- consumers
@@ -184,8 +191,8 @@ def test_skipped_records_are_counted() -> None:
     reads = all_reads(CLEAN)
     found = check_reads(CLEAN, "c", reads[:2] + reads[4:5])
     assert counts(found) == {"skipped": 3}
-    assert "went from 1 to 4" in found.examples["skipped"][0]
-    assert "nothing from 5 to 5" in found.examples["skipped"][1]
+    assert "read offset 4 after 1" in found.examples["skipped"][0]
+    assert "did not receive offsets 5 to 5" in found.examples["skipped"][1]
 
 
 @pytest.mark.parametrize(
@@ -313,17 +320,24 @@ def test_settings_decide_which_anomalies_fail() -> None:
     found = Findings()
     for kind in ("duplicated", "reordered", "lost", "changed after read"):
         found.add(kind, "example")
-    assert set(found.broken(Promise())) == {"duplicated", "reordered", "lost", "changed after read"}
-    no_idempotence = Promise(idempotence=False)
+    assert set(found.broken(Guarantees())) == {
+        "duplicated",
+        "reordered",
+        "lost",
+        "changed after read",
+    }
+    no_idempotence = Guarantees(idempotence=False)
     assert set(found.broken(no_idempotence)) == {"lost", "changed after read"}
-    assert set(found.broken(Promise(acks_all=False, idempotence=False))) == {"changed after read"}
+    assert set(found.broken(Guarantees(acks_all=False, idempotence=False))) == {
+        "changed after read"
+    }
 
 
 def test_every_kind_of_anomaly_fails_by_default() -> None:
     found = Findings()
     for kind in KINDS:
         found.add(kind, "example", 2)
-    assert found.broken(Promise()) == dict.fromkeys(KINDS, 2)
+    assert found.broken(Guarantees()) == dict.fromkeys(KINDS, 2)
 
 
 def test_examples_are_limited_and_counts_are_complete() -> None:

@@ -7,9 +7,16 @@ import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.verify.nemesis.damage import LIVE_WAYS, PARTITION_WAYS, WAYS, damage
+from tidelog.apps.verify.nemesis.damage import (
+    CHECKPOINTS,
+    HUGE_OFFSET,
+    LIVE_WAYS,
+    PARTITION_WAYS,
+    ROW_WAYS,
+    WAYS,
+    damage,
+)
 from tidelog.apps.verify.nemesis.plan import Fault, choose_damage, make_plan
-from tidelog.apps.verify.nemesis.ways.broker_ways import CHECKPOINTS, HUGE_OFFSET, ROW_WAYS
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.storage.checkpoint import parse_offsets

@@ -6,7 +6,7 @@ import pytest
 
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.partition_check import History, check_partition
-from tidelog.apps.verify.history.rows import (
+from tidelog.apps.verify.journals import (
     Ack,
     Journal,
     Kind,

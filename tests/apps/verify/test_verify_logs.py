@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.apps.verify.checker.findings import Findings
-from tidelog.apps.verify.disk_logs import stored_batches
-from tidelog.apps.verify.history.rows import ReadBatch
+from tidelog.apps.verify.journals import ReadBatch
 from tidelog.apps.verify.record_value import ABSENT, STRANGER, pack, value_id
-from tidelog.apps.verify.served_log import value_ids
+from tidelog.apps.verify.whole_logs import stored_batches, value_ids
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Header, Record

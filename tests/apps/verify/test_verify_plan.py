@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from tidelog.apps.verify.history.rows import Ack, Outcome
-from tidelog.apps.verify.nemesis.failover import Injected, failovers, first_acks, summarise
+from tidelog.apps.verify.journals import Ack, Outcome
+from tidelog.apps.verify.nemesis.failover import Injected, failovers, first_acks, summarize
 from tidelog.apps.verify.nemesis.plan import (
     DEFAULT_KINDS,
     KINDS,
@@ -74,6 +74,7 @@ def test_some_kinds_take_several_brokers() -> None:
         two = choose(fault("kill-two", "leader", draw), leaders, 2, [1, 2, 3])
         assert len(set(two)) == 2
     assert choose(fault("kill-two", "any"), {}, -1, [1]) == [1]
+    assert choose(fault("kill-ahead", "any", 1), leaders, 2, [1, 2, 3]) == [1], "always a leader"
     assert set(DEFAULT_KINDS) < set(KINDS)
 
 
@@ -115,6 +116,6 @@ def test_a_partition_waits_only_for_faults_of_its_leader() -> None:
 
 
 def test_summary_of_failover_times() -> None:
-    assert summarise([0.1, 0.4, None, 0.2]) == (4, 0.2, 0.4, 1)
-    assert summarise([None]) == (1, None, None, 1)
-    assert summarise([]) == (0, None, None, 0)
+    assert summarize([0.1, 0.4, None, 0.2]) == (4, 0.2, 0.4, 1)
+    assert summarize([None]) == (1, None, None, 1)
+    assert summarize([]) == (0, None, None, 0)

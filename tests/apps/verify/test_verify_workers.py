@@ -10,13 +10,12 @@ import pytest
 
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.partition_check import History, check_partition
-from tidelog.apps.verify.history.rows import Outcome, read_acks
-from tidelog.apps.verify.served_log import read_log
+from tidelog.apps.verify.journals import Outcome, read_acks
+from tidelog.apps.verify.whole_logs import read_log
 from tidelog.apps.verify.workload import librdkafka_clients
-from tidelog.apps.verify.workload.crew import Crew, Worker, WorkerFailed
 from tidelog.apps.verify.workload.ledger import Ledger, Pace
-from tidelog.apps.verify.workload.orders import Task
-from tidelog.apps.verify.workload.worker import ROLES
+from tidelog.apps.verify.workload.worker import ROLES, Task
+from tidelog.apps.verify.workload.worker_processes import Worker, WorkerFailed, Workers
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.offsets import list_offset
 
@@ -46,8 +45,8 @@ def mock_cluster() -> Iterator[str]:
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    made = Crew()
+def workers() -> Iterator[Workers]:
+    made = Workers()
     yield made
     made.close()
 
@@ -58,34 +57,36 @@ def task(folder: Path, role: str, bootstrap: str, *names: int, rate: float = 0.0
 
 
 def test_every_role_writes_or_reads_and_the_history_is_clean(
-    tmp_path: Path, mock_cluster: str, crew: Crew
+    tmp_path: Path, mock_cluster: str, workers: Workers
 ) -> None:
     for role, name in (("librdkafka producers", 1), ("own producers", 2)):
-        crew.producers.append(Worker(task(tmp_path, role, mock_cluster, name, rate=1000)))
+        workers.producers.append(Worker(task(tmp_path, role, mock_cluster, name, rate=1000)))
     for role, name in (("librdkafka consumer", 3), ("own reader", 4)):
-        crew.readers.append(Worker(task(tmp_path, role, mock_cluster, name)))
-    assert {worker.task.role for worker in crew.workers} == set(ROLES)
+        workers.readers.append(Worker(task(tmp_path, role, mock_cluster, name)))
+    assert {worker.task.role for worker in workers.all} == set(ROLES)
     until = time.monotonic() + 30
-    while min(worker.reported.get("tally", {}).get("acked", 0) for worker in crew.producers) < 500:
-        crew.check()
+    while (
+        min(worker.reported.get("tally", {}).get("acked", 0) for worker in workers.producers) < 500
+    ):
+        workers.check()
         assert time.monotonic() < until
         time.sleep(0.05)
-    for worker in crew.producers:
+    for worker in workers.producers:
         worker.stop()
         worker.await_end()
     found = Findings()
-    sent = {int(n): counts for w in crew.producers for n, counts in w.reported["sent"].items()}
+    sent = {int(n): counts for w in workers.producers for n, counts in w.reported["sent"].items()}
     history = History(str(tmp_path), sent, ["consumer3"], ["reader4"])
     with Cluster(mock_cluster) as cluster:
         ends = [list_offset(cluster, "verified", p).offset for p in range(PARTITIONS)]
-        for worker in crew.readers:
+        for worker in workers.readers:
             worker.stop(ends)
             worker.await_end()
         for partition in range(PARTITIONS):
             log = read_log(cluster, "verified", partition, TAG, found)
             found.merge(check_partition(log, history))
     assert not found.counts, found.examples
-    tally = crew.tally()
+    tally = workers.tally()
     assert sum(ends) == tally["acked"] == tally["read"] == tally["read raw"] >= 1000
     assert (tally["unknown"], tally["refused"]) == (0, 0)
     assert sum(map(sum, sent.values())) == tally["acked"]
@@ -93,17 +94,17 @@ def test_every_role_writes_or_reads_and_the_history_is_clean(
 
 def test_dead_worker_is_reported_in_one_line(tmp_path: Path, crew: Crew) -> None:
     worker = Worker(task(tmp_path, "no such role", "localhost:1", 1))
-    crew.readers.append(worker)
-    with pytest.raises(WorkerFailed, match="no such role ended with 1: KeyError"):
+    workers.readers.append(worker)
+    with pytest.raises(WorkerFailed, match="no such role exited with code 1: KeyError"):
         worker.await_end()
     with pytest.raises(WorkerFailed):
-        crew.check()
+        workers.check()
 
 
 def test_a_worker_does_not_outlive_its_run(tmp_path: Path) -> None:
     worker = Worker(task(tmp_path, "own reader", "localhost:1", 1))
     worker.close()
-    with pytest.raises(WorkerFailed, match="own reader ended with"):
+    with pytest.raises(WorkerFailed, match="own reader exited with"):
         worker.check()
 
 

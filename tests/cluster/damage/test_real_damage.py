@@ -22,8 +22,13 @@ from real_cluster import (
     take,
 )
 
-from tidelog.apps.verify.nemesis.damage import PARTITION_WAYS, damage
-from tidelog.apps.verify.nemesis.ways.broker_ways import BROKER_WAYS, CHECKPOINTS, WHOLE_FILES
+from tidelog.apps.verify.nemesis.damage import (
+    BROKER_WAYS,
+    CHECKPOINTS,
+    PARTITION_WAYS,
+    WHOLE_FILES,
+    damage,
+)
 from tidelog.core import types
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster

@@ -16,8 +16,7 @@ from real_cluster import (
     send_all,
 )
 
-from tidelog.apps.verify.nemesis.ways.batch_ways import cut
-from tidelog.apps.verify.nemesis.ways.places import OLDER, segments
+from tidelog.apps.verify.nemesis.segment_damage import OLDER, cut, segments
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 BROKERS = (1, 2, 3)

@@ -88,7 +88,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     callback=_known_faults,
     metavar="FAULTS",
     help="Faults to inject, separated by commas: kill, pause, restart, isolate, disk-full, rolling,"
-    " damage, damage-live, kill-two, kill-all; or none.  [default: the first seven]",
+    " damage, damage-live, kill-ahead, kill-two, kill-all; or none.  [default: the first seven]",
 )
 @click.option(
     "--producers",
@@ -155,7 +155,7 @@ def verify(
     that none was found.
     """
     from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
-    from tidelog.apps.verify.options import Options
+    from tidelog.apps.verify.report import Options
     from tidelog.apps.verify.run import RunFailed
     from tidelog.apps.verify.run import verify as make_run
 
@@ -265,7 +265,7 @@ class VerifyView:
     def _show_anomalies(self, screen: "Console") -> None:
         from tidelog.apps.verify.checker.findings import KINDS
 
-        findings, allowed = self.report.findings, self.report.promise.allows()
+        findings, allowed = self.report.findings, self.report.guarantees.allows()
         table = output.table(["anomaly", "count", ""], numbers=["count"])
         for kind, meaning in KINDS.items():
             count = findings.counts[kind]
@@ -280,7 +280,7 @@ class VerifyView:
 
     def _command(self) -> str:
         """Return the command that repeats this run, without --keep."""
-        from tidelog.apps.verify.options import Options
+        from tidelog.apps.verify.report import Options
 
         options = self.report.options
         usual = Options(options.seed)
@@ -298,7 +298,7 @@ class VerifyView:
 
     def _verdict(self) -> str:
         report = self.report
-        broken = report.findings.broken(report.promise)
+        broken = report.findings.broken(report.guarantees)
         what = f"seed {report.options.seed}: {report.figures.acked:,} acknowledged"
         if broken:
             anomalies = ", ".join(f"{count:,} × {kind}" for kind, count in broken.items())
@@ -314,7 +314,7 @@ class VerifyView:
 
 
 def _seconds(ticks: int) -> str:
-    from tidelog.apps.verify.history.rows import TICKS_A_SECOND
+    from tidelog.apps.verify.journals import TICKS_A_SECOND
 
     return f"{ticks / TICKS_A_SECOND:.2f}"
 

@@ -1,11 +1,37 @@
-"""The result of a run: figures, faults and findings."""
+"""The options of a run, and its result: figures, faults and findings."""
 
 from typing import Any, NamedTuple
 
-from tidelog.apps.verify.checker.findings import KINDS, Findings, Promise
-from tidelog.apps.verify.history.rows import TICKS_A_SECOND
-from tidelog.apps.verify.nemesis.failover import Failover, Injected, Waits, summarise
-from tidelog.apps.verify.options import Options
+from tidelog.apps.verify.checker.findings import KINDS, Findings, Guarantees
+from tidelog.apps.verify.journals import TICKS_A_SECOND
+from tidelog.apps.verify.nemesis.failover import Failover, Injected, Waits, summarize
+from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
+
+BROKERS = 3
+MIN_ISR = 2
+
+
+class Options(NamedTuple):
+    """The options of one run."""
+
+    seed: int
+    seconds: float = 120.0
+    bootstrap: str | None = None
+    """The cluster to test; None starts a local cluster in a temporary folder."""
+    kinds: tuple[str, ...] = DEFAULT_KINDS
+    producers: int = 4
+    rate: int = 5000
+    acks: str = "all"
+    idempotence: bool = True
+    partitions: int = 6
+    client: str = "both"
+    keep: str | None = None
+    """The folder to keep the journals in, and the logs of a local cluster; None keeps none."""
+
+    @property
+    def guarantees(self) -> Guarantees:
+        """The guarantees of these settings."""
+        return Guarantees(acks_all=self.acks == "all", idempotence=self.idempotence)
 
 
 class Figures(NamedTuple):
@@ -44,12 +70,12 @@ class Report(NamedTuple):
     """The folder with the journals and logs; None if it was deleted."""
 
     @property
-    def promise(self) -> Promise:
-        return self.options.promise
+    def guarantees(self) -> Guarantees:
+        return self.options.guarantees
 
     @property
     def holds(self) -> bool:
-        return not self.findings.broken(self.promise)
+        return not self.findings.broken(self.guarantees)
 
     @property
     def kills(self) -> int:
@@ -65,12 +91,12 @@ class Report(NamedTuple):
         by_kind: dict[str, list[float | None]] = {}
         for wait in self.waits:
             by_kind.setdefault(self.faults[wait.fault].kind, []).append(wait.seconds)
-        return {kind: summarise(waits) for kind, waits in sorted(by_kind.items())}
+        return {kind: summarize(waits) for kind, waits in sorted(by_kind.items())}
 
     def as_data(self) -> dict[str, Any]:
         """Return the report as data for `--format json`."""
         figures, options = self.figures, self.options
-        allowed = self.promise.allows()
+        allowed = self.guarantees.allows()
         return {
             "seed": options.seed,
             "bootstrap": options.bootstrap,

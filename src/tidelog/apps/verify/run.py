@@ -18,15 +18,13 @@ from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 
 from tidelog.apps.verify.checker.partition_check import History
-from tidelog.apps.verify.judgement import Judgement
 from tidelog.apps.verify.nemesis.failover import Injected
-from tidelog.apps.verify.nemesis.faults import HEALTH_S, Nemesis
-from tidelog.apps.verify.nemesis.opening import make_while_down
+from tidelog.apps.verify.nemesis.faults import HEALTH_S, Nemesis, make_while_down
 from tidelog.apps.verify.nemesis.plan import make_plan
-from tidelog.apps.verify.options import BROKERS, MIN_ISR, Options
-from tidelog.apps.verify.report import Figures, Report
-from tidelog.apps.verify.workload.crew import Crew, Worker, WorkerFailed
-from tidelog.apps.verify.workload.orders import Task
+from tidelog.apps.verify.report import BROKERS, MIN_ISR, Figures, Options, Report
+from tidelog.apps.verify.run_checks import RunChecks
+from tidelog.apps.verify.workload.worker import Task
+from tidelog.apps.verify.workload.worker_processes import Worker, WorkerFailed, Workers
 from tidelog.shell.client import admin
 from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
@@ -35,7 +33,7 @@ from tidelog.shell.client.offsets import list_offset
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
-Tell = Callable[[float, str], None]
+Progress = Callable[[float, str], None]
 """Receives progress: seconds of the workload that have passed, and a short status text."""
 FIRST_ACK_S = 30.0
 SETTLE_S = 60.0
@@ -45,10 +43,10 @@ SEGMENT_BYTES = 1 << 20
 
 
 class RunFailed(Exception):
-    """The run could not complete; the text is one line that says what to do."""
+    """The run could not complete; the text is one line with the reason and what to do."""
 
 
-def verify(options: Options, tell: Tell) -> Report:
+def verify(options: Options, progress: Progress) -> Report:
     """Run the test. Raises RunFailed if it can't complete; anomalies are in the report."""
     if options.client != "own" and find_spec("confluent_kafka") is None:
         raise RunFailed(
@@ -59,7 +57,7 @@ def verify(options: Options, tell: Tell) -> Report:
     os.makedirs(folder, exist_ok=True)
     keep = options.keep is not None
     try:
-        report = Run(options, folder, tell).make()
+        report = Run(options, folder, progress).make()
         keep |= not report.holds
         report = report._replace(kept=folder if keep else None)
         with open(os.path.join(folder, "report.json"), "w") as file:
@@ -75,20 +73,20 @@ def verify(options: Options, tell: Tell) -> Report:
 class Run:
     """One run: its workers, nemesis, findings and clock."""
 
-    def __init__(self, options: Options, folder: str, tell: Tell) -> None:
+    def __init__(self, options: Options, folder: str, progress: Progress) -> None:
         self._options = options
         self._folder = folder
-        self._tell = tell
+        self._progress = progress
         tag = os.urandom(8)
         self._tag = tag
         self._topic = f"tidelog-verify-{tag.hex()}"
         self._began_ns = time.monotonic_ns()
         self._began: float | None = None
         """When the first record was acknowledged."""
-        self._crew = Crew()
+        self._workers = Workers()
         self._nemesis: Nemesis | None = None
-        self._judgement = Judgement(
-            self._topic, tag, options.partitions, lambda what: tell(options.seconds, what)
+        self._checks = RunChecks(
+            self._topic, tag, options.partitions, lambda what: progress(options.seconds, what)
         )
         self._troubles: list[str] = []
         self._last_acked = (0.0, 0)
@@ -99,7 +97,7 @@ class Run:
         with ExitStack() as stack:
             local, bootstrap = None, self._options.bootstrap
             if bootstrap is None:
-                self._tell(0, "starting brokers")
+                self._progress(0, "starting brokers")
                 data = os.path.join(self._folder, "data")
                 local = stack.enter_context(LocalCluster(BROKERS, data, fault_switches=True))
                 bootstrap = local.bootstrap
@@ -110,7 +108,7 @@ class Run:
                 self._create_topic(cluster)
             if self._options.bootstrap is not None:
                 stack.callback(self._delete_topic, cluster)
-            stack.callback(self._crew.close)
+            stack.callback(self._workers.close)
             if local is not None:
                 self._nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
             seconds = self._work(bootstrap)
@@ -118,21 +116,24 @@ class Run:
                 self._settle(self._nemesis)
             self._end_readers(cluster)
             faults = self._nemesis.injected if self._nemesis else []
-            self._judgement.judge_served(cluster, self._history(), faults)
+            self._checks.check_served(cluster, self._history(), faults)
             if local is not None:
-                self._judgement.judge_disks(local)
+                self._checks.check_disks(local)
             return self._report(seconds, faults)
 
     # -- setup
 
     def _open(self, local: LocalCluster, cluster: Cluster) -> None:
         """Create the topic and use the first group while a broker is down."""
-        self._tell(0, "creating the topic while a broker is down")
-        findings = self._judgement.findings
+        self._progress(0, "creating the topic while a broker is down")
+        findings = self._checks.findings
         make_while_down(local, cluster, self._topic, lambda: self._create_topic(cluster), findings)
         nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
-        if not nemesis.await_health(HEALTH_S, "the broker is back"):
-            findings.add("not created", f"a replica is not in sync {HEALTH_S:g} s later")
+        if not nemesis.await_health(HEALTH_S, "waiting for the killed broker"):
+            findings.add(
+                "not created",
+                f"a replica is not in sync {HEALTH_S:g} s after the restart of its broker",
+            )
 
     def _create_topic(self, cluster: Cluster) -> None:
         replicas = min(BROKERS, len(registered_brokers(cluster)))
@@ -165,8 +166,8 @@ class Run:
             options.seed,
         )
 
-    def _start_crew(self, bootstrap: str) -> None:
-        options, crew = self._options, self._crew
+    def _start_workers(self, bootstrap: str) -> None:
+        options, workers = self._options, self._workers
         names = list(range(1, options.producers + 1))
         shares = {"own": names[1::2], "librdkafka": names[0::2]}
         if options.client != "both":
@@ -175,10 +176,10 @@ class Run:
             if producers:
                 rate = options.rate * len(producers) / len(names)
                 task = self._task(f"{client} producers", bootstrap, producers, rate)
-                crew.producers.append(Worker(task))
+                workers.producers.append(Worker(task))
         if options.client != "own":
-            crew.readers.append(Worker(self._task("librdkafka consumer", bootstrap, [1])))
-        crew.readers.append(Worker(self._task("own reader", bootstrap, [2])))
+            workers.readers.append(Worker(self._task("librdkafka consumer", bootstrap, [1])))
+        workers.readers.append(Worker(self._task("own reader", bootstrap, [2])))
 
     # -- workload
 
@@ -187,9 +188,9 @@ class Run:
 
     def _work(self, bootstrap: str) -> float:
         """Write and read under faults; return how long the producers wrote."""
-        self._start_crew(bootstrap)
+        self._start_workers(bootstrap)
         patience = time.monotonic() + FIRST_ACK_S
-        while not self._crew.tally()["acked"]:
+        while not self._workers.tally()["acked"]:
             self._hold(STEP_S, "waiting for the first acknowledged record")
             if time.monotonic() > patience:
                 raise RunFailed(
@@ -203,12 +204,12 @@ class Run:
                 done = time.monotonic() - began
                 calm = max(fault.gap_s, fault.at_s - done)
                 if done + calm + fault.duration_s <= options.seconds:
-                    self._hold(calm, "calm")
+                    self._hold(calm, "no fault")
                     self._nemesis.inject(fault)
-        self._hold(began + self._options.seconds - time.monotonic(), "calm")
-        for worker in self._crew.producers:
+        self._hold(began + self._options.seconds - time.monotonic(), "no fault")
+        for worker in self._workers.producers:
             worker.stop()
-        for worker in self._crew.producers:
+        for worker in self._workers.producers:
             worker.await_end()
         return time.monotonic() - began
 
@@ -216,16 +217,16 @@ class Run:
         """Wait, check that the workers are alive, and report progress."""
         until = time.monotonic() + seconds
         while True:
-            self._crew.check()
+            self._workers.check()
             now = time.monotonic()
-            acked = self._crew.tally()["acked"]
+            acked = self._workers.tally()["acked"]
             at, before = self._last_acked
             if now - at >= 1.0:
                 self._rate = (acked - before) / (now - at)
                 self._last_acked = (now, acked)
             done = 0.0 if self._began is None else min(now - self._began, self._options.seconds)
             faults = len(self._nemesis.injected) if self._nemesis else 0
-            self._tell(done, f"{self._rate:,.0f} acked/s, faults: {faults}, {what}")
+            self._progress(done, f"{self._rate:,.0f} acked/s, faults: {faults}, {what}")
             if now >= until:
                 return
             time.sleep(min(STEP_S, until - now))
@@ -234,38 +235,40 @@ class Run:
 
     def _settle(self, nemesis: Nemesis) -> None:
         """Wait until every replica is in sync."""
-        findings = self._judgement.findings
-        nemesis.look_after_the_dead()
-        if not nemesis.await_health(SETTLE_S, "settling"):
-            findings.add("never settled", f"replicas out of sync after {SETTLE_S:g} s of calm")
-        nemesis.look_after_the_dead()
+        findings = self._checks.findings
+        nemesis.restart_dead_brokers()
+        if not nemesis.await_health(SETTLE_S, "waiting for all replicas"):
+            findings.add(
+                "never settled", f"replicas are out of sync {SETTLE_S:g} s after the last fault"
+            )
+        nemesis.restart_dead_brokers()
         for failure in nemesis.failures:
             findings.add("broker failed", failure)
         for number, fault in enumerate(nemesis.injected, 1):
             if fault.healthy is None:
                 brokers = " and ".join(map(str, fault.brokers))
                 self._troubles.append(
-                    f"fault {number} ({fault.kind} of broker {brokers}): replicas not all in sync"
-                    f" {HEALTH_S:g} s after it was over"
+                    f"fault {number} ({fault.kind} of broker {brokers}): not all replicas in sync"
+                    f" {HEALTH_S:g} s after the fault ended"
                 )
 
     def _end_readers(self, cluster: Cluster) -> None:
-        self._tell(self._options.seconds, "consumers catch up")
+        self._progress(self._options.seconds, "consumers catch up")
         partitions = range(self._options.partitions)
         ends = [list_offset(cluster, self._topic, p).offset for p in partitions]
-        for worker in self._crew.readers:
+        for worker in self._workers.readers:
             worker.stop(ends)
-        for worker in self._crew.readers:
+        for worker in self._workers.readers:
             worker.await_end()
 
     def _history(self) -> History:
         sent: dict[int, list[int]] = {}
-        for worker in self._crew.workers:
+        for worker in self._workers.all:
             sent |= {int(name): counts for name, counts in worker.reported.get("sent", {}).items()}
             for text in worker.reported.get("fatal", []):
-                self._judgement.findings.add("fatal error", text)
+                self._checks.findings.add("fatal error", text)
             self._troubles += worker.reported.get("troubles", [])
-        names = [(worker.task.role, worker.task.names[0]) for worker in self._crew.readers]
+        names = [(worker.task.role, worker.task.names[0]) for worker in self._workers.readers]
         return History(
             self._folder,
             sent,
@@ -274,19 +277,19 @@ class Run:
         )
 
     def _report(self, seconds: float, faults: list[Injected]) -> Report:
-        tally, judgement = self._crew.tally(), self._judgement
+        tally, checks = self._workers.tally(), self._checks
         figures = Figures(
             seconds,
             tally["acked"],
             tally["unknown"],
             tally["refused"],
             {"librdkafka": tally["read"], "own": tally["read raw"]},
-            judgement.records,
-            judgement.batches,
-            judgement.leader_epochs - self._options.partitions,
-            judgement.replicas_compared,
+            checks.records,
+            checks.batches,
+            checks.leader_epochs - self._options.partitions,
+            checks.replicas_compared,
         )
-        findings, waits = judgement.findings, judgement.waits
+        findings, waits = checks.findings, checks.waits
         return Report(
             self._options, self._topic, figures, faults, waits, findings, self._troubles, None
         )

@@ -1,1 +1,1 @@
-"""Pure functions that find anomalies in what clients saw."""
+"""Pure functions that find anomalies: they compare what clients saw with the final log."""

@@ -10,9 +10,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from tidelog.apps.verify.checker.findings import Findings
-from tidelog.apps.verify.history.rows import ReadBatch
-from tidelog.apps.verify.record_value import ABSENT, STRANGER, name, split_id
+from tidelog.apps.verify.journals import ReadBatch
+from tidelog.apps.verify.record_value import ABSENT
 
 
 class FinalLog:
@@ -68,36 +67,3 @@ class FinalLog:
         if number < len(self._bases) and self._bases[number] == base_offset:
             return self.batch(number)
         return None
-
-
-def check_epochs(log: FinalLog) -> Findings:
-    """Check that leader epochs never decrease with rising offsets."""
-    found = Findings()
-    before = -1
-    for number in range(log.batches):
-        batch = log.batch(number)
-        if batch.leader_epoch < before:
-            found.add(
-                "epochs backwards",
-                f"partition {log.partition}: epoch {batch.leader_epoch} at offset"
-                f" {batch.base_offset} behind epoch {before}",
-            )
-        before = max(before, batch.leader_epoch)
-    return found
-
-
-def check_strangers(log: FinalLog, sent: dict[int, int]) -> Findings:
-    """Check that every record in the log was sent.
-
-    `sent` has the number of records that each producer sent to this partition.
-    """
-    found = Findings()
-    for at, value in enumerate(log.values):
-        if value == ABSENT:
-            continue
-        producer, sequence = split_id(value)
-        if value == STRANGER or sequence >= sent.get(producer, 0):
-            found.add(
-                "phantom", f"partition {log.partition}, offset {log.start + at}: {name(value)}"
-            )
-    return found

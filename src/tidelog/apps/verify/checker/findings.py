@@ -9,29 +9,29 @@ from typing import NamedTuple
 EXAMPLES_MAX = 5
 
 KINDS = {
-    "lost": "acknowledged, and not in the final log",
-    "wrong offset": "acknowledged at one offset, found at another",
-    "refused, yet written": "the client was told that it is not written",
-    "duplicated": "one send, twice in the log",
-    "reordered": "a producer's records in another order than sent",
-    "phantom": "in the log, but never sent to this partition",
-    "read, then gone": "a consumer got it, and the final log has nothing there",
-    "changed after read": "an offset gave something else later, or elsewhere",
-    "read above HW": "an answer went beyond its own high watermark or last stable offset",
-    "skipped": "a consumer passed over records that the final log has",
-    "offsets backwards": "an end that clients were shown went back",
-    "epochs backwards": "a leader epoch smaller than the one before it in the log",
-    "corrupt": "a batch whose checksum does not fit, or that does not open",
-    "fatal error": "a client stopped for good: what the broker told it can't be",
-    "not created": "the topic, or the first group, could not be created while a broker was down",
-    "broker failed": "its process ended by itself, or did not stop when it was told to",
-    "never settled": "after the last fault, some replica did not come back in sync",
-    "replicas differ": "two brokers keep other bytes below the high watermark",
+    "lost": "acknowledged, but not in the final log",
+    "wrong offset": "acknowledged at one offset, but found at another",
+    "refused, yet written": "rejected by the broker, but in the final log",
+    "duplicated": "sent once, but in the final log twice",
+    "reordered": "a producer's records are not in the order in which they were sent",
+    "phantom": "in the final log, but never sent to this partition",
+    "read, then gone": "read by a consumer, but the final log has no record at that offset",
+    "changed after read": "a consumer read a record that differs from the final log at that offset",
+    "read above HW": "a response has records above its own high watermark or last stable offset",
+    "skipped": "in the final log, but a consumer did not receive it",
+    "offsets backwards": "a log end or high watermark in a response was lower than before",
+    "epochs backwards": "a batch has a lower leader epoch than the batch before it",
+    "corrupt": "a batch does not match its checksum, or can't be decoded",
+    "fatal error": "a client stopped because of a response that a broker must never send",
+    "not created": "the topic or the first group could not be created while a broker was down",
+    "broker failed": "a broker process exited unexpectedly, or did not stop when requested",
+    "never settled": "a replica was not in sync again after the last fault",
+    "replicas differ": "two brokers have different bytes below the high watermark",
 }
 """All kinds of anomalies in the order of the report, with their meaning."""
 
 
-class Promise(NamedTuple):
+class Guarantees(NamedTuple):
     """The guarantees of the producers' settings."""
 
     acks_all: bool = True
@@ -58,20 +58,20 @@ class Findings:
         """Count an anomaly, and keep the example if there are few so far."""
         assert kind in KINDS, kind
         self.counts[kind] += times
-        told = self.examples.setdefault(kind, [])
-        if len(told) < EXAMPLES_MAX:
-            told.append(example)
+        kept = self.examples.setdefault(kind, [])
+        if len(kept) < EXAMPLES_MAX:
+            kept.append(example)
 
     def merge(self, other: "Findings") -> None:
         """Add the counts and examples of other findings."""
         for kind, examples in other.examples.items():
-            told = self.examples.setdefault(kind, [])
-            told += examples[: EXAMPLES_MAX - len(told)]
+            kept = self.examples.setdefault(kind, [])
+            kept += examples[: EXAMPLES_MAX - len(kept)]
         self.counts += other.counts
 
-    def broken(self, promise: Promise) -> dict[str, int]:
+    def broken(self, guarantees: Guarantees) -> dict[str, int]:
         """Return the count of each kind that breaks a guarantee."""
-        allowed = promise.allows()
+        allowed = guarantees.allows()
         return {
             kind: self.counts[kind] for kind in KINDS if self.counts[kind] and kind not in allowed
         }

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
-from tidelog.apps.verify.history.rows import Kind, ReadBatch
+from tidelog.apps.verify.journals import Kind, ReadBatch
 
 
 class StoredBatch(NamedTuple):
@@ -32,13 +32,13 @@ class Served(NamedTuple):
 
     @classmethod
     def of(cls, log: FinalLog) -> "Served":
-        seal = _Seal()
+        digest_so_far = _BatchDigest()
         for number in range(log.batches):
-            seal.add(log.batch(number))
-        return cls(log.start, log.end, seal.digest())
+            digest_so_far.add(log.batch(number))
+        return cls(log.start, log.end, digest_so_far.digest())
 
 
-class _Seal:
+class _BatchDigest:
     """A digest over the offsets, epochs and checksums of batches."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def check_replicas(
     """Check that all replicas have the batches of the served log, up to its end."""
     found = Findings()
     logs = {broker: _within(batches, served) for broker, batches in replicas.items()}
-    seal = _Seal()
+    digest_so_far = _BatchDigest()
     first = min(replicas, default=0)
     while True:
         row = {broker: next(log, None) for broker, log in logs.items()}
@@ -67,15 +67,15 @@ def check_replicas(
             if stored is not None and not stored.sound:
                 found.add("corrupt", f"partition {partition}, broker {broker}: {stored.batch}")
         if len({stored and stored.data for stored in row.values()}) > 1:
-            found.add("replicas differ", f"partition {partition}: {_told(row)}")
+            found.add("replicas differ", f"partition {partition}: {_describe(row)}")
             return found
         same = row[first]
         assert same is not None
-        seal.add(same.batch)
-    if replicas and seal.digest() != served.digest:
+        digest_so_far.add(same.batch)
+    if replicas and digest_so_far.digest() != served.digest:
         found.add(
             "replicas differ",
-            f"partition {partition}: the disks agree with each other, not with what was served",
+            f"partition {partition}: all disks have the same batches, but clients read others",
         )
     return found
 
@@ -88,7 +88,7 @@ def _within(batches: Iterable[StoredBatch], served: Served) -> Iterator[StoredBa
             yield stored
 
 
-def _told(row: dict[int, StoredBatch | None]) -> str:
+def _describe(row: dict[int, StoredBatch | None]) -> str:
     return "; ".join(
         f"broker {broker} has {stored.batch if stored else 'no batch here'}"
         for broker, stored in sorted(row.items())

@@ -8,7 +8,7 @@ first acknowledgement that counts is also the earliest.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tidelog.apps.verify.history.rows import TICKS_A_SECOND, Outcome
+from tidelog.apps.verify.journals import TICKS_A_SECOND, Outcome
 
 
 class Injected(NamedTuple):
@@ -35,7 +35,7 @@ def first_acks(
     """Return, for each begin, when the partition first acknowledged a record sent after it.
 
     The entry is None if there is no such record. `begins` must be ascending; `partition_acks` has
-    the rows (history.rows.Ack) of each producer.
+    the rows (journals.Ack) of each producer.
     """
     earliest: list[int | None] = [None] * len(begins)
     for acks in partition_acks:
@@ -84,7 +84,7 @@ class Waits(NamedTuple):
     never: int
 
 
-def summarise(waits: list[float | None]) -> Waits:
+def summarize(waits: list[float | None]) -> Waits:
     """Return median and maximum of the waits; waits that never ended are counted separately."""
     ended = sorted(wait for wait in waits if wait is not None)
     if not ended:

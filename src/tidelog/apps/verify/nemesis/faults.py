@@ -1,14 +1,16 @@
 """Inject the faults of a plan into a local cluster.
 
-Invariant: there is one fault at a time. When `inject` returns, the processes that it stopped run
-again and its fault switches are off, whatever happened in between.
+Invariant: there is one fault at a time. When `inject` or `make_while_down` returns, the processes
+that it stopped run again and its fault switches are off, whatever happened in between.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.nemesis.damage import damage
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.apps.verify.nemesis.plan import (
@@ -20,15 +22,25 @@ from tidelog.apps.verify.nemesis.plan import (
     choose_damage,
 )
 from tidelog.core.types import TopicPartition
+from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
 HEALTH_S = 30.0
 """How long to wait after a fault until all replicas are in sync."""
-MENDED_S = 120.0
+REPAIR_S = 120.0
 """How long a broker may take to detect and repair a damaged replica and to be in sync."""
+AHEAD = "only this broker had its newest records"
+"""The note of a `kill-ahead` that killed a leader with unreplicated records."""
+AHEAD_S = 4.0
+"""How long followers are paused at most; their sessions must not time out."""
+ACKS_S = 0.3
+"""How long the clients have to receive the acknowledgements of a leader before its kill."""
 DISK_RECOVERY_S = 3.0
-GOING_S = 0.5
+EXIT_S = 0.5
 STOPPED_S_MAX = 0.5
 POLL_S = 0.1
 
@@ -61,8 +73,9 @@ class Nemesis:
         self._topic = topic
         self._ticks = ticks
         self._hold = hold
-        self._acts = {
+        self._actions = {
             "kill": self._kill,
+            "kill-ahead": self._kill_ahead,
             "kill-two": self._kill,
             "kill-all": self._kill,
             "pause": self._pause,
@@ -73,34 +86,38 @@ class Nemesis:
 
     def inject(self, fault: Fault) -> None:
         """Inject one fault and wait until the cluster is healthy again."""
-        self.look_after_the_dead()
+        self.restart_dead_brokers()
         view = self._view()
         targets = choose(fault, view.leaders, view.controller, list(self._cluster.ids))
         if fault.kind == "rolling":
             for broker in targets:
-                self._one(fault, [broker], self._restart)
+                self._inject_one(fault, [broker], self._restart)
         elif fault.kind in WAYS_OF:
             self._damage(fault, targets)
         else:
-            self._one(fault, targets, self._acts[fault.kind])
+            self._inject_one(fault, targets, self._actions[fault.kind])
 
     def _damage(self, fault: Fault, targets: list[int]) -> None:
         """Damage one replica, unless another one may still be damaged or out of sync."""
         view = self._view()
         led = tuple(sorted(p for p, leader in view.leaders.items() if leader in targets))
-        if not view.leaders or not self.await_health(HEALTH_S, "all in sync before damage"):
+        if not view.leaders or not self.await_health(
+            HEALTH_S, "waiting for all replicas before damage"
+        ):
             return
         chosen = choose_damage(fault, led, list(view.leaders))
-        act = self._damage_stopped if fault.kind == "damage" else self._damage_running
-        self._one(fault, targets, partial(act, chosen))
-        if not self._await(MENDED_S, "damage is mended", lambda: self._is_mended(targets[0])):
+        action = self._damage_stopped if fault.kind == "damage" else self._damage_running
+        self._inject_one(fault, targets, partial(action, chosen))
+        if not self._await(
+            REPAIR_S, "waiting for the repair", lambda: self._is_repaired(targets[0])
+        ):
             self.failures.append(
-                f"broker {targets[0]}: partition {chosen.partition} is not mended {MENDED_S:g} s"
-                f" after {chosen.way}"
+                f"broker {targets[0]}: damage of partition {chosen.partition} ({chosen.way}) is not"
+                f" repaired after {REPAIR_S:g} s"
             )
 
-    def _one(
-        self, fault: Fault, targets: list[int], act: Callable[[list[int], float, str], str]
+    def _inject_one(
+        self, fault: Fault, targets: list[int], action: Callable[[list[int], float, str], str]
     ) -> None:
         view = self._view()
         led = tuple(sorted(p for p, leader in view.leaders.items() if leader in targets))
@@ -109,7 +126,7 @@ class Nemesis:
         if kind in ("pause", "isolate") and fault.duration_s > SESSION_S:
             kind = f"{kind}, long"
         begin = self._ticks()
-        note = act(targets, fault.duration_s, f"{kind} broker {names}")
+        note = action(targets, fault.duration_s, f"{kind} broker {names}")
         end = self._ticks()
         healthy = self.await_health(HEALTH_S, f"after {kind} of broker {names}")
         self.injected.append(
@@ -131,12 +148,52 @@ class Nemesis:
     def _kill(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
             self._cluster.kill(broker)
-        with self._started_again(targets):
+        with self._restarted_after(targets):
             self._hold(seconds, what)
         return ""
 
+    def _kill_ahead(self, targets: list[int], seconds: float, what: str) -> str:
+        """Kill a leader that has records which no follower received, and await another leader.
+
+        The followers are paused before the kill and resumed after it.
+        """
+        [leader] = targets
+        followers = [broker for broker in self._cluster.ids if broker != leader]
+        seen: dict[int, int] = {}
+        for broker in followers:
+            self._cluster.pause(broker)
+        try:
+            ahead = self._await(AHEAD_S, what, lambda: self._is_ahead(leader, seen))
+            self._hold(ACKS_S, what)
+            self._cluster.kill(leader)
+        finally:
+            for broker in followers:
+                self._cluster.resume(broker)
+        with self._restarted_after(targets):
+            self._hold(seconds, what)
+            self._await(HEALTH_S, what, lambda: leader not in self._view().leaders.values())
+        return AHEAD if ahead else "the followers had all records"
+
+    def _is_ahead(self, leader: int, seen: dict[int, int]) -> bool:
+        """Return whether the leader appended records that its paused followers can't receive.
+
+        A paused follower may still receive the response to its open fetch, and that response has
+        the first records above the high watermark. Records appended after those exist only on the
+        leader. `seen` keeps the log end offsets of the first call that found such records.
+        """
+        try:
+            state = self._cluster.describe_state(leader, self._topic)
+        except ProbeFailed:
+            return False
+        return any(
+            replica["log_end_offset"]
+            > seen.setdefault(replica["partition"], replica["log_end_offset"])
+            for replica in state["partitions"]
+            if replica["role"] == "leader" and replica["log_end_offset"] > replica["high_watermark"]
+        )
+
     def _restart(self, targets: list[int], seconds: float, what: str) -> str:
-        with self._started_again(targets):
+        with self._restarted_after(targets):
             for broker in targets:
                 self._stop(broker)
             self._hold(min(seconds, STOPPED_S_MAX), what)
@@ -145,8 +202,8 @@ class Nemesis:
     def _damage_stopped(
         self, chosen: DamageChoice, targets: list[int], seconds: float, what: str
     ) -> str:
-        with self._started_again(targets):
-            how = self._end(chosen, targets)
+        with self._restarted_after(targets):
+            how = self._stop_or_kill(chosen, targets)
             self._damage_files(chosen, targets)
             self._hold(seconds, f"{what}: {chosen.way}")
         return f"{how}; partition {chosen.partition}: {chosen.way}"
@@ -160,11 +217,11 @@ class Nemesis:
         """
         self._damage_files(chosen, targets)
         self._hold(seconds, f"{what}: {chosen.way}")
-        with self._started_again(targets):
-            how = self._end(chosen, targets)
+        with self._restarted_after(targets):
+            how = self._stop_or_kill(chosen, targets)
         return f"running, then {how}; partition {chosen.partition}: {chosen.way}"
 
-    def _end(self, chosen: DamageChoice, targets: list[int]) -> str:
+    def _stop_or_kill(self, chosen: DamageChoice, targets: list[int]) -> str:
         for broker in targets:
             (self._stop if chosen.clean else self._cluster.kill)(broker)
         return "clean stop" if chosen.clean else "kill -9"
@@ -184,8 +241,8 @@ class Nemesis:
                 self._cluster.resume(broker)
         self._hold(0.1, what)
         ended = [broker for broker in targets if not self._cluster.is_running(broker)]
-        with self._started_again(ended):
-            return "its peers ended it while it hung" if ended else ""
+        with self._restarted_after(ended):
+            return "its peers fenced it while it was paused, and it exited" if ended else ""
 
     def _isolate(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
@@ -206,14 +263,14 @@ class Nemesis:
                 self._switch(broker, {"disk_full": False})
         ended = [broker for broker in targets if not self._cluster.is_running(broker)]
         if ended:
-            with self._started_again(ended):
-                return "it ended by itself, and was started again"
+            with self._restarted_after(ended):
+                return "the broker exited and was restarted"
         if self.await_health(DISK_RECOVERY_S, what):
-            return "went on by itself"
-        with self._started_again(targets):
+            return "recovered without a restart"
+        with self._restarted_after(targets):
             for broker in targets:
                 self._stop(broker)
-        return "needed a restart"
+        return "recovered only after a restart"
 
     def _stop(self, broker: int) -> None:
         """Stop a broker cleanly; if it does not stop, record a failure and kill it."""
@@ -225,19 +282,19 @@ class Nemesis:
             return
         if code:
             why = self._cluster.how_it_ended(broker)
-            self.failures.append(f"broker {broker}, told to stop: {why}")
+            self.failures.append(f"broker {broker} failed while it stopped: {why}")
 
     def _switch(self, broker: int, faults: dict[str, bool]) -> None:
         """Set fault switches; a broker that can't write may exit before it responds."""
         try:
             self._cluster.set_faults(broker, faults)
         except (ProbeFailed, ClusterFailed):
-            self._hold(GOING_S, "")
+            self._hold(EXIT_S, "")
             if self._cluster.is_running(broker):
                 raise
 
     @contextmanager
-    def _started_again(self, brokers: list[int]) -> Iterator[None]:
+    def _restarted_after(self, brokers: list[int]) -> Iterator[None]:
         try:
             yield
         finally:
@@ -247,25 +304,25 @@ class Nemesis:
 
     # -- the state of the cluster
 
-    def look_after_the_dead(self) -> None:
+    def restart_dead_brokers(self) -> None:
         """Restart brokers that exited by themselves, and record each as a failure."""
         for broker in self._cluster.ids:
             if not self._cluster.is_running(broker):
                 why = self._cluster.how_it_ended(broker)
-                self.failures.append(f"broker {broker} ended by itself: {why}")
+                self.failures.append(f"broker {broker} exited unexpectedly: {why}")
                 self._cluster.start_broker(broker, wait=False)
 
     def _view(self) -> View:
         """Return the view of the controller, or of another broker if it does not respond."""
-        seen = next(filter(None, map(self._ask, self._cluster.ids)), None)
+        seen = next(filter(None, map(self._metadata_of, self._cluster.ids)), None)
         if seen is None:
             return View({}, -1)
         if seen.controller_id in self._cluster.ids:
-            seen = self._ask(seen.controller_id) or seen
+            seen = self._metadata_of(seen.controller_id) or seen
         partitions = seen.topics.get(self._topic, {})
         return View({p: state.leader for p, state in partitions.items()}, seen.controller_id)
 
-    def _ask(self, broker: int) -> MetadataView | None:
+    def _metadata_of(self, broker: int) -> MetadataView | None:
         """Return a broker's metadata of the topic; None if it does not respond."""
         try:
             return self._cluster.metadata(broker, [self._topic])
@@ -287,7 +344,7 @@ class Nemesis:
             self._hold(POLL_S, what)
         return True
 
-    def _is_mended(self, broker: int) -> bool:
+    def _is_repaired(self, broker: int) -> bool:
         """Return whether damage is repaired.
 
         The broker must have checked its whole log since startup, without damage, and all replicas
@@ -304,7 +361,7 @@ class Nemesis:
 
     def _is_healthy(self) -> bool:
         for broker in self._cluster.ids:
-            seen = self._ask(broker)
+            seen = self._metadata_of(broker)
             if seen is None or len(seen.brokers) < len(self._cluster.ids):
                 return False
             partitions = seen.topics.get(self._topic, {})
@@ -314,3 +371,46 @@ class Nemesis:
                 if leader < 0 or len(isr) < len(replicas):
                     return False
         return True
+
+
+# -- the first fault of a run: a broker is killed before any topic or group exists -----------------
+
+
+FENCED_S = 30.0
+FENCED_POLL_S = 0.05
+
+
+def make_while_down(
+    local: LocalCluster,
+    cluster: Cluster,
+    topic: str,
+    create_topic: Callable[[], None],
+    findings: Findings,
+) -> None:
+    """Create the topic and commit the cluster's first offset while a broker is down."""
+    victim = max(local.ids)
+    local.kill(victim)
+    try:
+        _await_fenced(cluster, victim)
+        create_topic()
+        commit_offsets(cluster, topic, {TopicPartition(topic, 0): Committed(0)})
+    except ClientError as error:
+        findings.add("not created", f"with broker {victim} down: {error}")
+    finally:
+        local.start_broker(victim)
+    if topic not in cluster.refresh().topics:
+        create_topic()
+
+
+def _await_fenced(cluster: Cluster, broker: int) -> None:
+    """Wait until the broker is fenced. Raises ClientError if that takes too long."""
+    until = time.monotonic() + FENCED_S
+    while True:
+        known = registered_brokers(cluster).get(broker)
+        if known is None:
+            raise ClientError(f"broker {broker} is no longer registered")
+        if known.fenced:
+            return
+        if time.monotonic() > until:
+            raise ClientError(f"broker {broker} is not fenced after {FENCED_S:g} s")
+        time.sleep(FENCED_POLL_S)

@@ -16,14 +16,15 @@ from typing import NamedTuple
 from tidelog.apps.verify.nemesis.damage import LIVE_WAYS, WAYS
 
 KINDS = {
-    "kill": "kill -9, and start again after a while",
+    "kill": "kill -9 of a broker, then a restart",
     "pause": "SIGSTOP for a few seconds, or for longer than the session time-out",
     "restart": "a clean stop and start",
     "isolate": "its links to the other brokers are cut",
     "disk-full": "every write to its log directory fails",
     "rolling": "a clean restart of one broker after the other",
-    "damage": "a stop, clean or by kill -9; one replica's files are damaged; a start",
+    "damage": "a broker stops, cleanly or by kill -9; one replica's files are damaged; a restart",
     "damage-live": "a closed segment of a follower is damaged while its broker runs; a restart",
+    "kill-ahead": "the followers are paused until their leader is ahead; kill -9 of that leader",
     "kill-two": "kill -9 of two brokers at once",
     "kill-all": "kill -9 of all brokers at once",
 }
@@ -44,6 +45,7 @@ _COST_S = {
     "isolate": 3.0,
     "disk-full": 3.0,
     "rolling": 9.0,
+    "kill-ahead": 3.0,
     "kill-two": 3.0,
     "kill-all": 4.0,
     "damage": 6.0,
@@ -148,7 +150,7 @@ def choose(fault: Fault, leaders: dict[int, int], controller: int, brokers: list
     if fault.kind in ("rolling", "kill-all"):
         return sorted(brokers)
     led = sorted(partition for partition, leader in leaders.items() if leader in brokers)
-    if fault.role == "leader" and led:
+    if (fault.role == "leader" or fault.kind == "kill-ahead") and led:
         first = leaders[led[fault.draw % len(led)]]
     elif fault.role == "controller" and controller in brokers:
         first = controller

@@ -6,9 +6,9 @@ the log was counted.
 
 from collections import Counter
 
-from tidelog.apps.verify.history.rows import Journal, Kind, Outcome
+from tidelog.apps.verify.journals import Journal, Kind, Outcome
 from tidelog.apps.verify.record_value import pack
-from tidelog.apps.verify.workload.orders import Task
+from tidelog.apps.verify.workload.worker import Task
 
 
 class Ledger:
@@ -46,21 +46,32 @@ class Ledger:
             partition, sequence, offset, ticks, min(ticks, max(0, int(waited_s * 10_000)))
         )
         self.open -= 1
-        self.tally[_WORDS.get(offset, "acked")] += 1
+        self.tally[_OUTCOME_NAMES.get(offset, "acked")] += 1
 
     def close(self) -> None:
         """Write all rows to disk."""
         self._journal.close()
 
 
-_WORDS = {Outcome.UNKNOWN: "unknown", Outcome.REFUSED: "refused"}
+_OUTCOME_NAMES = {Outcome.UNKNOWN: "unknown", Outcome.REFUSED: "refused"}
+
+
+def total_of(ledgers: list[Ledger]) -> dict[str, int]:
+    """Return how many sends of all producers had each outcome."""
+    outcomes = ("acked", *_OUTCOME_NAMES.values())
+    return {name: sum(ledger.tally[name] for ledger in ledgers) for name in outcomes}
+
+
+def sent_by(ledgers: list[Ledger]) -> dict[str, list[int]]:
+    """Return how many records each producer sent, by partition."""
+    return {str(ledger.producer): ledger.sent for ledger in ledgers}
 
 
 _CATCH_UP_S = 0.25
 
 
 class Pace:
-    """Computes how many records are due at a rate; after a pause it catches up only in part."""
+    """Computes how many records are due at a rate; after a pause, at most `_CATCH_UP_S` of it."""
 
     def __init__(self, rate: float, now_s: float) -> None:
         self._rate = rate

@@ -2,7 +2,7 @@
 
 They use librdkafka's defaults, except for how soon they notice that a broker hangs. By default
 librdkafka waits a minute for a response; a test of a few minutes would then measure the client's
-patience, not the cluster's.
+time-out, not the cluster's recovery.
 """
 
 import time
@@ -10,10 +10,16 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tidelog.apps.verify.history.rows import Journal, Kind, MarkKind, Outcome
+from tidelog.apps.verify.journals import Journal, Kind, MarkKind, Outcome
 from tidelog.apps.verify.record_value import FIELDS, read_id
-from tidelog.apps.verify.workload.ledger import Ledger, Pace
-from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, say
+from tidelog.apps.verify.workload.ledger import Ledger, Pace, sent_by, total_of
+from tidelog.apps.verify.workload.worker import (
+    REPORT_EVERY_S,
+    RunLink,
+    Task,
+    read_to_the_end,
+    send_report,
+)
 
 FLUSH_S = 60.0
 QUEUE_MAX = 20_000
@@ -34,7 +40,7 @@ def _shared(task: Task, name: str) -> dict[str, Any]:
 
 
 def producer_settings(task: Task, name: str) -> dict[str, Any]:
-    """Settings of a producer. Nothing times out within a run: a record is written or waits."""
+    """Settings of a producer. No record times out within a run: it is written, or it waits."""
     return _shared(task, name) | {
         "acks": task.acks,
         "enable.idempotence": task.idempotence,
@@ -60,7 +66,7 @@ def consumer_settings(task: Task, name: str) -> dict[str, Any]:
 
 
 BURST = 20
-"""Records for one partition before the next partition follows."""
+"""Records that a producer sends to one partition before it turns to the next."""
 
 
 class LibrdkafkaProducer:
@@ -76,20 +82,22 @@ class LibrdkafkaProducer:
 
     def send(self, count: int) -> int:
         """Send up to `count` records in bursts, to each partition in turn; return the number."""
-        taken = 0
-        while taken < count and not self.fatal:
+        sent = 0
+        while sent < count and not self.fatal:
             partition = self._turn % self._partitions
             self._turn += 1
-            for _ in range(min(BURST, count - taken)):
+            for _ in range(min(BURST, count - sent)):
                 if not self._send_one(partition):
-                    return taken
-                taken += 1
-        return taken
+                    return sent
+                sent += 1
+        return sent
 
     def _send_one(self, partition: int) -> bool:
         value = self.ledger.next_value(partition)
         try:
-            self._client.produce(self._topic, value, partition=partition, on_delivery=self._ended)
+            self._client.produce(
+                self._topic, value, partition=partition, on_delivery=self._on_delivery
+            )
         except BufferError:
             self.ledger.take_back(partition)
             return False
@@ -103,7 +111,7 @@ class LibrdkafkaProducer:
         if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001 - its public name
             self.fatal = str(error)
 
-    def _ended(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         value = message.value()
         assert isinstance(value, bytes)
         _, _, partition, sequence, _ = FIELDS.unpack_from(value)
@@ -128,13 +136,14 @@ class LibrdkafkaProducer:
         self.ledger.close()
 
 
-def run_producers(orders: Orders) -> None:
+def run_producers(link: RunLink) -> None:
     """Send at the rate of the task until the run stops."""
-    task = orders.task
+    task = link.task
     producers = [LibrdkafkaProducer(task, name) for name in task.names]
+    ledgers = [producer.ledger for producer in producers]
     pace = Pace(task.rate, time.monotonic())
     reported = 0.0
-    while not orders.stopping:
+    while not link.stopping:
         due = pace.due(time.monotonic())
         for number, producer in enumerate(producers):
             share = (due + number) // len(producers)
@@ -143,24 +152,14 @@ def run_producers(orders: Orders) -> None:
         producers[0].poll(0.005)
         if time.monotonic() - reported >= REPORT_EVERY_S:
             reported = time.monotonic()
-            say(tally=_tally(producers))
+            send_report(tally=total_of(ledgers))
     deadline = time.monotonic() + FLUSH_S
     for producer in producers:
         producer.close(deadline)
-    say(
-        tally=_tally(producers),
-        sent={str(p.ledger.producer): p.ledger.sent for p in producers},
-        fatal=[f"producer {p.ledger.producer}: {p.fatal}" for p in producers if p.fatal],
-        done=True,
-    )
+    fatal = [f"producer {p.ledger.producer}: {p.fatal}" for p in producers if p.fatal]
+    send_report(tally=total_of(ledgers), sent=sent_by(ledgers), fatal=fatal, done=True)
 
 
-def _tally(producers: list[LibrdkafkaProducer]) -> dict[str, int]:
-    words = ("acked", "unknown", "refused")
-    return {word: sum(p.ledger.tally[word] for p in producers) for word in words}
-
-
-CATCH_UP_S = 60.0
 _OUT_OF_RANGE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -170,8 +169,8 @@ _OUT_OF_RANGE = (
 class LibrdkafkaConsumer:
     """A consumer that journals each record it reads."""
 
-    def __init__(self, orders: Orders) -> None:
-        task = orders.task
+    def __init__(self, link: RunLink) -> None:
+        task = link.task
         name = f"consumer{task.names[0]}"
         self.positions = [0] * task.partitions
         self.count = 0
@@ -188,7 +187,7 @@ class LibrdkafkaConsumer:
         for message in self._client.consume(2000, 0.1):
             error = message.error()
             if error is None:
-                self._take(message)
+                self._journal(message)
             elif error.code() in _OUT_OF_RANGE:
                 partition = message.partition()
                 row = (MarkKind.OUT_OF_RANGE, -1, self._task.ticks(), -1, -1, -1)
@@ -196,7 +195,7 @@ class LibrdkafkaConsumer:
             elif error.fatal():
                 self.fatal = str(error)
 
-    def _take(self, message: Message) -> None:
+    def _journal(self, message: Message) -> None:
         partition, offset, value = message.partition(), message.offset(), message.value()
         assert partition is not None
         assert offset is not None
@@ -213,20 +212,6 @@ class LibrdkafkaConsumer:
         self._marks.close()
 
 
-def run_consumer(orders: Orders) -> None:
-    """Read until the run stops, then up to the ends that it names."""
-    consumer = LibrdkafkaConsumer(orders)
-    reported = 0.0
-    deadline = float("inf")
-    while not consumer.fatal and time.monotonic() < deadline:
-        consumer.poll()
-        if orders.stopping:
-            deadline = min(deadline, time.monotonic() + CATCH_UP_S)
-            if all(at >= end for at, end in zip(consumer.positions, orders.ends, strict=True)):
-                break
-        if time.monotonic() - reported >= REPORT_EVERY_S:
-            reported = time.monotonic()
-            say(tally={"read": consumer.count})
-    consumer.close()
-    fatal = [f"consumer: {consumer.fatal}"] if consumer.fatal else []
-    say(tally={"read": consumer.count}, fatal=fatal, done=True)
+def run_consumer(link: RunLink) -> None:
+    """Read until the run stops, then up to the log ends that it names."""
+    read_to_the_end(link, LibrdkafkaConsumer(link), "read")

@@ -1,4 +1,4 @@
-"""Producers on our own client: they append one batch at a time and know its outcome.
+"""Producers on our own client: each append sends one batch and waits for its outcome.
 
 Each producer has a few threads with separate connections. Partitions are divided among the
 threads, so that a missing leader blocks one thread, not all. After an error a thread continues
@@ -8,9 +8,9 @@ with a new producer id.
 import threading
 import time
 
-from tidelog.apps.verify.history.rows import Outcome
-from tidelog.apps.verify.workload.ledger import Ledger, Pace
-from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, say
+from tidelog.apps.verify.journals import Outcome
+from tidelog.apps.verify.workload.ledger import Ledger, Pace, sent_by, total_of
+from tidelog.apps.verify.workload.worker import REPORT_EVERY_S, RunLink, Task, send_report
 from tidelog.core.record.record import Record
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
@@ -18,7 +18,7 @@ from tidelog.shell.client.producer import ALL, Producer
 
 THREADS = 3
 BURST_MAX = 50
-ANSWER_S = 2.0
+RESPONSE_S = 2.0
 APPEND_S = 60.0
 IDLE_S = 0.005
 
@@ -26,17 +26,17 @@ IDLE_S = 0.005
 class AppendThread(threading.Thread):
     """Appends to some of the partitions, in turn."""
 
-    def __init__(self, orders: Orders, ledger: Ledger, guard: threading.Lock, number: int) -> None:
+    def __init__(self, link: RunLink, ledger: Ledger, lock: threading.Lock, number: int) -> None:
         super().__init__(name=f"producer {ledger.producer} thread {number}")
-        self._orders = orders
-        self._task: Task = orders.task
+        self._link = link
+        self._task: Task = link.task
         self._ledger = ledger
-        self._guard = guard
+        self._lock = lock
         """The lock of the ledger, which the threads of a producer share."""
         threads = min(THREADS, self._task.partitions)
         self._partitions = range(number, self._task.partitions, threads)
         self._rate = self._task.rate / len(self._task.names) / threads
-        self._cluster = Cluster(self._task.bootstrap, f"verify-{ledger.producer}", ANSWER_S)
+        self._cluster = Cluster(self._task.bootstrap, f"verify-{ledger.producer}", RESPONSE_S)
         self._producer = self._new_producer()
         self.failure = ""
 
@@ -50,7 +50,7 @@ class AppendThread(threading.Thread):
         pace = Pace(self._rate, time.monotonic())
         turn = self._ledger.producer
         with self._cluster:
-            while not self._orders.stopping:
+            while not self._link.stopping:
                 due = min(pace.due(time.monotonic()), BURST_MAX)
                 if due:
                     self._append(self._partitions[turn % len(self._partitions)], due)
@@ -59,14 +59,14 @@ class AppendThread(threading.Thread):
                 time.sleep(IDLE_S)
 
     def _append(self, partition: int, count: int) -> None:
-        with self._guard:
+        with self._lock:
             first = self._ledger.sent[partition]
             values = [self._ledger.next_value(partition) for _ in range(count)]
         now_ms = time.time_ns() // 1_000_000
         began = time.monotonic()
         offset = self._outcome(partition, [Record(None, value, now_ms) for value in values])
         waited_s = time.monotonic() - began
-        with self._guard:
+        with self._lock:
             for number in range(count):
                 at = offset + number if offset >= 0 else offset
                 self._ledger.settle(partition, first + number, at, waited_s)
@@ -83,26 +83,20 @@ class AppendThread(threading.Thread):
         return offset if offset >= 0 else Outcome.NO_OFFSET
 
 
-def run(orders: Orders) -> None:
+def run(link: RunLink) -> None:
     """Send at the rate of the task until the run stops."""
-    ledgers = [Ledger(orders.task, name) for name in orders.task.names]
+    ledgers = [Ledger(link.task, name) for name in link.task.names]
     threads = []
     for ledger in ledgers:
-        guard = threading.Lock()
-        count = min(THREADS, orders.task.partitions)
-        threads += [AppendThread(orders, ledger, guard, number) for number in range(count)]
+        lock = threading.Lock()
+        count = min(THREADS, link.task.partitions)
+        threads += [AppendThread(link, ledger, lock, number) for number in range(count)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         time.sleep(REPORT_EVERY_S)
-        say(tally=_tally(ledgers))
+        send_report(tally=total_of(ledgers))
     for ledger in ledgers:
         ledger.close()
     troubles = sorted({thread.failure for thread in threads if thread.failure})
-    sent = {str(ledger.producer): ledger.sent for ledger in ledgers}
-    say(tally=_tally(ledgers), sent=sent, troubles=troubles, done=True)
-
-
-def _tally(ledgers: list[Ledger]) -> dict[str, int]:
-    words = ("acked", "unknown", "refused")
-    return {word: sum(ledger.tally[word] for ledger in ledgers) for word in words}
+    send_report(tally=total_of(ledgers), sent=sent_by(ledgers), troubles=troubles, done=True)

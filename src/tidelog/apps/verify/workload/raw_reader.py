@@ -1,6 +1,6 @@
-"""A consumer on our own client that records responses as they come: batches are not decoded.
+"""A consumer on our own client that journals responses without decoding their batches.
 
-It records the leader epochs and checksums of batches and the offsets of each response. It reads
+It journals the leader epochs and checksums of batches and the offsets of each response. It reads
 every partition from the start. Now and then it goes back to read a batch again, and looks up the
 log ends. Each request has the leader epoch that the reader knows, so a response without an error
 is from the leader of that epoch. The reader ignores metadata with an older epoch.
@@ -10,8 +10,8 @@ import time
 from collections import defaultdict
 from random import Random
 
-from tidelog.apps.verify.history.rows import Journal, Kind, MarkKind
-from tidelog.apps.verify.workload.orders import REPORT_EVERY_S, Orders, Task, say
+from tidelog.apps.verify.journals import Journal, Kind, MarkKind
+from tidelog.apps.verify.workload.worker import RunLink, Task, read_to_the_end
 from tidelog.core.api_table import LIST_OFFSETS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.record_batch import batches
@@ -27,8 +27,7 @@ from tidelog.shell.client.fetching import (
 )
 from tidelog.shell.client.offsets import LATEST
 
-CATCH_UP_S = 60.0
-ANSWER_S = 2.0
+RESPONSE_S = 2.0
 SKIP_S = 1.0
 """How long a broker that did not respond is skipped, so that the others need not wait."""
 WAIT_MS = 50
@@ -46,12 +45,13 @@ class RawReader:
     def __init__(self, task: Task) -> None:
         self.positions = [0] * task.partitions
         self.count = 0
+        self.fatal = ""
         name = f"reader{task.names[0]}"
         self._task = task
         self._batches = Journal(task.folder, Kind.BATCHES, name, task.partitions)
         self._marks = Journal(task.folder, Kind.MARKS, name, task.partitions)
         self._random = Random(f"reader {task.seed}")
-        self._cluster = Cluster(task.bootstrap, f"verify-{name}", ANSWER_S)
+        self._cluster = Cluster(task.bootstrap, f"verify-{name}", RESPONSE_S)
         self._leaders: dict[int, int] = {}
         """Leaders by partition; missing where unknown."""
         self._epochs = [-1] * task.partitions
@@ -59,7 +59,7 @@ class RawReader:
         self._skipped: dict[int, float] = {}
         self._refreshed = self._listed = self._went_back = float("-inf")
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         """Fetch from every leader; now and then go back, or look up the ends of logs."""
         now = time.monotonic()
         list_ends = now - self._listed >= LIST_EVERY_S
@@ -117,21 +117,21 @@ class RawReader:
         try:
             broker = self._cluster.broker(leader)
             topics = self._cluster.metadata.topics
-            answer = fetch(broker, topics, wanted, READ_COMMITTED, WAIT_MS)
+            response = fetch(broker, topics, wanted, READ_COMMITTED, WAIT_MS)
         except ClientError:
             self._skip(leader)
             return
-        for (_, partition), found in answer.items():
+        for (_, partition), found in response.items():
             if not found.error:
-                self._take(partition, epochs[partition], found)
+                self._journal(partition, epochs[partition], found)
             elif found.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 row = (epochs[partition], self._task.ticks(), -1, -1, -1)
                 self._marks.add(partition, MarkKind.OUT_OF_RANGE, *row)
             else:
                 self._leaders.pop(partition, None)
 
-    def _take(self, partition: int, epoch: int, found: FetchedPartition) -> None:
-        """Record the response for one partition."""
+    def _journal(self, partition: int, epoch: int, found: FetchedPartition) -> None:
+        """Journal the response for one partition."""
         last = -1
         for batch in batches(found.records):
             last = batch.last_offset
@@ -144,18 +144,18 @@ class RawReader:
         self._marks.add(partition, MarkKind.FETCH, epoch, self._task.ticks(), *marks)
 
     def _list_ends(self, leader: int, partitions: list[int]) -> None:
-        asked = [
+        partitions_wanted = [
             {"partition_index": p, "current_leader_epoch": self._epochs[p], "timestamp": LATEST}
             for p in partitions
         ]
-        topic = {"name": self._task.topic, "partitions": asked}
+        topic = {"name": self._task.topic, "partitions": partitions_wanted}
         request = {"replica_id": CONSUMER, "isolation_level": 0, "topics": [topic]}
         try:
-            answer = self._cluster.broker(leader).call(LIST_OFFSETS, request)
+            response = self._cluster.broker(leader).call(LIST_OFFSETS, request)
         except ClientError:
             self._skip(leader)
             return
-        for found in answer["topics"][0]["partitions"]:
+        for found in response["topics"][0]["partitions"]:
             if not found["error_code"]:
                 row = (found["leader_epoch"], self._task.ticks(), found["offset"], -1, -1)
                 self._marks.add(found["partition_index"], MarkKind.LIST_LATEST, *row)
@@ -167,18 +167,6 @@ class RawReader:
             del self._leaders[partition]
 
 
-def run(orders: Orders) -> None:
-    """Read until the run stops, then up to the ends that it names."""
-    reader = RawReader(orders.task)
-    reported, deadline = 0.0, float("inf")
-    while time.monotonic() < deadline:
-        reader.turn()
-        if orders.stopping:
-            deadline = min(deadline, time.monotonic() + CATCH_UP_S)
-            if all(at >= end for at, end in zip(reader.positions, orders.ends, strict=True)):
-                break
-        if time.monotonic() - reported >= REPORT_EVERY_S:
-            reported = time.monotonic()
-            say(tally={"read raw": reader.count})
-    reader.close()
-    say(tally={"read raw": reader.count}, done=True)
+def run(link: RunLink) -> None:
+    """Read until the run stops, then up to the log ends that it names."""
+    read_to_the_end(link, RawReader(link.task), "read raw")

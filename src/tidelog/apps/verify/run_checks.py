@@ -1,4 +1,4 @@
-"""Derive findings and figures from the journals, the idle cluster and the stopped brokers' disks.
+"""All checks of a run, on the journals, the idle cluster and the stopped brokers' disks.
 
 Only one partition is in memory at a time.
 """
@@ -8,20 +8,19 @@ from collections.abc import Callable
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.partition_check import History, check_partition
 from tidelog.apps.verify.checker.replicas import Served, check_replicas
-from tidelog.apps.verify.disk_logs import stored_batches
-from tidelog.apps.verify.history.rows import Kind, read_rows
+from tidelog.apps.verify.journals import Kind, read_rows
 from tidelog.apps.verify.nemesis.failover import Failover, Injected, failovers
-from tidelog.apps.verify.served_log import read_log
+from tidelog.apps.verify.whole_logs import read_log, stored_batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 
-class Judgement:
+class RunChecks:
     """The findings so far, and the number of records, batches and replicas checked."""
 
     def __init__(
-        self, topic: str, tag: bytes, partitions: int, tell: Callable[[str], None]
+        self, topic: str, tag: bytes, partitions: int, progress: Callable[[str], None]
     ) -> None:
         self.findings = Findings()
         self.waits: list[Failover] = []
@@ -31,14 +30,14 @@ class Judgement:
         self.replicas_compared = 0
         self._topic = topic
         self._tag = tag
-        self._tell = tell
+        self._progress = progress
         self._partitions = range(partitions)
         self._served: dict[int, Served] = {}
 
-    def judge_served(self, cluster: Cluster, history: History, faults: list[Injected]) -> None:
+    def check_served(self, cluster: Cluster, history: History, faults: list[Injected]) -> None:
         """Read every partition again and compare it with everything that clients saw."""
         for partition in self._partitions:
-            self._tell(f"checking partition {partition} of {len(self._partitions)}")
+            self._progress(f"checking partition {partition} of {len(self._partitions)}")
             log = read_log(cluster, self._topic, partition, self._tag, self.findings)
             self.findings.merge(check_partition(log, history))
             acks = [
@@ -51,14 +50,16 @@ class Judgement:
             self.batches += log.batches
             self.leader_epochs += len(set(log.leader_epochs))
 
-    def judge_disks(self, local: LocalCluster) -> None:
+    def check_disks(self, local: LocalCluster) -> None:
         """Stop all brokers cleanly; compare their logs with each other and with the served log."""
-        self._tell("stopping brokers, comparing their disks")
+        self._progress("stopping brokers, comparing their disks")
         local.close()
         for broker in local.ids:
             if local.exit_code(broker):
                 why = local.how_it_ended(broker)
-                self.findings.add("broker failed", f"broker {broker}, told to stop: {why}")
+                self.findings.add(
+                    "broker failed", f"broker {broker} failed while it stopped: {why}"
+                )
         for partition in self._partitions:
             place = TopicPartition(self._topic, partition)
             replicas = {b: stored_batches(local.log_dir(b), place) for b in local.ids}

@@ -24,7 +24,7 @@ class Outcome:
     NO_OFFSET = -1
     """Acknowledged without an offset: the broker already had the batch."""
     UNKNOWN = -2
-    """No response in time, or a response that does not say whether the record was written."""
+    """No response in time, or a response that does not show whether the record was written."""
     REFUSED = -3
     """Certainly not written."""
 
@@ -35,7 +35,7 @@ class MarkKind:
     FETCH = 0
     LIST_LATEST = 1
     OUT_OF_RANGE = 2
-    """A broker answered a consumer that its position does not exist."""
+    """A broker rejected the position of a consumer: the offset does not exist."""
 
 
 class Ack(NamedTuple):

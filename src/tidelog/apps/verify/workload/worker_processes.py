@@ -1,4 +1,4 @@
-"""Start, watch and stop the worker processes of a run.
+"""Start, monitor and stop the worker processes of a run.
 
 Invariant: after `close` no worker is left, whatever happened before.
 """
@@ -12,14 +12,15 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from tidelog.apps.verify.workload.orders import Task
+from tidelog.apps.verify.workload.worker import Task
 
+ENTRY = f"from {Task.__module__} import main; main()"
 END_S = 130.0
 """How long a worker may take to finish its open sends after the request to stop."""
 
 
 class WorkerFailed(Exception):
-    """A worker died; the text is one line."""
+    """A worker process failed; the text is one line for users."""
 
 
 class Worker:
@@ -33,7 +34,7 @@ class Worker:
             os.path.join(task.folder, f"worker-{task.role.replace(' ', '-')}.err"), "wb"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tidelog.apps.verify.workload.worker"],
+            [sys.executable, "-c", ENTRY],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -65,7 +66,9 @@ class Worker:
         code = self._process.wait(5)
         with open(self._errors.name, errors="replace") as file:
             lines = file.read().strip().splitlines()
-        return f"{self.task.role} ended with {code}: {lines[-1] if lines else 'no error output'}"
+        return (
+            f"{self.task.role} exited with code {code}: {lines[-1] if lines else 'no error output'}"
+        )
 
     def stop(self, ends: list[int] | None = None) -> None:
         """Ask the worker to stop: producers finish open sends; readers read up to `ends`."""
@@ -76,7 +79,7 @@ class Worker:
         self._listener.join(END_S)
         if not self.reported.get("done"):
             raise WorkerFailed(
-                f"{self.task.role} did not end within {END_S:g} s"
+                f"{self.task.role} did not exit within {END_S:g} s"
                 if self._listener.is_alive()
                 else self._failure()
             )
@@ -95,7 +98,7 @@ class Worker:
         self._errors.close()
 
 
-class Crew:
+class Workers:
     """All workers of a run."""
 
     def __init__(self) -> None:
@@ -103,22 +106,22 @@ class Crew:
         self.readers: list[Worker] = []
 
     @property
-    def workers(self) -> list[Worker]:
+    def all(self) -> list[Worker]:
         return self.producers + self.readers
 
     def tally(self) -> Counter[str]:
         """Add up what all workers have counted so far."""
         total: Counter[str] = Counter()
-        for worker in self.workers:
+        for worker in self.all:
             total.update(worker.reported.get("tally", {}))
         return total
 
     def check(self) -> None:
         """Raise WorkerFailed if a worker ended too early."""
-        for worker in self.workers:
+        for worker in self.all:
             worker.check()
 
     def close(self) -> None:
         """Close all workers."""
-        for worker in self.workers:
+        for worker in self.all:
             worker.close()

@@ -1,8 +1,11 @@
-"""Read a whole partition from the cluster when all writes have ended, record by record."""
+"""Read a whole partition: from the cluster when all writes have ended, or from a broker's disk."""
+
+from collections.abc import Iterator
 
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
-from tidelog.apps.verify.history.rows import ReadBatch
+from tidelog.apps.verify.checker.replicas import StoredBatch
+from tidelog.apps.verify.journals import ReadBatch
 from tidelog.apps.verify.record_value import ABSENT, STRANGER, VALUE_SIZE, read_id
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.decoder import decode
@@ -13,10 +16,13 @@ from tidelog.core.record.record_batch import (
     batches,
 )
 from tidelog.core.record.varint import read_varint
+from tidelog.core.storage import layout
+from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.fetching import READ_COMMITTED, fetch_partition
 from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offset
+from tidelog.shell.os_disk import OsDisk
 
 FETCH_BYTES = 4 << 20
 _BEFORE_VALUE = b"\x01\xc8\x01"
@@ -90,3 +96,29 @@ def _quick_values(batch: RecordBatch, tag: bytes, partition: int) -> list[int] |
             return None
         values.append(value)
     return values if position == len(data) else None
+
+
+def stored_batches(log_dir: str, partition: TopicPartition) -> Iterator[StoredBatch]:
+    """Yield all batches of all segments in order; the first invalid one ends its segment."""
+    disk = OsDisk(log_dir)
+    folder = layout.partition_dir(partition)
+    try:
+        if not disk.is_dir(folder):
+            return
+        names = (layout.parse_file(name) for name in disk.list_dir(folder))
+        segments = sorted(n for n in names if n and n.kind == layout.LOG and not n.suffix)
+        for segment in segments:
+            path = f"{folder}/{segment}"
+            yield from _segment(disk, path, segment.base_offset)
+    finally:
+        disk.close()
+
+
+def _segment(disk: OsDisk, path: str, base_offset: int) -> Iterator[StoredBatch]:
+    try:
+        for batch in whole_batches(disk, path, 0, disk.size(path), check_crc=True):
+            row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
+            yield StoredBatch(ReadBatch(*row), bytes(batch.view()))
+    except InvalidBatch as error:
+        # This row replaces the rest of the segment: bytes after an invalid batch are not trusted.
+        yield StoredBatch(ReadBatch(base_offset, base_offset, -1, 0), error.data[:100], False)

@@ -1,1 +1,0 @@
-"""Journals of what clients saw, in files of fixed-size rows."""
