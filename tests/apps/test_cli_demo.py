@@ -5,13 +5,16 @@ import re
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
+from tidelog.apps.demo.history import KILLED, RESTARTED, SAMPLED, read_history
 from tidelog.apps.demo.orders import TOPIC
+from tidelog.apps.demo.timeline import build_timeline
 from tidelog.apps.demo.writer import Writer
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
@@ -32,10 +35,28 @@ def test_nothing_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
     assert found["successor"] != found["killed"]
     assert found["in_sync"] == [1, 2, 3]
     assert found["report"] == str(report)
+    check_history(found)
     text = report.read_text()
     assert f"{found['acknowledged']:,} acknowledged: 0 lost" in text
     assert f"kill -9 broker {found['killed']}" in text
     assert f"epoch {found['epoch']}: broker {found['successor']} leads" in text
+
+
+def check_history(found: dict[str, Any]) -> None:
+    """The history has the kill, the restart, the samples, and the events of the brokers' logs."""
+    history = read_history(found["history"])
+    killed, successor = found["killed"], found["successor"]
+    first = {(event.event, event.broker): event for event in reversed(history)}
+    assert first[KILLED, killed].at_ms < first[RESTARTED, killed].at_ms
+    gained = first["leadership_gained", successor]
+    assert gained.fields["leader_epoch"] == found["epoch"]
+    assert first[KILLED, killed].at_ms <= gained.at_ms <= first[RESTARTED, killed].at_ms
+    periods = build_timeline(history).leader_periods
+    assert [(each.leader, each.epoch) for each in periods][-1] == (successor, found["epoch"])
+    assert (
+        max(each.fields["high_watermark"] for each in history if each.event == SAMPLED)
+        == (found["acknowledged"])
+    )
 
 
 def test_the_producer_is_connected_to_every_broker() -> None:

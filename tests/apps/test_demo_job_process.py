@@ -8,15 +8,15 @@ import pytest
 
 from tidelog.apps.demo.job_process import JobFailed, JobProcess
 
-TALKS = """
+JOBS = """
 import json, subprocess, sys
 
-def talk():
+def echo():
     child = subprocess.Popen(["sleep", "600"])
     print("no JSON", flush=True)
     print(json.dumps({"event": "batch", "child": child.pid, "where": sys.argv[1:]}), flush=True)
     for line in sys.stdin:
-        print(json.dumps({"event": "heard", **json.loads(line)}), flush=True)
+        print(json.dumps({"event": "received", **json.loads(line)}), flush=True)
 
 def fail():
     print(json.dumps({"event": "failed", "why": "the lake is full"}), flush=True)
@@ -36,7 +36,7 @@ def idle() -> None:
 
 @pytest.fixture(autouse=True)
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "made_up_job.py").write_text(TALKS)
+    (tmp_path / "made_up_job.py").write_text(JOBS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
@@ -50,14 +50,14 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at /proc")
 def test_job_exchanges_messages_and_leaves_no_process(tmp_path: Path) -> None:
-    with JobProcess("broker:1", str(tmp_path), "made_up_job:talk") as job:
-        job.wait_for("first word", lambda: bool(job.events("batch")), 20, idle)
-        [told] = job.events("batch")
-        assert told.data["where"] == ["broker:1", str(tmp_path)]
-        job.order("audit", folders=["a"])
-        job.wait_for("answer", lambda: bool(job.events("heard")), 20, idle)
-        assert job.events("heard")[0].data == {"do": "audit", "folders": ["a"]}
-        child = told.data["child"]
+    with JobProcess("broker:1", str(tmp_path), "made_up_job:echo") as job:
+        job.wait_for("an event", lambda: bool(job.events("batch")), 20, idle)
+        [event] = job.events("batch")
+        assert event.data["where"] == ["broker:1", str(tmp_path)]
+        job.send("audit", folders=["a"])
+        job.wait_for("a response", lambda: bool(job.events("received")), 20, idle)
+        assert job.events("received")[0].data == {"do": "audit", "folders": ["a"]}
+        child = event.data["child"]
         assert is_alive(child)
     until = time.monotonic() + 10
     while is_alive(child) and time.monotonic() < until:
@@ -75,16 +75,18 @@ def test_failure_message_of_the_job_is_reported(tmp_path: Path) -> None:
 
 def test_crash_is_reported_with_its_last_error(tmp_path: Path) -> None:
     with JobProcess("b", str(tmp_path), "made_up_job:crash") as job:
-        with pytest.raises(JobFailed, match="ended: ValueError: no such broker") as failed:
+        with pytest.raises(
+            JobFailed, match="exited unexpectedly: ValueError: no such broker"
+        ) as failed:
             job.wait_for("anything", lambda: False, 20, idle)
         assert Path(failed.value.log_path).is_file()
         with pytest.raises(JobFailed, match="no such broker"):
-            job.order("stop")
+            job.send("stop")
 
 
 def test_stuck_job_times_out(tmp_path: Path) -> None:
     with (
         JobProcess("b", str(tmp_path), "made_up_job:wait") as job,
-        pytest.raises(JobFailed, match=r"Spark is stuck: no audit within 0\.2 s"),
+        pytest.raises(JobFailed, match=r"timed out after 0\.2 s while waiting for audit"),
     ):
         job.wait_for("audit", lambda: False, 0.2, idle)

@@ -29,14 +29,18 @@ def with_spark(change: Callable[[SparkPart], SparkPart]) -> Change:
 
 WRONG: dict[str, Change] = {
     "an order failed": lambda o: o._replace(failed=1),
-    "an order was never answered": lambda o: o._replace(sent=o.sent + 1),
+    "an order got no response": lambda o: o._replace(sent=o.sent + 1),
     "lost in the log": lambda o: o._replace(log=o.log._replace(lost=[3])),
-    "nobody took over": lambda o: o._replace(
+    "no other broker became leader": lambda o: o._replace(
         failover=o.failover._replace(successor=o.failover.killed)
     ),
-    "a replica stayed out": lambda o: o._replace(failover=o.failover._replace(in_sync=[1, 2])),
+    "a replica stayed out of sync": lambda o: o._replace(
+        failover=o.failover._replace(in_sync=[1, 2])
+    ),
     "twice in the lake": with_spark(lambda s: s._replace(lake=s.lake._replace(repeated=1))),
-    "foreign rows in the lake": with_spark(lambda s: s._replace(lake=s.lake._replace(unasked=1))),
+    "foreign rows in the lake": with_spark(
+        lambda s: s._replace(lake=s.lake._replace(unexpected=1))
+    ),
     "a window is missing": with_spark(
         lambda s: s._replace(table=s.table._replace(missing=[Sum(0, "north", 1, 1)]))
     ),
@@ -59,7 +63,7 @@ def test_single_error_makes_the_outcome_fail(what: str) -> None:
     assert not WRONG[what](an_outcome()).holds
 
 
-def test_the_verdict_names_what_differs() -> None:
+def test_the_verdict_names_each_difference() -> None:
     changed = WRONG["a sum is wrong"](an_outcome())
     assert "lake equal, sums differ, audit passes" in verdict(changed)
     assert "lake differs" in verdict(WRONG["twice in the lake"](an_outcome()))
@@ -101,8 +105,8 @@ def test_windows_are_read_by_their_start(tmp_path: Path) -> None:
 
 def test_batch_belongs_to_the_phase_in_which_it_ended() -> None:
     marks = [Mark(5.0, "", "kill"), Mark(7.0, "", "start"), Mark(8.0, "", "whole")]
-    told = [phase(at_s, marks) for at_s in (1.0, 5.0, 7.5, 8.0)]
-    assert told == ["calm", "one broker down", "one broker down", "whole again"]
+    phases = [phase(at_s, marks) for at_s in (1.0, 5.0, 7.5, 8.0)]
+    assert phases == ["all in sync", "one broker down", "one broker down", "all in sync again"]
 
 
 def test_audit_lists_replicas_with_records_and_internal_topics_last() -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from demo_outcome import a_timeline, an_outcome
 
-from tidelog.apps.demo.report import picture, picture_file, plot
+from tidelog.apps.demo.report import picture, plot
 from tidelog.apps.demo.report.page import page
 from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Mark
@@ -64,7 +64,7 @@ def test_report_is_complete_and_loads_no_other_file() -> None:
 
 def test_report_shows_the_results() -> None:
     text = page(an_outcome(), a_timeline(), "tidelog demo")
-    for told in (
+    for part in (
         "✓ 4,000 acknowledged: 0 lost, 0 duplicated, 0 out of order; lake equal, sums equal",
         "audit passes",
         "123 ms",
@@ -73,7 +73,7 @@ def test_report_shows_the_results() -> None:
         "the leader was down",
         "3,999 orders, 200,000.00 in 3 windows: 0 missing, 0 wrong. The last order, an hour ahead,",
     ):
-        assert told in text, told
+        assert part in text, part
     assert "✗" not in text
 
 
@@ -137,7 +137,7 @@ def test_long_outage_gets_a_plot_of_the_return() -> None:
     seen = a_timeline()._replace(marks=marks, seconds=100.0)
     kill, back = picture.around_the_kill(seen)
     assert kill == ("The kill: 4.5 seconds", Window(8.5, 13.0))
-    assert back == ("The return: 5.0 seconds", Window(58.5, 63.5))
+    assert back == ("The restart: 5.0 seconds", Window(58.5, 63.5))
     near_the_end = picture.around_the_kill(seen._replace(seconds=63.0))
     assert near_the_end[1][1] == Window(58.5, 63.0)
 
@@ -163,15 +163,15 @@ def test_a_line_is_cut_at_the_edge_of_its_panel() -> None:
 
 def test_lag_lanes_use_the_scale_of_in_sync_replicas() -> None:
     """A returned replica is shown as a number only: its lane would flatten all others."""
-    watched = a_timeline()
-    drawn = picture.draw(watched, picture.whole(watched), Shape(1120, 300, "x"), "x")
+    seen = a_timeline()
+    drawn = picture.draw(seen, picture.whole(seen), Shape(1120, 300, "x"), "x")
     texts = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)
     assert texts.count("8") == 3
-    assert texts.count("1,000") == 2, "at the offsets' axis, and at broker 1's return"
+    assert texts.count("1,000") == 2, "on the axis of offsets, and at the restart of broker 1"
 
 
 def test_plot_of_the_docs_is_a_separate_file(tmp_path: Path) -> None:
     path = tmp_path / "picture.svg"
-    picture_file.write(a_timeline(), str(path))
+    picture.write(a_timeline(), str(path))
     parts = {part.tag.rpartition("}")[2] for part in ElementTree.parse(path).iter()}
     assert {"style", "title", "desc", "polyline", "path"} <= parts

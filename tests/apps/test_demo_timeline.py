@@ -1,17 +1,17 @@
 """The observer's samples become lines with gaps, leaderships, and times in and out of sync."""
 
+from tidelog.apps.demo.history import KILLED, RESTARTED, History
 from tidelog.apps.demo.observer import Round, Sample, thinned
 from tidelog.apps.demo.timeline import (
     DOWN,
     IN_SYNC,
     OUT,
-    Mark,
-    Reign,
+    LeaderPeriod,
     Span,
     Timeline,
+    build_timeline,
     in_sync,
     leader_of,
-    timeline,
 )
 
 BEGAN = 100.0
@@ -25,7 +25,7 @@ def sample(
 
 
 def rounds() -> list[Round]:
-    """Broker 1 leads and dies, 2 takes over, 1 is back, out of sync, then in sync."""
+    """Broker 1 leads and is killed; 2 leads; 1 is restarted, out of sync, then in sync."""
     before: dict[int, Sample | None] = {
         1: sample(1, 0, 20, (1, 2), leads=True),
         2: sample(1, 0, 19, (1, 2)),
@@ -43,11 +43,19 @@ def rounds() -> list[Round]:
 
 
 def seen() -> Timeline:
-    marks = [Mark(4.0, "back", "start"), Mark(2.0, "kill", "kill")]
-    return timeline(rounds(), BEGAN, marks, [])
+    return build_timeline(history_of(rounds()).events)
 
 
-def test_line_has_a_gap_where_no_broker_answered() -> None:
+def history_of(rounds: list[Round]) -> History:
+    history = History()
+    history.began_s = BEGAN
+    history.add(RESTARTED, BEGAN + 4.0, 1, "restart")
+    history.add(KILLED, BEGAN + 2.0, 1, "kill")
+    history.add_rounds(rounds)
+    return history
+
+
+def test_a_line_has_a_gap_where_the_broker_did_not_respond() -> None:
     ends = seen().log_ends
     assert ends[1] == [[(0.0, 20), (1.0, 20)], [(4.0, 20), (5.0, 50), (6.0, 50)]]
     assert [len(piece) for piece in ends[2]] == [7]
@@ -55,7 +63,7 @@ def test_line_has_a_gap_where_no_broker_answered() -> None:
 
 
 def test_leadership_begins_when_it_is_first_observed() -> None:
-    assert seen().reigns == [Reign(0, 1, 0.0, 1.0), Reign(1, 2, 3.0, 6.0)]
+    assert seen().leader_periods == [LeaderPeriod(0, 1, 0.0, 1.0), LeaderPeriod(1, 2, 3.0, 6.0)]
     assert [len(piece) for piece in seen().committed] == [2, 4]
 
 
@@ -84,19 +92,19 @@ def test_leader_of_an_older_epoch_is_ignored() -> None:
     assert in_sync(Round(0.0, {1: None})) == ()
 
 
-def test_gap_is_what_a_replica_has_above_its_own_high_watermark() -> None:
+def test_a_gap_is_log_end_minus_own_high_watermark() -> None:
     one = sample(1, 0, 9, (1, 2), leads=True)
     rounds = [
         Round(BEGAN + 0.0, {1: one._replace(high_watermark=4), 2: one._replace(high_watermark=9)}),
         Round(BEGAN + 1.0, {1: None, 2: one._replace(high_watermark=7)}),
         Round(BEGAN + 2.0, {1: one._replace(high_watermark=0), 2: None}),
     ]
-    gaps = timeline(rounds, BEGAN, [], []).gaps
+    gaps = build_timeline(history_of(rounds).events).gaps
     assert gaps == {1: [[(0.0, 5)], [(2.0, 9)]], 2: [[(0.0, 0), (1.0, 2)]]}
 
 
 def test_no_samples_give_an_empty_timeline() -> None:
-    empty = timeline([], BEGAN, [], [])
+    empty = build_timeline(history_of([]).events)
     assert (empty.seconds, empty.brokers, empty.newest) == (0.0, [], 0)
 
 

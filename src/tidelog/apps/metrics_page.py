@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from textwrap import fill
 
+from tidelog.apps.demo.history import EVENTS as DEMO_EVENTS
 from tidelog.core.metrics.families import SECTIONS
 from tidelog.core.node.measuring.journal import EVENTS
 
@@ -109,6 +110,16 @@ _PROCESS = (
 )
 """Events of the broker's process; those of the node are in EVENTS."""
 
+_DEMO_EVENTS = """
+## Events of the demo
+
+`tidelog demo` writes a history beside its report, in the same format: the events of all brokers'
+logs, and these.
+
+| event | fields | what happened |
+|---|---|---|
+"""
+
 
 def pages() -> dict[str, str]:
     """Return the text of each page, by file name."""
@@ -130,7 +141,12 @@ def _events_page() -> str:
         text = event.text.replace("{", "*").replace("}", "*")
         rows.append(f"| `{name}` | {event.level} | {', '.join(event.fields)} | {text} |\n")
     always = ", ".join(f"`{name}`" for name, event in EVENTS.items() if event.always)
-    return _EVENTS.replace("ALWAYS", fill(always, 100)) + "".join(rows)
+    demo = [
+        f"| `{name}` | {', '.join(fields)} | {meaning} |\n"
+        for name, (fields, meaning) in DEMO_EVENTS.items()
+    ]
+    intro = _EVENTS.replace("ALWAYS", fill(always, 100))
+    return "".join([intro, *rows, _DEMO_EVENTS, *demo])
 
 
 def write(folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""An outcome of the demo and a timeline, made up, for tests of its report."""
+"""A made-up outcome and history of the demo, for tests of its report."""
 
-from tidelog.apps.demo.comparison import Records, Sums
+from tidelog.apps.demo.history import IN_SYNC_AGAIN, KILLED, LANDED, PLACE, RESTARTED, History
 from tidelog.apps.demo.observer import Round, Sample
-from tidelog.apps.demo.outcome import Audited, Failover, Outcome, SparkPart, Step
-from tidelog.apps.demo.timeline import Batch, Mark, Timeline, timeline
+from tidelog.apps.demo.outcome import Audited, Failover, Outcome, Records, SparkPart, Step, Sums
+from tidelog.apps.demo.timeline import Batch, Timeline, build_timeline
 
 SECONDS = 8
 KILLED_S, LED_S, BACK_S, WHOLE_S = 2.0, 2.2, 4.0, 4.4
@@ -11,15 +11,21 @@ ROWS_A_SECOND = 500
 
 
 def a_timeline(*, landed: bool = True) -> Timeline:
-    """Broker 1 leads and is killed; broker 2 leads; broker 1 comes back."""
-    rounds = [_round(tick / 20) for tick in range(SECONDS * 20)]
-    marks = [
-        Mark(KILLED_S, "kill -9 broker 1", "kill"),
-        Mark(BACK_S, "broker 1 starts again", "start"),
-        Mark(WHOLE_S, "all in sync again", "whole"),
-    ]
-    lake = [(1.0, 400), (2.5, 1_000), (5.0, 2_300), (7.5, 4_000)] if landed else []
-    return timeline(rounds, 0.0, marks, lake)
+    return build_timeline(a_history(landed=landed).events)
+
+
+def a_history(*, landed: bool = True) -> History:
+    """Broker 1 leads and is killed; broker 2 leads; broker 1 is restarted."""
+    history = History()
+    history.began_s = 0.0
+    history.add_rounds(_round(tick / 20) for tick in range(SECONDS * 20))
+    history.add(KILLED, KILLED_S, 1, "kill -9 broker 1")
+    history.add(RESTARTED, BACK_S, 1, "broker 1 restarts")
+    history.add(IN_SYNC_AGAIN, WHOLE_S, text="all in sync again", fields=PLACE)
+    for at_s, orders in ((1.0, 400), (2.5, 1_000), (5.0, 2_300), (7.5, 4_000)):
+        if landed:
+            history.add(LANDED, at_s, fields={"orders": orders})
+    return history
 
 
 def _round(at_s: float) -> Round:
@@ -40,7 +46,7 @@ def _round(at_s: float) -> Round:
 
 
 def _sample(leader: int, epoch: int, end: int, isr: tuple[int, ...], leads: bool) -> Sample:
-    """Eight records are not committed; one that is back, out of sync, knows none that is."""
+    """Eight records are not committed; a restarted replica knows high watermark 0."""
     start = int(KILLED_S * ROWS_A_SECOND)
     epochs = ((0, 0), (1, start))[: epoch + 1]
     back = len(isr) < 3 and end == start
@@ -48,7 +54,7 @@ def _sample(leader: int, epoch: int, end: int, isr: tuple[int, ...], leads: bool
 
 
 def an_outcome(*, lost: list[int] | None = None, damage: int = 0, spark: bool = True) -> Outcome:
-    """One that holds, unless told otherwise."""
+    """Return an outcome that holds, unless records are lost or damaged."""
     log = Records("log", 4_000, 4_000 - len(lost or []), lost or [], 0, 0, 0)
     return Outcome(
         brokers=3,

@@ -13,8 +13,8 @@ from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import examples, format_option, write_file
 
 if TYPE_CHECKING:
+    from tidelog.apps.demo.history import History
     from tidelog.apps.demo.outcome import Outcome
-    from tidelog.apps.demo.timeline import Timeline
 
 REFRESH_S = 0.2
 REPORT = os.path.join("tidelog-demo", "report.html")
@@ -42,7 +42,8 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
     Starts three brokers in a temporary folder and on free ports. A librdkafka producer writes with
     acks=all. A Spark job writes the records to Parquet and aggregates them in windows. The leader
     is killed with SIGKILL and restarted. Takes about a minute, most of it Spark's startup. Writes
-    a report with a chart of log ends, high watermark, in-sync replicas and leader epochs.
+    a report with a chart of log ends, high watermark, in-sync replicas and leader epochs, and the
+    history of the run as lines of JSON.
 
     Exit code 0 means: every acknowledged record is in the log and in the lake exactly once, all
     window sums are right, and the audit finds no difference between replicas.
@@ -79,7 +80,7 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
     with TemporaryDirectory(prefix="tidelog-demo-") as work:
         audience = Audience(print_step, waiting.show, print_partition)
         try:
-            outcome, timeline = Play(audience, work, with_spark=not no_spark).run()
+            outcome, history = Play(audience, work, with_spark=not no_spark).run()
         except PlayFailed as error:
             raise click.ClickException(str(error)) from None
         except JobFailed as error:
@@ -87,12 +88,12 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
             raise click.ClickException(f"{error}; Spark's log: {kept}") from None
         finally:
             waiting.clear()
-    path = _write_report(outcome, timeline, report_path)
-    print_step(f"report: {path}")
+    path, history_path = _write_report(outcome, history, report_path)
+    say(f"report: {path}; history: {history_path}")
     return output.conclude(
         form,
         outcome.holds,
-        {**outcome.as_data(), "report": path},
+        {**outcome.as_data(), "report": path, "history": history_path},
         lambda screen: screen.print(output.verdict_line(outcome.holds, verdict(outcome))),
     )
 
@@ -168,11 +169,14 @@ def _folder_of(path: str) -> str:
     return folder
 
 
-def _write_report(outcome: "Outcome", timeline: "Timeline", path: str) -> str:
+def _write_report(outcome: "Outcome", history: "History", path: str) -> tuple[str, str]:
     """Write the report; return its full path."""
     from tidelog.apps.demo.report.page import page
+    from tidelog.apps.demo.timeline import build_timeline
 
     full = os.path.join(_folder_of(path), os.path.basename(path))
     command = "tidelog demo" if outcome.spark else "tidelog demo --no-spark"
-    write_file(full, page(outcome, timeline, command))
-    return full
+    write_file(full, page(outcome, build_timeline(history.events), command))
+    history_path = f"{os.path.splitext(full)[0]}-history.jsonl"
+    write_file(history_path, history.lines())
+    return full, history_path

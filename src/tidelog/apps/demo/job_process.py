@@ -21,11 +21,11 @@ LOOK_S = 0.1
 END_S = 15.0
 LINGER_S = 2.0
 TAIL_LINES = 400
-SAID_CHARS = 200
+ERROR_CHARS = 200
 
 
 class JobFailed(Exception):
-    """The job ended or is stuck. The message is one line; Spark's output is in `log_path`."""
+    """The job exited or hangs. The message is one line; Spark's output is in `log_path`."""
 
     def __init__(self, why: str, log_path: str) -> None:
         super().__init__(why)
@@ -99,11 +99,11 @@ class JobProcess:
             return False
         return True
 
-    def order(self, what: str, **details: object) -> None:
+    def send(self, command: str, **details: object) -> None:
         """Send a command to the job. Raises JobFailed if the job has ended."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"do": what, **details}) + "\n")
+            self._process.stdin.write(json.dumps({"do": command, **details}) + "\n")
             self._process.stdin.flush()
         except OSError:
             raise self._failed() from None
@@ -121,7 +121,8 @@ class JobProcess:
             if self._process.poll() is not None or self.events("failed"):
                 raise self._failed()
             if time.monotonic() > until:
-                raise JobFailed(f"Spark is stuck: no {what} within {timeout_s:g} s", self.log_path)
+                text = f"timed out after {timeout_s:g} s while waiting for {what}"
+                raise JobFailed(f"the Spark job hangs: {text}", self.log_path)
             note()
             time.sleep(LOOK_S)
 
@@ -129,16 +130,14 @@ class JobProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                told = json.loads(line)
-                self._events.append(Event(time.monotonic(), told.pop("event"), told))
+                data = json.loads(line)
+                self._events.append(Event(time.monotonic(), data.pop("event"), data))
 
     def _failed(self) -> JobFailed:
         for event in self.events("failed"):
             return JobFailed(f"the Spark job failed: {event.data['why']}", self.log_path)
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             lines = [line.strip() for line in log.readlines()[-TAIL_LINES:]]
-        said = next(
-            (line for line in reversed(lines) if "Error" in line or "Exception" in line), ""
-        )
-        why = said[:SAID_CHARS] or "without a word"
-        return JobFailed(f"the Spark job ended: {why}", self.log_path)
+        errors = [line for line in lines if "Error" in line or "Exception" in line]
+        why = errors[-1][:ERROR_CHARS] if errors else "its log has no error"
+        return JobFailed(f"the Spark job exited unexpectedly: {why}", self.log_path)

@@ -17,7 +17,7 @@ from tidelog.shell.client.connection import KafkaConnection
 EVERY_S = 0.1
 CLOSE_S = 0.01
 """The sampling interval around a fault."""
-ANSWER_S = 3.0
+RESPONSE_S = 3.0
 """Long, because brokers are slow on a busy machine; a dead broker refuses connections at once."""
 ROUNDS_MAX = 8_000
 HOST = "127.0.0.1"
@@ -52,11 +52,11 @@ class Observer:
     def __init__(self, ports: Mapping[int, int], topic: str, partition: int) -> None:
         self.every_s = EVERY_S
         self._ports = dict(ports)
-        self._question = {"topic": topic, "partition": partition}
+        self._request = {"topic": topic, "partition": partition}
         self._connections: dict[int, KafkaConnection] = {}
         self._rounds: list[Round] = []
         self._stop = threading.Event()
-        self._broke: Exception | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="demo-observer", daemon=True)
 
     def start(self) -> None:
@@ -67,8 +67,8 @@ class Observer:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._broke is not None:
-            raise self._broke
+        if self._error is not None:
+            raise self._error
         return self._rounds
 
     @property
@@ -80,29 +80,29 @@ class Observer:
         try:
             due = time.monotonic()
             while not self._stop.is_set():
-                self._rounds.append(self.look())
+                self._rounds.append(self.sample_all())
                 if len(self._rounds) > ROUNDS_MAX:
                     self._rounds = thinned(self._rounds)
                 due = max(due + self.every_s, time.monotonic())
                 self._stop.wait(due - time.monotonic())
         except Exception as error:  # noqa: BLE001 - `stop` raises it in the caller's thread
-            self._broke = error
+            self._error = error
         finally:
             for connection in self._connections.values():
                 connection.close()
 
-    def look(self) -> Round:
+    def sample_all(self) -> Round:
         """Request the state from every broker once."""
         at_s = time.monotonic()
-        return Round(at_s, {broker: self._ask(broker) for broker in self._ports})
+        return Round(at_s, {broker: self._sample(broker) for broker in self._ports})
 
-    def _ask(self, broker: int) -> Sample | None:
+    def _sample(self, broker: int) -> Sample | None:
         connection = self._connections.get(broker)
         try:
             if connection is None or connection.closed:
-                connection = KafkaConnection(HOST, self._ports[broker], timeout_s=ANSWER_S)
+                connection = KafkaConnection(HOST, self._ports[broker], timeout_s=RESPONSE_S)
                 self._connections[broker] = connection
-            state = connection.call_private(DESCRIBE_STATE, self._question)
+            state = connection.call_private(DESCRIBE_STATE, self._request)
         except ClientError:
             if connection is not None:
                 connection.close()

@@ -19,7 +19,7 @@ CLOSING_MS = 3_600_000
 """The last order has a timestamp one hour ahead, which closes all earlier windows."""
 
 
-class Promise(NamedTuple):
+class AckedOrder(NamedTuple):
     """An order that was acknowledged."""
 
     number: int
@@ -64,12 +64,12 @@ def number_of(record: bytes | None) -> int:
     return number if record == value(number) else -1
 
 
-def sums(promises: Iterable[Promise]) -> list[Sum]:
+def sums(acked: Iterable[AckedOrder]) -> list[Sum]:
     """Return the expected sums, sorted by window and shop."""
     totals: dict[tuple[int, str], list[int]] = {}
-    for promise in promises:
-        window = promise.event_ms - promise.event_ms % WINDOW_MS
-        total = totals.setdefault((window, shop(promise.number)), [0, 0])
+    for order in acked:
+        window = order.event_ms - order.event_ms % WINDOW_MS
+        total = totals.setdefault((window, shop(order.number)), [0, 0])
         total[0] += 1
-        total[1] += cents(promise.number)
+        total[1] += cents(order.number)
     return sorted(Sum(*key, *total) for key, total in totals.items())

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.apps.demo.comparison import Records, compare_records
+from tidelog.apps.demo.history import IN_SYNC_AGAIN, KILLED, PLACE, RESTARTED, History
 from tidelog.apps.demo.observer import CLOSE_S, EVERY_S, Observer, Round
 from tidelog.apps.demo.orders import PARTITION, SUMS_TOPIC, TOPIC, number_of
-from tidelog.apps.demo.outcome import Failover, Outcome, Step
-from tidelog.apps.demo.timeline import Mark, Piece, Timeline, in_sync, leader_of, timeline
+from tidelog.apps.demo.outcome import Failover, Outcome, Records, Step, compare_records
+from tidelog.apps.demo.timeline import in_sync, leader_of, marks_of
 from tidelog.apps.demo.writer import Writer
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.client_errors import ClientError
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tidelog.apps.demo.outcome import Audited, SparkPart
     from tidelog.apps.demo.spark_watch import SparkWatch
 
-CALM_S = 1.5
+UNDISTURBED_S = 1.5
 """How long the writer runs without a fault before and after each fault."""
-PATIENCE_S = 20.0
-LOOK_S = 0.02
+WAIT_MAX_S = 20.0
+POLL_S = 0.02
 
 
 class PlayFailed(Exception):
@@ -56,44 +56,45 @@ class Play:
         self._audience = audience
         self._work = work
         self._with_spark = with_spark
-        self._began_s = time.monotonic()
+        self._history = History()
         self._steps: list[Step] = []
-        self._marks: list[Mark] = []
 
-    def run(self) -> tuple[Outcome, Timeline]:
-        """Run the demo; return its outcome and timeline. Raises PlayFailed, JobFailed."""
+    def run(self) -> tuple[Outcome, History]:
+        """Run the demo; return its outcome and history. Raises PlayFailed, JobFailed."""
         try:
             return self._run()
         except (ClusterFailed, ClientError) as error:
             raise PlayFailed(str(error)) from error
 
-    def _run(self) -> tuple[Outcome, Timeline]:
+    def _run(self) -> tuple[Outcome, History]:
         with ExitStack() as stack:
             data = os.path.join(self._work, "data")
-            cluster = LocalCluster(brokers=3, data=data)
+            cluster = LocalCluster(brokers=3, data=data, settings={"tidelog.log.format": "json"})
             with cluster:
                 started_s = self._now_s()
                 pids = ", ".join(str(cluster.pid(broker)) for broker in cluster.ids)
-                self._say(f"three brokers at {cluster.bootstrap}, pids {pids}")
+                self._say(f"three brokers run at {cluster.bootstrap}, process ids {pids}")
                 job = self._start_spark(cluster.bootstrap, stack)
-                shown = self._on_the_cluster(cluster, job)
-            landed: Piece = []
+                result = self._run_on_cluster(cluster, job)
             spark = None
-            if job is not None and shown.spark is not None:
-                landed = job.landed(self._began_s)
-                spark = shown.spark(self._audit(job, cluster))
+            if job is not None and result.spark is not None:
+                job.add_landed(self._history)
+                spark = result.spark(self._audit(job, cluster))
+        self._history.add_rounds(result.rounds)
+        for broker in cluster.ids:
+            self._history.add_log(cluster.log_path(broker))
         outcome = Outcome(
             brokers=len(cluster.ids),
             started_s=started_s,
             seconds=self._now_s(),
-            failover=shown.failover,
-            sent=shown.writer.sent,
-            failed=shown.writer.failed,
-            log=shown.log,
+            failover=result.failover,
+            sent=result.writer.sent,
+            failed=result.writer.failed,
+            log=result.log,
             spark=spark,
             steps=self._steps,
         )
-        return outcome, timeline(shown.rounds, self._began_s, self._marks, landed)
+        return outcome, self._history
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -103,9 +104,11 @@ class Play:
             return None
         from tidelog.apps.demo.spark_watch import SparkWatch
 
-        return stack.enter_context(SparkWatch(bootstrap, self._work, self._audience.note))
+        watch = SparkWatch(bootstrap, self._work, self._audience.note)
+        stack.push(watch.job)
+        return watch
 
-    def _on_the_cluster(self, cluster: LocalCluster, job: "SparkWatch | None") -> "_Shown":
+    def _run_on_cluster(self, cluster: LocalCluster, job: "SparkWatch | None") -> "_ClusterResult":
         """Run all steps that need running brokers."""
         with ExitStack() as stack:
             client = stack.enter_context(Cluster(cluster.bootstrap))
@@ -121,52 +124,57 @@ class Play:
             writer.start()
             leader = client.leader(TOPIC, PARTITION).leader
             self._say(
-                f"topic {TOPIC}: broker {leader} leads; a producer writes with acks=all and"
-                " does not stop"
+                f"broker {leader} leads {TOPIC}/{PARTITION}; a producer writes with acks=all until"
+                " the end"
             )
             if job is None:
-                self._calm()
+                self._write_undisturbed()
             else:
                 self._await_spark(job, writer)
-            failover = self._lose_and_return(cluster, observer, writer, leader, job)
-            self._calm()
+            failover = self._kill_and_restart(cluster, observer, writer, leader, job)
+            self._write_undisturbed()
             writer.stop(close_windows=job is not None)
             records = Reader(client).read(TOPIC, PARTITION, 0)
             found = [(record.offset, number_of(record.value)) for record in records]
-            log = compare_records("log", writer.promises, found)
-            self._say(f"{log.found:,} records read back, compared with {log.promised:,} promises")
+            log = compare_records("log", writer.acked, found)
+            self._say(
+                f"read {log.found:,} records from the log; {log.acknowledged:,} were acknowledged"
+            )
             spark = None if job is None else self._finish_spark(job, client, writer)
             if job is None:
-                self._calm(CALM_S / 5)
+                self._write_undisturbed(UNDISTURBED_S / 5)
             rounds = observer.stop()
             self._audience.look(cluster.bootstrap)
-            return _Shown(failover, writer, log, rounds, spark)
+            return _ClusterResult(failover, writer, log, rounds, spark)
 
     def _await_spark(self, job: "SparkWatch", writer: Writer) -> None:
         took_s = job.await_session(lambda: writer.acknowledged)
-        self._say(f"Spark runs after {took_s:.1f} s; {writer.acknowledged:,} records so far")
+        self._say(
+            f"the Spark session started in {took_s:.1f} s; {writer.acknowledged:,} records so far"
+        )
         took_s = job.await_batches(lambda: writer.acknowledged)
-        self._say(f"Spark lands and aggregates, {took_s:.1f} s after its start")
-        self._calm()
+        self._say(f"Spark completed its first micro-batches {took_s:.1f} s after its start")
+        self._write_undisturbed()
 
     def _finish_spark(
         self, job: "SparkWatch", client: Cluster, writer: Writer
     ) -> "Callable[[Audited], SparkPart]":
-        job.finish(writer.promises)
-        part = job.part(client, writer.promises, self._marks, self._began_s)
-        self._say("Spark landed every order and closed every window; lake, table, topic compared")
+        job.finish(writer.acked)
+        marks = marks_of(self._history.events)
+        part = job.part(client, writer.acked, marks, self._history.began_s)
+        self._say("Spark wrote every order and closed every window; compared lake, table and topic")
         return part
 
     def _audit(self, job: "SparkWatch", cluster: LocalCluster) -> "Audited":
         audited = job.audit([cluster.log_dir(broker) for broker in cluster.ids])
-        word = "agree" if audited.holds else "DO NOT AGREE"
+        result = "all replicas agree" if audited.holds else "replicas DIFFER"
+        brokers = len(cluster.ids)
         self._say(
-            f"audit of {len(cluster.ids)} stopped brokers' files in {audited.took_s:.1f} s:"
-            f" all replicas {word}"
+            f"audited the files of {brokers} stopped brokers in {audited.took_s:.1f} s: {result}"
         )
         return audited
 
-    def _lose_and_return(
+    def _kill_and_restart(
         self,
         cluster: LocalCluster,
         observer: Observer,
@@ -175,13 +183,13 @@ class Play:
         job: "SparkWatch | None",
     ) -> Failover:
         """Kill the leader with kill -9, then restart it and wait until it is in sync."""
-        self._say(f"{writer.acknowledged:,} records acknowledged by all in-sync replicas")
+        self._say(f"all in-sync replicas have acknowledged {writer.acknowledged:,} records")
         observer.every_s = CLOSE_S
-        self._calm(CALM_S / 3)
+        self._write_undisturbed(UNDISTURBED_S / 3)
         killed_s = time.monotonic()
         cluster.kill(leader)
-        self._mark(f"kill -9 broker {leader}", "kill", killed_s)
-        self._say(f"kill -9 for broker {leader}, the leader, while the producer goes on")
+        self._history.add(KILLED, killed_s, leader, f"kill -9 broker {leader}")
+        self._say(f"killed broker {leader}, the leader, with kill -9; the producer still writes")
         successor, epoch, start = self._await_successor(observer, leader)
         self._await(
             "an acknowledgement by the new leader",
@@ -191,27 +199,29 @@ class Play:
         assert first is not None
         failover_s = first.at_s - killed_s
         self._say(
-            f"broker {successor} leads, epoch {epoch} from offset {start:,};"
-            f" next acknowledgement after {failover_s * 1000:.0f} ms"
+            f"broker {successor} leads from offset {start:,} under epoch {epoch};"
+            f" next acknowledgement {failover_s * 1000:.0f} ms after the kill"
         )
-        self._calm(CALM_S / 2)
+        self._write_undisturbed(UNDISTURBED_S / 2)
         observer.every_s = EVERY_S
         if job is not None:
             landed = job.await_landed(start + 1)
-            self._say(f"the Spark job goes on: {landed:,} landed, {landed - start:,} of them new")
-        self._calm(CALM_S / 2)
+            self._say(
+                f"the Spark job still writes: {landed:,} orders, {landed - start:,} since the kill"
+            )
+        self._write_undisturbed(UNDISTURBED_S / 2)
         observer.every_s = CLOSE_S
         started_s = time.monotonic()
         cluster.start_broker(leader, wait=False)
-        self._mark(f"broker {leader} starts again", "start", started_s)
+        self._history.add(RESTARTED, started_s, leader, f"broker {leader} restarts")
         whole = len(cluster.ids)
-        self._await(f"broker {leader} in sync", lambda: len(_isr(observer)) == whole)
+        self._await(f"broker {leader} to be in sync", lambda: len(_isr(observer)) == whole)
         rejoined_s = time.monotonic()
-        self._mark("all in sync again", "whole", rejoined_s)
+        self._history.add(IN_SYNC_AGAIN, rejoined_s, text="all in sync again", fields=PLACE)
         observer.every_s = EVERY_S
         self._say(
-            f"broker {leader} is back and in sync after {rejoined_s - started_s:.1f} s:"
-            f" {_names(_isr(observer))}"
+            f"broker {leader} restarted and was in sync after {rejoined_s - started_s:.1f} s;"
+            f" in sync: {_names(_isr(observer))}"
         )
         return Failover(
             killed=leader,
@@ -243,28 +253,25 @@ class Play:
     # -- output and waiting ----------------------------------------------------------------
 
     def _now_s(self) -> float:
-        return time.monotonic() - self._began_s
+        return time.monotonic() - self._history.began_s
 
     def _say(self, text: str) -> None:
         self._steps.append(Step(self._now_s(), text))
         self._audience.say(text)
 
-    def _mark(self, text: str, kind: str, at_s: float) -> None:
-        self._marks.append(Mark(at_s - self._began_s, text, kind))
-
-    def _calm(self, seconds: float = CALM_S) -> None:
+    def _write_undisturbed(self, seconds: float = UNDISTURBED_S) -> None:
         time.sleep(seconds)
 
     def _await(self, what: str, ready: Callable[[], bool]) -> None:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + WAIT_MAX_S
         while not ready():
             if time.monotonic() > until:
-                raise PlayFailed(f"no {what} within {PATIENCE_S:g} s")
-            self._audience.note(f"waits for {what}")
-            time.sleep(LOOK_S)
+                raise PlayFailed(f"timed out after {WAIT_MAX_S:g} s while waiting for {what}")
+            self._audience.note(f"waiting for {what}")
+            time.sleep(POLL_S)
 
 
-class _Shown(NamedTuple):
+class _ClusterResult(NamedTuple):
     """The results of the steps that need running brokers."""
 
     failover: Failover

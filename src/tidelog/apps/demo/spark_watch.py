@@ -9,15 +9,14 @@ import os
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from types import TracebackType
 from typing import Any
 
 from tidelog.apps.demo import orders
-from tidelog.apps.demo.comparison import compare_records, compare_sums
+from tidelog.apps.demo.history import LANDED, History
 from tidelog.apps.demo.job_process import Event, JobProcess
-from tidelog.apps.demo.orders import Promise, Sum, sums
-from tidelog.apps.demo.outcome import Audited, SparkPart
-from tidelog.apps.demo.timeline import Batch, Mark, Piece
+from tidelog.apps.demo.orders import AckedOrder, Sum, sums
+from tidelog.apps.demo.outcome import Audited, SparkPart, compare_records, compare_sums
+from tidelog.apps.demo.timeline import Batch, Mark
 from tidelog.apps.pipeline.lake import layout
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Reader
@@ -25,7 +24,7 @@ from tidelog.shell.client.consumer import Reader
 LAND, SUMS = "land", "sums"
 PATIENCE_S = 300.0
 """Long, because Spark can be ten times slower on a busy machine; only a stuck job times out."""
-CALM, DOWN, WHOLE = "calm", "one broker down", "whole again"
+CALM, DOWN, WHOLE = "all in sync", "one broker down", "all in sync again"
 
 Note = Callable[[str], None]
 
@@ -36,30 +35,19 @@ class SparkWatch:
     def __init__(self, bootstrap: str, work: str, note: Note) -> None:
         self._work = work
         self._note = note
-        self._job = JobProcess(bootstrap, work)
-
-    def __enter__(self) -> "SparkWatch":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._job.__exit__(kind, error, trace)
+        self.job = JobProcess(bootstrap, work)
 
     # -- progress --------------------------------------------------------------------------
 
     def await_session(self, acknowledged: Callable[[], int]) -> float:
         """Wait until the Spark session is ready; return how long that took."""
         self._wait(
-            "session",
-            lambda: bool(self._job.events("session")),
+            "the Spark session",
+            lambda: bool(self.job.events("session")),
             PATIENCE_S,
-            lambda: f"Spark starts; {acknowledged():,} orders acknowledged meanwhile",
+            lambda: f"Spark starts; {acknowledged():,} orders acknowledged so far",
         )
-        return self._job.events("session")[0].at_s - self._job.started_s
+        return self.job.events("session")[0].at_s - self.job.started_s
 
     def await_batches(self, acknowledged: Callable[[], int]) -> float:
         """Wait until both queries completed a batch with rows.
@@ -67,73 +55,73 @@ class SparkWatch:
         Return the time from the start of the job to the first such batch.
         """
         self._wait(
-            "first micro-batches",
+            "the first micro-batches",
             lambda: bool(self._rows(LAND) and self._rows(SUMS)),
             PATIENCE_S,
             lambda: f"Spark's first micro-batches run; {acknowledged():,} orders acknowledged",
         )
-        return self._job_batches()[0].at_s - self._job.started_s
+        return self._job_batches()[0].at_s - self.job.started_s
 
     def await_landed(self, offset: int) -> int:
         """Wait until the lake has all orders before an offset; return how many it has then."""
         self._wait(
-            "progress of the lake",
+            "new orders in the lake",
             lambda: self._rows(LAND) >= offset,
             PATIENCE_S,
-            lambda: f"Spark goes on: {self._rows(LAND):,} of {offset:,} orders landed",
+            lambda: f"Spark writes: {self._rows(LAND):,} of {offset:,} orders",
         )
         return self._rows(LAND)
 
-    def finish(self, promises: Sequence[Promise]) -> None:
+    def finish(self, acked: Sequence[AckedOrder]) -> None:
         """Wait until all orders are landed and all windows are closed, then stop the queries."""
-        windows = len(_closed(promises))
-        wanted = len(promises)
+        windows = len(_closed(acked))
+        wanted = len(acked)
 
-        def through() -> bool:
+        def complete() -> bool:
             landed, summed = self._rows(LAND) >= wanted, self._rows(SUMS) >= wanted
             return landed and summed and self._windows() >= windows
 
         self._wait(
-            "end of landing and adding up",
-            through,
+            "all orders in the lake and in the sums",
+            complete,
             PATIENCE_S,
-            lambda: f"Spark lands the rest: {self._rows(LAND):,} of {wanted:,}",
+            lambda: f"Spark writes the rest: {self._rows(LAND):,} of {wanted:,} orders",
         )
-        self._job.order("stop")
+        self.job.send("stop")
         self._wait(
-            "stop of the queries",
-            lambda: bool(self._job.events("stopped")),
+            "the queries to stop",
+            lambda: bool(self.job.events("stopped")),
             PATIENCE_S,
             lambda: "Spark's queries stop",
         )
 
     def audit(self, folders: Sequence[str]) -> Audited:
         """Audit the brokers' folders in the same Spark session."""
-        self._job.order("audit", folders=list(folders))
+        self.job.send("audit", folders=list(folders))
         self._wait(
-            "audit",
-            lambda: bool(self._job.events("audit")),
+            "the audit",
+            lambda: bool(self.job.events("audit")),
             PATIENCE_S,
             lambda: "Spark audits the files of all replicas",
         )
-        return audited(self._job.events("audit")[0].data)
+        return audited(self.job.events("audit")[0].data)
 
-    def landed(self, began_s: float) -> Piece:
-        """Return how many orders the lake had after each batch."""
+    def add_landed(self, history: History) -> None:
+        """Add to the history how many orders the lake had after each batch."""
         batches = self._job_batches(LAND)
-        far = accumulate(event.data["rows_in"] for event in batches)
-        times = [event.at_s - began_s for event in batches]
-        return [(times[0], 0), *zip(times, far, strict=True)] if batches else []
+        totals = accumulate(event.data["rows_in"] for event in batches)
+        for event, orders_in_lake in zip(batches, totals, strict=True):
+            history.add(LANDED, event.at_s, fields={"orders": orders_in_lake})
 
     def _wait(
         self, what: str, ready: Callable[[], bool], timeout_s: float, note: Callable[[], str]
     ) -> None:
-        self._job.wait_for(what, ready, timeout_s, lambda: self._note(note()))
+        self.job.wait_for(what, ready, timeout_s, lambda: self._note(note()))
 
     def _job_batches(self, query: str | None = None) -> list[Event]:
         return [
             event
-            for event in self._job.events("batch")
+            for event in self.job.events("batch")
             if event.data["rows_in"] and query in (None, event.data["query"])
         ]
 
@@ -141,29 +129,29 @@ class SparkWatch:
         return sum(event.data["rows_in"] for event in self._job_batches(query))
 
     def _windows(self) -> int:
-        batches = self._job.events("batch")
+        batches = self.job.events("batch")
         return sum(e.data["rows_out"] for e in batches if e.data["query"] == SUMS)
 
     # -- results ---------------------------------------------------------------------------
 
     def part(
-        self, client: Cluster, promises: Sequence[Promise], marks: Sequence[Mark], began_s: float
+        self, client: Cluster, acked: Sequence[AckedOrder], marks: Sequence[Mark], began_s: float
     ) -> Callable[[Audited], SparkPart]:
         """Compare all results of the Spark job, except the audit.
 
         Return a function that adds the audit, which runs after the brokers have stopped.
         """
-        session = self._job.events("session")[0]
-        lake = compare_records("lake", promises, read_lake(os.path.join(self._work, "lake")))
-        wanted = _closed(promises)
+        session = self.job.events("session")[0]
+        lake = compare_records("lake", acked, read_lake(os.path.join(self._work, "lake")))
+        wanted = _closed(acked)
         table = compare_sums("table", wanted, read_table(os.path.join(self._work, "sums")))
         topic = compare_sums("topic", wanted, read_topic(client))
-        batches = self._batches(promises, marks, began_s)
+        batches = self._batches(acked, marks, began_s)
         return lambda audit: SparkPart(
             version=session.data["spark"],
             java=session.data["java"],
-            session_s=session.at_s - self._job.started_s,
-            first_batch_s=self._job_batches()[0].at_s - self._job.started_s,
+            session_s=session.at_s - self.job.started_s,
+            first_batch_s=self._job_batches()[0].at_s - self.job.started_s,
             batches=batches,
             lake=lake,
             table=table,
@@ -172,9 +160,9 @@ class SparkWatch:
         )
 
     def _batches(
-        self, promises: Sequence[Promise], marks: Sequence[Mark], began_s: float
+        self, acked: Sequence[AckedOrder], marks: Sequence[Mark], began_s: float
     ) -> list[Batch]:
-        heard_s = sorted(promise.at_s for promise in promises)
+        acked_s = sorted(order.at_s for order in acked)
         far = {LAND: 0, SUMS: 0}
         found = []
         for event in self._job_batches():
@@ -189,7 +177,7 @@ class SparkWatch:
                     from_offset=far[query],
                     to_offset=far[query] + rows,
                     took_ms=round(event.data["seconds"] * 1000),
-                    behind=max(0, bisect(heard_s, event.at_s) - far[query] - rows),
+                    behind=max(0, bisect(acked_s, event.at_s) - far[query] - rows),
                     phase=phase(at_s, marks),
                 )
             )
@@ -203,10 +191,10 @@ def phase(at_s: float, marks: Sequence[Mark]) -> str:
     return WHOLE if "whole" in past else DOWN if "kill" in past else CALM
 
 
-def _closed(promises: Sequence[Promise]) -> list[Sum]:
+def _closed(acked: Sequence[AckedOrder]) -> list[Sum]:
     """Return the windows that must exist: all except that of the last order, which stays open."""
-    last = max(promises, key=lambda promise: promise.number)
-    return sums(promise for promise in promises if promise != last)
+    last = max(acked, key=lambda order: order.number)
+    return sums(order for order in acked if order != last)
 
 
 def read_lake(path: str) -> list[tuple[int, int]]:
@@ -261,12 +249,12 @@ def _rows_of(folder: str) -> list[dict[str, Any]]:
     return rows
 
 
-def audited(told: dict[str, Any]) -> Audited:
+def audited(data: dict[str, Any]) -> Audited:
     """Convert the audit's report to the form that the demo shows.
 
-    It has one row for each replica of each partition that has records, with internal topics last.
+    The result has one row for each replica of each partition with records, internal topics last.
     """
-    report = told["report"]
+    report = data["report"]
     partitions = sorted(report["partitions"], key=lambda each: each["topic"].startswith("_"))
     rows = [
         {
@@ -285,4 +273,4 @@ def audited(told: dict[str, Any]) -> Audited:
     ]
     shown = ("severity", "kind", "replica", "file", "first_offset", "last_offset", "text")
     findings = [{name: finding[name] for name in shown} for finding in report["findings"]]
-    return Audited(rows, findings, report["damage"], told["took_s"])
+    return Audited(rows, findings, report["damage"], data["took_s"])

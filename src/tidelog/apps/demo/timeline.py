@@ -1,24 +1,34 @@
-"""Convert the observer's samples to a form for drawing: lines, leader periods, replica states.
+"""Convert a history to a form for drawing: lines, leader periods, replica states.
 
 Seconds count from the start of the demo. Invariant: a line has a gap where its broker did not
 respond; only observed values are drawn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidelog.apps.demo.history import (
+    IN_SYNC_AGAIN,
+    KILLED,
+    LANDED,
+    RESTARTED,
+    clock_of,
+    rounds_of,
+)
 from tidelog.apps.demo.observer import Round, Sample
+from tidelog.core.history import HistoryEvent
 
 IN_SYNC = "in sync"
 OUT = "out of sync"
 DOWN = "down"
 _NO_LEADER = -1
+_MARK_KINDS = {KILLED: "kill", RESTARTED: "start", IN_SYNC_AGAIN: "whole"}
 
 Piece = list[tuple[float, int]]
 """A part of a line without gaps: points (seconds, offset)."""
 
 
-class Reign(NamedTuple):
+class LeaderPeriod(NamedTuple):
     """The period in which one broker leads under one epoch."""
 
     epoch: int
@@ -41,7 +51,7 @@ class Mark(NamedTuple):
     at_s: float
     text: str
     kind: str
-    """`kill`, `start`, `whole` or `end`."""
+    """`kill`, `start` or `whole`: the broker was killed, it restarts, all replicas are in sync."""
 
 
 class Batch(NamedTuple):
@@ -71,7 +81,7 @@ class Timeline(NamedTuple):
     committed: list[Piece]
     """The leader's high watermark."""
     states: dict[int, list[Span]]
-    reigns: list[Reign]
+    leader_periods: list[LeaderPeriod]
     epochs: dict[int, list[tuple[int, int]]]
     """(epoch, start offset) by replica, as each replica had them at the end."""
     marks: list[Mark]
@@ -91,23 +101,23 @@ class Timeline(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """The highest offset seen."""
+        """The highest log end offset of any replica."""
         return max(
             (point[1] for line in self.log_ends.values() for p in line for point in p), default=0
         )
 
 
-def timeline(
-    rounds: Sequence[Round], began_s: float, marks: Iterable[Mark], landed: Piece
-) -> Timeline:
-    """Build the timeline from all rounds of an observer."""
+def build_timeline(history: Sequence[HistoryEvent]) -> Timeline:
+    """Build the timeline from the history of a run."""
+    rounds = rounds_of(history)
+    seconds = clock_of(history)
+    landed = [(seconds(each), each.fields["orders"]) for each in history if each.event == LANDED]
     brokers = sorted({broker for each in rounds for broker in each.samples})
-    seconds = max((each.at_s - began_s for each in rounds), default=0.0)
     last = {b: s for each in rounds for b, s in each.samples.items() if s is not None}
     leaders = [leader_of(each) for each in rounds]
-    times = [each.at_s - began_s for each in rounds]
+    times = [each.at_s for each in rounds]
     return Timeline(
-        seconds=seconds,
+        seconds=max(times, default=0.0),
         brokers=brokers,
         log_ends={
             b: _pieces(times, [s and s.log_end_offset for s in _own(rounds, b)]) for b in brokers
@@ -117,10 +127,20 @@ def timeline(
         },
         committed=_pieces(times, [leader and leader.high_watermark for leader in leaders]),
         states={b: _spans(times, [_state(each, b) for each in rounds]) for b in brokers},
-        reigns=_reigns(times, leaders),
+        leader_periods=_leader_periods(times, leaders),
         epochs={b: list(sample.epochs) for b, sample in sorted(last.items())},
-        marks=sorted(marks),
-        landed=landed,
+        marks=marks_of(history),
+        landed=[(landed[0][0], 0), *landed] if landed else [],
+    )
+
+
+def marks_of(history: Sequence[HistoryEvent]) -> list[Mark]:
+    """Return the events that the picture marks, in the order of time."""
+    seconds = clock_of(history)
+    return sorted(
+        Mark(seconds(each), each.text, _MARK_KINDS[each.event])
+        for each in history
+        if each.event in _MARK_KINDS
     )
 
 
@@ -169,14 +189,14 @@ def _spans(times: Sequence[float], states: Sequence[str]) -> list[Span]:
     return spans
 
 
-def _reigns(times: Sequence[float], leaders: Sequence[Sample | None]) -> list[Reign]:
-    reigns: list[Reign] = []
+def _leader_periods(times: Sequence[float], leaders: Sequence[Sample | None]) -> list[LeaderPeriod]:
+    leader_periods: list[LeaderPeriod] = []
     for at_s, leader in zip(times, leaders, strict=True):
         if leader is None or leader.leader == _NO_LEADER:
             continue
         key = (leader.leader_epoch, leader.leader)
-        if reigns and (reigns[-1].epoch, reigns[-1].leader) == key:
-            reigns[-1] = reigns[-1]._replace(to_s=at_s)
+        if leader_periods and (leader_periods[-1].epoch, leader_periods[-1].leader) == key:
+            leader_periods[-1] = leader_periods[-1]._replace(to_s=at_s)
         else:
-            reigns.append(Reign(*key, at_s, at_s))
-    return reigns
+            leader_periods.append(LeaderPeriod(*key, at_s, at_s))
+    return leader_periods

@@ -5,7 +5,7 @@ connection to every broker. Otherwise, if the only connected broker is the leade
 librdkafka waits a second before it looks for the new leader. Its debug log then has "no usable
 brokers"; this happens with any cluster.
 
-Invariant: `promises` holds exactly the orders that the cluster acknowledged with acks=all.
+Invariant: `acked` holds exactly the orders that the cluster acknowledged with acks=all.
 """
 
 import threading
@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from tidelog.apps.demo import orders
-from tidelog.apps.demo.orders import Promise
+from tidelog.apps.demo.orders import AckedOrder
 
 PER_SECOND = 500
 BURST_S = 0.01
@@ -28,10 +28,10 @@ class Writer:
 
         self.sent = 0
         self.failed = 0
-        self.promises: list[Promise] = []
+        self.acked: list[AckedOrder] = []
         self._topic = topic
         self._stop = threading.Event()
-        self._broke: Exception | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="demo-writer", daemon=True)
         self._producer = Producer(
             {
@@ -46,7 +46,7 @@ class Writer:
 
     @property
     def acknowledged(self) -> int:
-        return len(self.promises)
+        return len(self.acked)
 
     def start(self) -> None:
         self._thread.start()
@@ -59,17 +59,17 @@ class Writer:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._broke is not None:
-            raise self._broke
+        if self._error is not None:
+            raise self._error
         if close_windows:
             self._order(orders.CLOSING_MS)
         self._producer.flush(FLUSH_S)
 
-    def first_ack_from(self, offset: int, after_s: float) -> Promise | None:
+    def first_ack_from(self, offset: int, after_s: float) -> AckedOrder | None:
         """Return the first acknowledgement after a time, of all orders at `offset` or higher."""
         return min(
-            (p for p in list(self.promises) if p.offset >= offset and p.at_s > after_s),
-            key=lambda promise: promise.at_s,
+            (p for p in list(self.acked) if p.offset >= offset and p.at_s > after_s),
+            key=lambda order: order.at_s,
             default=None,
         )
 
@@ -83,19 +83,19 @@ class Writer:
                 self._producer.poll(0)
                 self._stop.wait(BURST_S)
         except Exception as error:  # noqa: BLE001 - `stop` raises it in the caller's thread
-            self._broke = error
+            self._error = error
 
     def _order(self, ahead_ms: int) -> None:
         now_ms = time.time_ns() // 1_000_000 + ahead_ms
         text = orders.value(self.sent)
-        self._producer.produce(self._topic, text, timestamp=now_ms, on_delivery=self._told)
+        self._producer.produce(self._topic, text, timestamp=now_ms, on_delivery=self._on_delivery)
         self.sent += 1
 
-    def _told(self, error: object, message: Any) -> None:
+    def _on_delivery(self, error: object, message: Any) -> None:
         if error is None:
             number = orders.number_of(message.value())
             _, event_ms = message.timestamp()
-            promise = Promise(number, message.offset(), time.monotonic(), event_ms)
-            self.promises.append(promise)
+            order = AckedOrder(number, message.offset(), time.monotonic(), event_ms)
+            self.acked.append(order)
         else:
             self.failed += 1

@@ -3,8 +3,6 @@
 page          the file: verdict, figures, picture, tables
 tables        the tables of results
 picture       log end offsets, high watermark, ISR and epochs over time, as SVG
-gap_lanes     how far each log end is above the high watermark, with one lane per replica
 plot          one panel of the picture: scales, axes, lines
 style         colours for light and dark mode, for the page and for the picture file
-picture_file  the picture as a separate file, for the docs
 """

@@ -21,12 +21,11 @@ ICON = (
     "%3Cpath d='M1 12L6 7l3 2 6-6' stroke='%230b6fb8' stroke-width='2.5' fill='none'/%3E%3C/svg%3E"
 )
 """Part of the page, so that a browser does not request an icon."""
-WHAT_LINES_ARE = (
-    "Each replica's log end is drawn in its own width, so lines that lie on one another are all"
-    " seen. The dotted line is the leader's high watermark: below it every in-sync replica has the"
-    " records. Log ends are only a few records above it, so the needles show by how many, each"
-    " replica's log end above the high watermark that it knows itself. The strips show which broker"
-    " was in sync, which was down, and which led."
+CAPTION = (
+    "Each replica's log end has a line of its own width, so overlapping lines are all visible. The"
+    " dotted line is the leader's high watermark: every in-sync replica has the records below it."
+    " The needles show how many records a replica has above the high watermark that it knows. The"
+    " strips show which broker was in sync, which was down, and which led."
 )
 
 
@@ -37,7 +36,7 @@ def page(outcome: Outcome, timeline: Timeline, command: str) -> str:
         _head(outcome),
         _figures(outcome),
         _pictures(timeline),
-        "<h2>What was compared</h2>",
+        "<h2>Checks</h2>",
         tables.checks(outcome),
         "<h2>Leader epochs</h2>",
         tables.epochs(timeline),
@@ -65,7 +64,7 @@ def verdict(outcome: Outcome) -> str:
     """Return the result of the demo in one line."""
     log = outcome.log
     text = (
-        f"{log.promised:,} acknowledged: {len(log.lost)} lost, {log.repeated} duplicated,"
+        f"{log.acknowledged:,} acknowledged: {len(log.lost)} lost, {log.repeated} duplicated,"
         f" {log.out_of_order} out of order"
     )
     if outcome.spark is None:
@@ -82,27 +81,28 @@ def verdict(outcome: Outcome) -> str:
 def _head(outcome: Outcome) -> str:
     css, sign = ("good", "✓") if outcome.holds else ("bad", "✗")
     failover = outcome.failover
-    spark = "" if outcome.spark is None else " and a Spark job landed and summed them up"
+    spark = "" if outcome.spark is None else ", and a Spark job stored and added them up"
     story = (
         f"Three brokers kept <code>{TOPIC}/{PARTITION}</code>. A librdkafka producer with acks=all"
-        f" wrote orders all the while{spark}. Broker {failover.killed}, the leader, was killed with"
-        f" -9; broker {failover.successor} took over under epoch {failover.epoch}; the killed one"
-        " came back and caught up. Then every acknowledged order was looked for."
+        f" wrote orders during the whole run{spark}. Broker {failover.killed}, the leader, was"
+        f" killed with kill -9, and broker {failover.successor} became leader under epoch"
+        f" {failover.epoch}. The killed broker was restarted and caught up. Then the demo looked up"
+        " every acknowledged order."
     )
-    words = f"{sign} {verdict(outcome)}"
+    result = f"{sign} {verdict(outcome)}"
     return (
-        "<h1>A leader was killed. What was lost?</h1>\n"
-        f'<p class="verdict {css}" id="verdict">{escape(words)}</p>\n<p>{story}</p>'
+        "<h1>Records lost after the kill of a leader</h1>\n"
+        f'<p class="verdict {css}" id="verdict">{escape(result)}</p>\n<p>{story}</p>'
     )
 
 
 def _figures(outcome: Outcome) -> str:
     failover = outcome.failover
     figures = [
-        (f"{outcome.log.promised:,}", "orders acknowledged"),
+        (f"{outcome.log.acknowledged:,}", "orders acknowledged"),
         (f"{len(outcome.log.lost):,}", "of them lost"),
         (f"{failover.failover_s * 1000:.0f} ms", "from the kill to the next acknowledgement"),
-        (f"{failover.rejoin_s:.1f} s", "from its restart until in sync again"),
+        (f"{failover.rejoin_s:.1f} s", "from the restart until all replicas were in sync"),
     ]
     if outcome.spark is not None:
         figures += [
@@ -116,7 +116,7 @@ def _figures(outcome: Outcome) -> str:
 def _pictures(timeline: Timeline) -> str:
     parts = []
     for number, (title, window) in enumerate(picture.around_the_kill(timeline)):
-        caption = WHAT_LINES_ARE if number == 0 else ""
+        caption = CAPTION if number == 0 else ""
         parts.append(_figure(timeline, window, f"near{number}", title, caption))
     title = f"The whole run: {timeline.seconds:.0f} seconds"
     parts.append(_figure(timeline, picture.whole(timeline), "whole", title, ""))
@@ -147,7 +147,7 @@ def _foot(outcome: Outcome, command: str) -> str:
         ours = version("tidelog")
     except PackageNotFoundError:
         ours = "from source"
-    words = [
+    facts = [
         f"Tidelog {ours}",
         f"Python {platform.python_version()}",
         platform.system(),
@@ -155,8 +155,8 @@ def _foot(outcome: Outcome, command: str) -> str:
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     ]
     if outcome.spark is not None:
-        words[1:1] = [f"Spark {outcome.spark.version}", f"Java {outcome.spark.java}"]
+        facts[1:1] = [f"Spark {outcome.spark.version}", f"Java {outcome.spark.java}"]
     return (
-        f"<footer><p>{escape(' · '.join(words))}</p>"
-        f"<p>Again: <code>{escape(command)}</code></p></footer>"
+        f"<footer><p>{escape(' · '.join(facts))}</p>"
+        f"<p>To repeat: <code>{escape(command)}</code></p></footer>"
     )

@@ -7,13 +7,12 @@ contains.
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from tidelog.apps.demo.comparison import Records, Sums
-from tidelog.apps.demo.outcome import Audited, Outcome, SparkPart
+from tidelog.apps.demo.outcome import Audited, Outcome, Records, SparkPart, Sums
 from tidelog.apps.demo.timeline import Timeline
 
 SHORT_CHARS = 18
 """A cell with up to this many characters does not wrap."""
-LAST_ORDER = "The last order, an hour ahead, closes these windows and is in none of them"
+LAST_ORDER = "The last order, an hour ahead, closes these windows and is not in any of them"
 """Explains why the sums have one order less than the log and the lake."""
 
 Cell = str | int | float | bool
@@ -58,16 +57,16 @@ def _cell(cell: Cell, right: bool) -> str:
     return f'<td class="{css}">{escape(text)}</td>'
 
 
-# -- what was compared -----------------------------------------------------------------------
+# -- the tables -----------------------------------------------------------------------
 
 
 def checks(outcome: Outcome) -> str:
     """Return the table of checks, with their figures and results."""
     rows: list[tuple[Cell, ...]] = [
         (
-            "Every order that was sent was acknowledged",
-            f"{outcome.log.promised:,} of {outcome.sent:,}, {outcome.failed} failed",
-            outcome.sent == outcome.log.promised and not outcome.failed,
+            "Every order that was sent is acknowledged",
+            f"{outcome.log.acknowledged:,} of {outcome.sent:,}, {outcome.failed} failed",
+            outcome.sent == outcome.log.acknowledged and not outcome.failed,
         ),
         ("Log: each acknowledged order once, at its offset, in order", *_records(outcome.log)),
         (
@@ -78,13 +77,13 @@ def checks(outcome: Outcome) -> str:
     ]
     if outcome.spark is not None:
         rows += _spark_checks(outcome.spark)
-    return table("What was compared, and how it came out", ["what", "found", ""], rows, "checks")
+    return table("Checks and their results", ["check", "found", "result"], rows, "checks")
 
 
 def _records(records: Records) -> tuple[str, bool]:
     text = (
-        f"{records.found:,} there: {len(records.lost)} lost, {records.repeated} twice,"
-        f" {records.unasked} that nobody wrote"
+        f"{records.found:,} found: {len(records.lost)} lost, {records.repeated} duplicated,"
+        f" {records.unexpected} never acknowledged"
     )
     return text, records.holds
 
@@ -101,8 +100,8 @@ def _spark_checks(spark: SparkPart) -> list[tuple[Cell, ...]]:
     audit = spark.audit
     return [
         ("Lake: the same orders in Parquet, each once", *_records(spark.lake)),
-        ("Table: each window of each shop adds up", *_sums(spark.table)),
-        ("Topic: the same sums, written back to the cluster", *_sums(spark.topic)),
+        ("Table: the sums of each window and shop are right", *_sums(spark.table)),
+        ("Topic: the same sums in the topic that Spark writes", *_sums(spark.topic)),
         (
             "Audit: all replicas' files agree",
             f"{len(audit.replicas)} logs with records, {len(audit.findings)} findings,"
@@ -118,21 +117,21 @@ def epochs(timeline: Timeline) -> str:
     for broker, entries in timeline.epochs.items():
         for epoch, start in entries:
             starts.setdefault(epoch, {})[broker] = start
-    reigns = {reign.epoch: reign for reign in reversed(timeline.reigns)}
+    leader_periods = {period.epoch: period for period in reversed(timeline.leader_periods)}
     rows: list[list[Cell]] = []
     for epoch, by_broker in sorted(starts.items()):
-        reign = reigns.get(epoch)
+        period = leader_periods.get(epoch)
         row: list[Cell] = [
             f"epoch {epoch}",
-            f"broker {reign.leader}" if reign else "not seen",
-            f"{reign.from_s:.2f} s" if reign else "",
-            f"{reign.to_s:.2f} s" if reign else "",
+            f"broker {period.leader}" if period else "not seen",
+            f"{period.from_s:.2f} s" if period else "",
+            f"{period.to_s:.2f} s" if period else "",
         ]
         row += [by_broker.get(broker, "none") for broker in timeline.brokers]
         rows.append(row)
     columns = ["epoch", "leader", "seen from", "seen until"]
     columns += [f"start, broker {broker}" for broker in timeline.brokers]
-    caption = "Leader epochs: where each begins, as each replica knew it at the end"
+    caption = "Leader epochs, with the start offset in each replica's epoch cache at the end"
     return table(caption, columns, rows, "epochs")
 
 
@@ -151,8 +150,17 @@ def batches(spark: SparkPart) -> str:
         )
         for batch in spark.batches
     ]
-    columns = ["query", "batch", "done at", "rows", "offsets", "took ms", "behind", "cluster then"]
-    return table("Micro-batches that had rows, as Spark's progress told", columns, rows, "batches")
+    columns = [
+        "query",
+        "batch",
+        "done at",
+        "rows",
+        "offsets",
+        "took ms",
+        "behind",
+        "state of the cluster",
+    ]
+    return table("Micro-batches with rows, from Spark's progress reports", columns, rows, "batches")
 
 
 def audit(audited: Audited) -> str:

@@ -22,7 +22,7 @@ from tidelog.apps.verify.nemesis.plan import (
     choose_damage,
 )
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.administration.brokers import registered_brokers
+from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
