@@ -48,11 +48,11 @@ def test_repair_names_a_sound_replica_if_there_is_one(
     for broker in damaged:
         at = cluster.batches(broker)[5 + broker]
         cluster.flip(cluster.path(at, broker), at.position + 120)
-    judged = audit_in_process([str(cluster.root)])
-    (mending,) = Report(judged.findings, judged.partitions, 0).mendings
-    assert mending.damaged == [f"broker-{broker}" for broker in damaged]
-    assert mending.sound == [f"broker-{n}" for n in (1, 2, 3) if n not in damaged]
-    assert ("Move nothing away" in mending.text) == (not mending.sound)
+    result = audit_in_process([str(cluster.root)])
+    (advice,) = Report(result.findings, result.partitions, 0).advice
+    assert advice.damaged == [f"broker-{broker}" for broker in damaged]
+    assert advice.sound == [f"broker-{n}" for n in (1, 2, 3) if n not in damaged]
+    assert ("Delete no folder" in advice.text) == (not advice.sound)
 
 
 def test_segment_deleted_after_it_was_listed(

@@ -227,7 +227,7 @@ def test_only_replica_is_repaired_from_a_backup(tmp_path: Path) -> None:
     [
         (["--plan"], "--plan requires --from"),
         (["--from", "."], "the same folder"),
-        ([], "has no partition's folder"),
+        ([], "has no partition folders"),
     ],
 )
 def test_wrong_usage_is_refused(tmp_path: Path, arguments: list[str], problem: str) -> None:

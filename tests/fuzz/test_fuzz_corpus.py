@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidelog.apps.fuzz import in_memory, over_sockets, run
-from tidelog.apps.fuzz.worker import FrameFile, last_frame
+from tidelog.apps.fuzz.in_memory import FrameFile, last_frame
 from tidelog.core.api import handlers
 from tidelog.core.api.handlers import handler_of
 from tidelog.core.api_table import APIS, OFFERED
@@ -145,7 +145,7 @@ def test_a_worker_that_dies_leaves_its_frame(
     monkeypatch.setattr(in_memory, "WORKER", "tidelog.no_such_module")
     monkeypatch.setattr(in_memory, "last_frame", lambda _: b"the last")
     tally = in_memory.run(9, 600, 60, 1, CORPUS, lambda _: None)
-    assert tally.findings == [Finding(b"the last", "a worker ended with 1", "")]
+    assert tally.findings == [Finding(b"the last", "a worker exited with code 1", "")]
 
 
 def test_a_slice_through_sockets() -> None:

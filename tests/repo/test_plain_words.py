@@ -25,7 +25,6 @@ ODD_WORDS = re.compile(
     re.IGNORECASE,
 )
 OLD_MESSAGES = (
-    "apps/audit",
     "apps/pipeline",
     "apps/spark",
     "core/lineage",

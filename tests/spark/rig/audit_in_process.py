@@ -1,26 +1,26 @@
-"""The audit without Spark, for tests of what it judges: same plan, same scan, same judgement.
+"""The audit without Spark, for tests of its findings: same plan, same scan, same checks.
 
-Only the questions that need all batches at once are answered here by plain loops.
+Only the queries that need all batches at once are plain loops here.
 """
 
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
-from tidelog.apps.audit.folders.log_dir import is_stopped
-from tidelog.apps.audit.folders.partition_folder import read_folder
-from tidelog.apps.audit.judgement import (
+from tidelog.apps.audit.checking import (
     FOLDER,
     LOG_DIR,
     STRETCH,
-    Judged,
     LogPlace,
+    PassResult,
     ScanRow,
-    judge,
-    settled,
+    check_rows,
+    check_until_stable,
     uncut_files,
 )
+from tidelog.apps.audit.checks.divergence import Compared, Copy, Differing
+from tidelog.apps.audit.folders.log_dir import is_stopped
+from tidelog.apps.audit.folders.partition_folder import read_folder
 from tidelog.apps.audit.scan.producers import ProducerSpan, follows, sequence_break
 from tidelog.apps.audit.scan.stretch_scan import scan_stretch
 from tidelog.apps.audit.scan.summary import SequenceBreak
@@ -28,7 +28,7 @@ from tidelog.apps.audit.source.batch_rows import framed_pieces
 from tidelog.apps.audit.source.planning import SPLIT_BYTES, Planned, Unit, plan
 
 
-class LoopWitness:
+class LoopQueries:
     def __init__(self, units: list[Unit], spans: dict[LogPlace, list[tuple[str, ProducerSpan]]]):
         self._units = units
         self._spans = spans
@@ -89,11 +89,13 @@ class LoopWitness:
 
 def audit_in_process(
     paths: Sequence[str], *, deep: bool = False, split_bytes: int = SPLIT_BYTES
-) -> Judged:
-    return settled(lambda folders: _look(tuple(paths), deep, split_bytes, folders))
+) -> PassResult:
+    return check_until_stable(lambda folders: _run_pass(tuple(paths), deep, split_bytes, folders))
 
 
-def _look(paths: tuple[str, ...], deep: bool, split_bytes: int, folders: frozenset[str]) -> Judged:
+def _run_pass(
+    paths: tuple[str, ...], deep: bool, split_bytes: int, folders: frozenset[str]
+) -> PassResult:
     units = plan(Planned(paths, split_bytes, folders=folders))
     rows, spans = _scanned(units, deep)
     uncut = frozenset(uncut_files(rows))
@@ -102,7 +104,7 @@ def _look(paths: tuple[str, ...], deep: bool, split_bytes: int, folders: frozens
         kept = [u for u in units if u.stretch is None or u.stretch.path not in uncut]
         units = kept + again
         rows, spans = _scanned(units, deep)
-    return judge(rows, LoopWitness(units, spans), is_stopped)
+    return check_rows(rows, LoopQueries(units, spans), is_stopped)
 
 
 def _scanned(

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
-from tidelog.apps.audit.scan.headers import WINDOW
+from tidelog.apps.audit.checks.divergence import Compared, Copy, Differing
+from tidelog.apps.audit.scan.walk import WINDOW
 from tidelog.apps.audit.source.log_format import FORMAT
 
 RANGES_MAX = 32

@@ -11,48 +11,48 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tidelog.apps.audit.checks.differing import Compared, Differing
-from tidelog.apps.audit.comparison import differences
-from tidelog.apps.audit.folders.log_dir import is_stopped
-from tidelog.apps.audit.judgement import (
-    Judged,
+from tidelog.apps.audit.checking import (
     LogPlace,
+    PassResult,
     ScanRow,
-    judge,
-    settled,
+    check_rows,
+    check_until_stable,
     uncut_files,
 )
+from tidelog.apps.audit.checks.divergence import Compared, Differing
+from tidelog.apps.audit.comparison import differences
+from tidelog.apps.audit.folders.log_dir import is_stopped
 from tidelog.apps.audit.report.report import Report
 from tidelog.apps.audit.scan.producers import ProducerSpan, sequence_break
 from tidelog.apps.audit.scan.summary import SequenceBreak
 from tidelog.apps.audit.source.log_format import FORMAT, LogDataSource
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 BREAKS_MAX = 10_000
 
 
 def audit(
-    spark: Any, paths: Sequence[str], deep: bool = False, tell: Tell = lambda _: None
+    spark: Any, paths: Sequence[str], deep: bool = False, progress: Progress = lambda _: None
 ) -> Report:
     """Audit all log directories below the paths."""
     began = time.monotonic()
     spark.dataSource.register(LogDataSource)
-    tell("reading all files")
+    progress("reading all files")
     options = {"level": "scan", "paths": json.dumps([os.path.abspath(path) for path in paths])}
     if deep:
         options["deep"] = "true"
 
-    def look(folders: frozenset[str]) -> Judged:
+    def run_pass(folders: frozenset[str]) -> PassResult:
         if folders:
-            tell(f"checking {len(folders)} partitions again")
-        asked = options | ({"folders": json.dumps(sorted(folders))} if folders else {})
-        return _look(spark, asked, tell)
+            progress(f"checking {len(folders)} partitions again")
+        pass_options = options | ({"folders": json.dumps(sorted(folders))} if folders else {})
+        return _run_pass(spark, pass_options, progress)
 
-    judged = settled(look)
+    judged = check_until_stable(run_pass)
     return Report(judged.findings, judged.partitions, time.monotonic() - began)
 
 
-def _look(spark: Any, options: dict[str, str], tell: Tell) -> Judged:
+def _run_pass(spark: Any, options: dict[str, str], progress: Progress) -> PassResult:
     """Run one scan and check its rows."""
     scan = spark.read.format(FORMAT).options(**options).load().persist()
     kept = [scan]
@@ -60,14 +60,14 @@ def _look(spark: Any, options: dict[str, str], tell: Tell) -> Judged:
         rows = _rows(scan)
         uncut = uncut_files(rows)
         if uncut:
-            tell("reading again the segments that were split at a wrong index entry")
+            progress("reading again the segments that were split at a wrong index entry")
             whole = spark.read.format(FORMAT).options(**options, only=json.dumps(uncut)).load()
             right = scan.where(~scan.segment.isin(uncut) | scan.segment.isNull())
             scan = right.unionByName(whole).persist()
             kept.append(scan)
             rows = _rows(scan)
-        tell("comparing replicas")
-        return judge(rows, _SparkWitness(spark, scan, options), is_stopped)
+        progress("comparing replicas")
+        return check_rows(rows, _SparkQueries(spark, scan, options), is_stopped)
     finally:
         for each in kept:
             each.unpersist()
@@ -77,8 +77,8 @@ def _rows(scan: Any) -> list[ScanRow]:
     return [ScanRow(*row) for row in scan.select(*ScanRow._fields).collect()]
 
 
-class _SparkWitness:
-    """Answers questions about all batches from the scan that Spark has persisted."""
+class _SparkQueries:
+    """Runs the queries about all batches on the scan that Spark has persisted."""
 
     def __init__(self, spark: Any, scan: Any, options: dict[str, str]) -> None:
         self._spark = spark

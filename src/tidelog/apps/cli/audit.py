@@ -89,8 +89,8 @@ def _show(screen: "Console", report: "Report") -> None:
     left = len(report.findings) - SHOWN_MAX
     if left > 0:
         screen.print(f"and {left} more; --format json has all of them")
-    for mending in report.mendings:
-        screen.print(mending.text, soft_wrap=True)
+    for advice in report.advice:
+        screen.print(advice.text, soft_wrap=True)
     replicas = sum(len(row.replicas) for row in report.partitions)
     summary = (
         f"{len(report.partitions)} partitions, {replicas} replicas,"

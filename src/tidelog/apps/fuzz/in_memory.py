@@ -1,6 +1,11 @@
-"""Fuzz brokers in memory with several worker processes; detect workers that die or hang."""
+"""Fuzz brokers in memory with several worker processes; detect workers that die or hang.
+
+A worker prints reports as lines of JSON, the last one with all findings. Its current frame is in a
+file that remains if the process dies.
+"""
 
 import json
+import mmap
 import subprocess
 import sys
 import tempfile
@@ -9,10 +14,64 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from tidelog.apps.fuzz.worker import last_frame
-from tidelog.lab.fuzz.campaign import Finding, Tally
+from tidelog.lab.fuzz import corpus
+from tidelog.lab.fuzz.campaign import Campaign, Finding, Tally
 
-WORKER = "tidelog.apps.fuzz.worker"
+# -- a worker process -----------------------------------------------------------------------------
+
+
+BOX_BYTES = 1 << 20
+REPORT_S = 0.5
+
+
+class FrameFile:
+    """A file with the current frame, for the case that the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(BOX_BYTES))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), BOX_BYTES)
+
+    def put(self, frame: bytes) -> None:
+        kept = frame[: BOX_BYTES - 4]
+        self._map[: 4 + len(kept)] = len(kept).to_bytes(4, "big") + kept
+
+
+def last_frame(path: Path) -> bytes:
+    """Return the frame in the file of a dead worker."""
+    raw = path.read_bytes()
+    return raw[4 : 4 + int.from_bytes(raw[:4], "big")]
+
+
+def work(arguments: list[str]) -> None:
+    """Run the frames and print reports."""
+    seed, frames, seconds, folder, box = arguments
+    seeds = [
+        kept.frame for path in sorted(Path(folder).glob("*.txt")) for kept in corpus.read(path)
+    ]
+    campaign = Campaign(int(seed), seeds, FrameFile(Path(box)).put)
+    reported_at = 0.0
+
+    def progress(done: int) -> None:
+        nonlocal reported_at
+        if time.monotonic() - reported_at > REPORT_S:
+            reported_at = time.monotonic()
+            _report({"frames": done})
+
+    tally = campaign.run(int(frames), time.monotonic() + float(seconds), progress)
+    found = [[finding.frame.hex(), finding.what, finding.where] for finding in tally.findings]
+    _report({**tally._asdict(), "findings": found, "done": True})
+
+
+def _report(report: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.flush()
+
+
+# -- all workers ----------------------------------------------------------------------------------
+
+
+WORKER = "tidelog.apps.fuzz.in_memory"
 HANG_S = 60.0
 """A worker without output for this long hangs: it reports twice a second."""
 POLL_S = 0.05
@@ -76,7 +135,7 @@ def run(
                     if ended is not None:
                         working.discard(worker)
                         if worker.result is None:
-                            what = f"a worker ended with {ended}"
+                            what = f"a worker exited with code {ended}"
                             lost.append(Finding(last_frame(worker.box), what, ""))
                     elif time.monotonic() - worker.reported_at > HANG_S:
                         working.discard(worker)
@@ -103,3 +162,7 @@ def _sum(results: list[dict[str, Any]], lost: list[Finding]) -> Tally:
         max((result["grown_kb"] for result in results), default=0),
         findings + lost,
     )
+
+
+if __name__ == "__main__":
+    work(sys.argv[1:])

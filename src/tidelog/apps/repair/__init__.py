@@ -1,1 +1,1 @@
-"""`tidelog repair`: check the folder of a stopped broker, and mend it from another one."""
+"""`tidelog repair`: check the folder of a stopped broker, and repair it from another one."""

@@ -54,7 +54,7 @@ class Checkpoints(NamedTuple):
     cleaner_offsets: Mapping[TopicPartition, Offset]
 
     def known_end(self, partition: TopicPartition) -> Offset:
-        """The largest offset that the log once reached, according to the checkpoints."""
+        """Return the largest offset that the log once reached, according to the checkpoints."""
         return max(self.recovery_points.get(partition, 0), self.high_watermarks.get(partition, 0))
 
 
@@ -151,8 +151,7 @@ def _check_log(
     order = BatchOrder(epochs, gaps)
     end = bases[0]
     for base, following in zip(bases, [*bases[1:], None], strict=True):
-        segment = _Segment(disk, folder, base, following, order)
-        segment.gaps = gaps
+        segment = _Segment(disk, folder, base, following, order, gaps)
         ranges += segment.damaged_ranges()
         end = segment.end
     if end < known_end:
@@ -182,20 +181,31 @@ class _Segment:
     """The check of one segment."""
 
     def __init__(
-        self, disk: Disk, folder: str, base: Offset, following: Offset | None, order: BatchOrder
+        self,
+        disk: Disk,
+        folder: str,
+        base: Offset,
+        following: Offset | None,
+        order: BatchOrder,
+        gaps: bool,
     ) -> None:
         self._disk = disk
         self._path = f"{folder}/{layout.file_name(base, layout.LOG)}"
         self._following = following
         """Where the next segment begins; None for the last one."""
         self._order = order
+        self._gaps = gaps
+        """Whether compaction may have removed offsets."""
         self._size = disk.size(self._path)
         self.end = base
         order.begin_segment(base)
 
     def damaged_ranges(self) -> Iterator[DamagedRange]:
-        """Yield each damaged range of the segment. In the last segment, what follows the last sound
-        batch is ignored: it may be a torn write or reserved space."""
+        """Yield each damaged range of the segment.
+
+        In the last segment, bytes after the last sound batch are ignored: they may be a torn write
+        or reserved space.
+        """
         position, last = 0, self.end
         while position < self._size:
             batch, reason = self._next(position)
@@ -213,14 +223,11 @@ class _Segment:
             yield DamagedRange(start, end, f"{self._path}: {reason} at byte {position}")
             position, self.end = (self._size, end) if later is None else (later[0], end)
             self._order.begin_segment(end)
-        if self._following is not None and self.end < self._following and not self.gaps:
+        if self._following is not None and self.end < self._following and not self._gaps:
             yield DamagedRange(self.end, self._following, f"{self._path}: ends too early")
 
-    gaps = False
-    """Whether compaction may have left offsets out."""
-
     def _next(self, position: int) -> tuple[RecordBatch | None, str]:
-        """The batch at `position` if it is sound and the next in order; else the reason."""
+        """Return the batch at `position` if it is sound and the next in order, else the reason."""
         batch, reason = self._read(position)
         if batch is None:
             return None, reason
@@ -228,12 +235,12 @@ class _Segment:
         return (batch, "") if problem is None else (None, problem)
 
     def _read(self, position: int) -> tuple[RecordBatch | None, str]:
-        """The batch at `position` if it is sound and its offsets belong to this segment."""
+        """Return the batch at `position` if it is sound and its offsets belong to this segment."""
         try:
             prefix = self._disk.read(self._path, position, PREFIX_SIZE)
             size = int.from_bytes(prefix[8:], signed=True) + PREFIX_SIZE
             if not HEADER_SIZE <= size <= self._size - position:
-                return None, "no batch"
+                return None, "invalid batch length"
             batch = parse(self._disk.read(self._path, position, size))
         except (CorruptRecord, DiskError) as error:
             return None, str(error)
@@ -244,14 +251,14 @@ class _Segment:
         return batch, ""
 
     def _span_at(self, position: int) -> BatchSpan | None:
-        """The batch header at `position`, not verified."""
+        """Return the batch header at `position`, without verifying it."""
         try:
             return next(spans(self._disk, self._path, position, self._size), None)
         except DiskError:
             return None
 
     def _next_sound(self, damaged: int) -> tuple[int, RecordBatch] | None:
-        """The next sound batch after the damaged one."""
+        """Return the next sound batch after the damaged one, and its position."""
         for position in self._candidates(damaged):
             batch, _ = self._read(position)
             if batch is not None and batch.base_offset > self.end:
@@ -270,7 +277,9 @@ class _Segment:
 
 
 def _headers(chunk: bytes, least: Offset) -> Iterator[int]:
-    """Return positions of bytes that look like a header: magic 2 at byte 16, and an offset with
-    the first bytes of `least`."""
+    """Return positions of bytes that look like a header.
+
+    These have magic 2 at byte 16, and an offset with the first bytes of `least`.
+    """
     header = re.compile(b"(?s)(?=" + re.escape(least.to_bytes(8)[:4]) + b".{12}\\x02)")
     return (match.start() for match in header.finditer(chunk))

@@ -1,7 +1,7 @@
-"""A folder that can be changed without a change on disk.
+"""A disk that reads from a folder and keeps all changes in memory.
 
-The broker's own startup and repair run on it, to show what they would do. Reads come from the
-folder, what is written stays in memory. Invariant: no file of the folder is opened for writing.
+The broker's own startup and repair run on it, to show what they would do. Invariant: no file of the
+folder is opened for writing.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tidelog.core.storage.disk import Disk, MissingFile, parent
 
 
 class _File(NamedTuple):
-    """The first `kept` bytes of a file of the folder, and what was written behind them."""
+    """The first `kept` bytes of a file of the folder, and the bytes written after them."""
 
     below: str | None
     kept: int
@@ -29,7 +29,7 @@ class OverlayDisk:
     def __init__(self, below: Disk) -> None:
         self._below = below
         self._files: dict[str, _File | None] = {}
-        """Those that were changed; None for deleted ones."""
+        """The changed files by path; None for a deleted file."""
         self._made: set[str] = set()
         self._removed: set[str] = set()
 
@@ -74,12 +74,12 @@ class OverlayDisk:
 
     def scan_dir(self, path: str) -> tuple[list[str], list[str]]:
         inside = f"{path}/" if path else ""
-        _, no_files_below = self._below.scan_dir(path)
+        _, others_below = self._below.scan_dir(path)
         files: list[str] = []
         others: list[str] = []
         for name in self.list_dir(path):
-            left_alone = inside + name not in self._files and name in no_files_below
-            is_file = not left_alone and self._find(inside + name) is not None
+            unchanged_other = inside + name not in self._files and name in others_below
+            is_file = not unchanged_other and self._find(inside + name) is not None
             (files if is_file else others).append(name)
         return files, others
 
@@ -92,7 +92,7 @@ class OverlayDisk:
         self._files[path] = _File(file.below, kept, file.written[: max(0, size - kept)])
 
     def preallocate(self, path: str, size: int) -> None:
-        """Memory needs no reservation."""
+        """Do nothing: changes are in memory."""
 
     def rename(self, old: str, new: str) -> None:
         if self.is_dir(old):
@@ -117,10 +117,10 @@ class OverlayDisk:
         self._file(path)
 
     def sync_dir(self, path: str) -> None:
-        """There is nothing to sync."""
+        """Do nothing: changes are in memory."""
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
-        """There is nothing to sync."""
+        """Do nothing: changes are in memory."""
 
     def _find(self, path: str) -> _File | None:
         if path in self._files:

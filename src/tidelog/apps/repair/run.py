@@ -1,22 +1,117 @@
 """One run of `tidelog repair`: lock the folder, check it, and repair it with `--from`.
 
-Invariant: nothing is written without a source, or with `plan`.
+Invariants: nothing is written without a source, or with `plan`. A log is changed only if the
+source has every damaged range of it, of the same topic id and leader epochs. Each segment is
+replaced as a whole; a crash leaves the old one or the new one (core/storage/repair.py).
 """
 
 import os
+import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tidelog.apps.repair.log_check import Checkpoints, LogCheck, check_folder, read_checkpoints
-from tidelog.apps.repair.mending import Source, mend
 from tidelog.apps.repair.overlay_disk import OverlayDisk
+from tidelog.core.record.record_batch import RecordBatch, batches
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError
-from tidelog.core.storage.recovery import UnsupportedFormat
-from tidelog.core.storage.repair import CannotRepair
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.recovery import UnsupportedFormat, open_log
+from tidelog.core.storage.repair import CannotRepair, LogRepair
 from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, LogDirInUse, LogDirLock, is_free
+
+WORK_BYTES = 1 << 20
+
+
+class Source:
+    """The folder to copy records from. `disk` is an overlay, so the folder does not change."""
+
+    def __init__(self, disk: Disk, checks: list[LogCheck]) -> None:
+        self._disk = disk
+        self._checks = {check.partition: check for check in checks}
+
+    def problem(self, damaged: LogCheck) -> str | None:
+        """Return why this folder can't repair the log; None if it can."""
+        other = self._checks.get(damaged.partition)
+        if other is None:
+            return "the other folder has no replica of this partition"
+        if damaged.topic_id is not None and other.topic_id != damaged.topic_id:
+            return "the topic ids differ: it is another topic with the same name"
+        for each in damaged.damaged:
+            if not other.has(each):
+                return f"the other folder lacks offsets {each.start} to {each.end - 1} too"
+        return None
+
+    def log(self, partition: TopicPartition) -> Log:
+        check = self._checks[partition]
+        return _open(self._disk, partition, check.log_start_offset, check.log_end_offset)
+
+
+def replace_damage(disk: Disk, check: LogCheck, checkpoints: Checkpoints, source: Log) -> None:
+    """Replace the damaged ranges of one log. Raises CannotRepair, DiskError."""
+    partition = check.partition
+    log_start = checkpoints.log_starts.get(partition, 0)
+    log = _open(disk, partition, log_start, check.log_end_offset)
+    log.log_start_offset = min(log.log_start_offset, *(each.start for each in check.damaged))
+    if partition not in checkpoints.cleaner_offsets:
+        log.before_gap = _allow
+    now_ms = int(time.time() * 1000)
+    inside = [each.start for each in check.damaged if each.start < log.log_end_offset]
+    repair = LogRepair(disk, log, inside, now_ms)
+    while not repair.done:
+        repair.work(WORK_BYTES)
+        if repair.needed is not None:
+            start, end = repair.needed
+            repair.supply(list(_records(source, log, start, end)), end)
+        if repair.ready:
+            repair.put_in_place(now_ms)
+    for batch in _records(source, log, log.log_end_offset, check.damaged[-1].end):
+        log.epochs.assign(batch.leader_epoch, batch.base_offset)
+        log.append([batch], now_ms)
+    log.write_epochs()
+    log.close()
+
+
+def _records(source: Log, log: Log, start: Offset, end: Offset) -> Iterator[RecordBatch]:
+    """Yield the batches of the source; their leader epochs must be those of this log."""
+    while start < end:
+        data = source.read_bytes(source.read(start, WORK_BYTES))
+        found = [batch for batch in batches(data) if batch.base_offset < end]
+        if not found:
+            return
+        for batch in found:
+            filed = log.epochs.epoch_for_offset(batch.base_offset)
+            known = batch.base_offset < log.log_end_offset
+            if known and filed not in (None, batch.leader_epoch):
+                raise CannotRepair(
+                    f"offset {batch.base_offset} has leader epoch {batch.leader_epoch} in the"
+                    f" other folder, but {filed} in this folder"
+                )
+            yield batch
+        start = found[-1].next_offset
+
+
+def _open(disk: Disk, partition: TopicPartition, log_start: Offset, recovery_point: Offset) -> Log:
+    """Open a log as after a clean stop: records after a damaged batch are kept."""
+    log, _ = open_log(
+        disk,
+        partition,
+        LogConfig(),
+        0,
+        recovery_point=recovery_point,
+        log_start_offset=log_start,
+        clean=True,
+    )
+    return log
+
+
+def _allow() -> None:
+    """Accept a gap that is copied from the other folder; the log's own gaps are damage."""
 
 
 class CannotCheck(Exception):
@@ -24,17 +119,17 @@ class CannotCheck(Exception):
 
 
 class Repaired(NamedTuple):
-    """One log and what was done about it."""
+    """The check of one log, and the result of its repair."""
 
     check: LogCheck
     problem: str | None = None
-    """Why it could not be mended."""
+    """Why the log could not be repaired; None if it was, or if no repair was tried."""
     mended: bool | None = None
-    """None if nothing was tried, False if it was only planned."""
+    """None if no repair was tried, False if it was only planned."""
 
 
 class Report(NamedTuple):
-    """The whole folder."""
+    """The result for a whole folder."""
 
     folder: str
     partitions: list[Repaired]
@@ -58,7 +153,7 @@ def run(folder: str, source: str | None, *, plan: bool) -> Report:
     Raises CannotCheck.
     """
     for each in (folder, source):
-        _refuse_if_used(each)
+        _check_usable(each)
     try:
         return _run(folder, source, plan)
     except LogDirInUse as error:
@@ -67,13 +162,13 @@ def run(folder: str, source: str | None, *, plan: bool) -> Report:
         raise CannotCheck(f"can't check {folder}: {error}") from error
 
 
-def _refuse_if_used(folder: str | None) -> None:
+def _check_usable(folder: str | None) -> None:
     if folder is None:
         return
     names = os.listdir(folder) if os.path.isdir(folder) else []
     if not any(layout.parse_dir(name) for name in names):
         raise CannotCheck(
-            f"{folder} has no partition's folder; give a broker's folder, such as"
+            f"{folder} has no partition folders; give the folder of a broker, such as"
             " tidelog-data/broker-1"
         )
     lock = os.path.join(folder, LOCK_NAME)
@@ -93,7 +188,7 @@ def _run(folder: str, source: str | None, plan: bool) -> Report:
     try:
         target: Disk = OverlayDisk(disk) if plan else disk
         checkpoints = read_checkpoints(disk)
-        done = [_mend(target, check, checkpoints, other, plan=plan) for check in checks]
+        done = [_repair(target, check, checkpoints, other, plan=plan) for check in checks]
     finally:
         if lock is not None:
             lock.release()
@@ -101,7 +196,7 @@ def _run(folder: str, source: str | None, plan: bool) -> Report:
     return Report(folder, done, remarks)
 
 
-def _mend(
+def _repair(
     disk: Disk, check: LogCheck, checkpoints: Checkpoints, other: Source, *, plan: bool
 ) -> Repaired:
     if not check.damaged:
@@ -110,7 +205,7 @@ def _mend(
     if problem is not None:
         return Repaired(check, problem)
     try:
-        mend(disk, check, checkpoints, other.log(check.partition))
+        replace_damage(disk, check, checkpoints, other.log(check.partition))
     except (CannotRepair, DamagedRecords, DiskError) as error:
         return Repaired(check, str(error))
     return Repaired(check, mended=not plan)

@@ -33,11 +33,11 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
         if what not in facts.offsets and all(each.file != file for each in facts.remarks):
             text = "the file is missing, although the broker stopped cleanly"
             findings.append(place.finding(_KINDS[what], file, text))
-    told: set[str] = set()
+    listed: set[str] = set()
     moved = {each.file.rpartition(".")[0] for each in facts.remarks if each.kind == "leftover"}
     for what, file in _NAMING.items():
-        unknown = sorted(set(facts.offsets.get(what, {})) - set(facts.folders) - told)
-        told |= set(unknown)
+        unknown = sorted(set(facts.offsets.get(what, {})) - set(facts.folders) - listed)
+        listed |= set(unknown)
         lost = [name for name in unknown if name in elsewhere and name not in moved and facts.clean]
         for name in lost:
             last = (facts.offset(what, name) or 0) - 1
@@ -48,12 +48,12 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
         unknown = [name for name in unknown if name not in lost]
         if unknown:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            text = f"{unknown[0]}{more} have no folder here"
+            text = f"partitions without a folder in this log directory: {unknown[0]}{more}"
             findings.append(place.finding("unknown-partition", file, text))
     return findings
 
 
-def check_promises(log: ReplicaLog, others: list[ReplicaLog]) -> None:
+def check_offset_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     """Compare high watermark, recovery point and log start with the log end.
 
     Records that another replica still has once existed here too.
@@ -68,11 +68,11 @@ def check_promises(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     end = log.log_end
     high, recovery = log.high_watermark or 0, log.recovery_point or 0
     _check_start(log, others)
-    if log.cleaner_noted > end:
-        _beyond(log, "cleaner-offset", layout.CLEANER_OFFSETS, log.cleaner_noted)
+    if log.cleaner_checkpoint > end:
+        _beyond(log, "cleaner-offset", layout.CLEANER_OFFSETS, log.cleaner_checkpoint)
     if any(finding.kind == "torn-batch" for finding in log.findings):
         return  # the finding already reports that the end is missing
-    if max(high, recovery) > end and log.excuses(end, max(high, recovery) - 1):
+    if max(high, recovery) > end and log.has_damage_in(end, max(high, recovery) - 1):
         return
     named = any(end <= each < high for each in _named(log))
     if high > end and (longest > end or recovery == high or named):
@@ -98,8 +98,8 @@ def _check_start(log: ReplicaLog, others: list[ReplicaLog]) -> None:
         text = f"{log.name} has {start}, above its high watermark {high}"
         _add(log, "log-start", layout.LOG_STARTS, text, (high, start))
     elif log.folder.epochs and start > (begun := log.folder.epochs[0][1]):
-        alike = any(other.log_dir.offset("log_start", log.name) == start for other in others)
-        if not alike:  # otherwise the epoch checkpoint is wrong
+        same = any(other.log_dir.offset("log_start", log.name) == start for other in others)
+        if not same:  # otherwise the epoch checkpoint is wrong
             text = f"{log.name} has {start}; its leader epochs start at {begun}"
             _add(log, "log-start", layout.LOG_STARTS, text, (begun, start))
 
@@ -112,24 +112,24 @@ def _check_behind(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     """
     end, high, recovery = log.log_end, log.high_watermark, log.recovery_point
     wrong = {each.file for each in log.log_dir.remarks}
-    filed = {what for what in log.log_dir.offsets if _NAMING.get(what) not in wrong}
+    checkpointed = {what for what in log.log_dir.offsets if _NAMING.get(what) not in wrong}
     newest = max(log.folder.snapshots, default=-1)
     if recovery is not None and max(newest, recovery) < end and recovery in (high, newest):
-        _tell_behind(log, recovery)
+        _report_after_stop(log, recovery)
         return
-    if "recovery_point" in filed and (recovery is None or recovery < end):
+    if "recovery_point" in checkpointed and (recovery is None or recovery < end):
         has = "has no line" if recovery is None else f"has {recovery}"
         text = f"{log.name} {has}; the log ends at {end}, and its broker stopped cleanly"
         _add(log, "recovery-point", layout.RECOVERY_POINTS, text, (recovery or 0, end))
     same = [other for other in others if other.clean and other.log_end == end]
     agreed = len(same) == len(others) > 0
-    if "high_watermark" in filed and agreed and (high is None or high < end):
+    if "high_watermark" in checkpointed and agreed and (high is None or high < end):
         has = "has no line" if high is None else f"has {high}"
         text = f"{log.name} {has}; the log ends at {end}, and all replicas end there"
         _add(log, "watermark-behind", layout.HIGH_WATERMARKS, text, (high or 0, end))
 
 
-def _tell_behind(log: ReplicaLog, stopped: int) -> None:
+def _report_after_stop(log: ReplicaLog, stopped: int) -> None:
     """Report batches after the log end that two files recorded at the clean shutdown."""
     places = [
         (segment.file, position)
@@ -161,7 +161,7 @@ def _check_named(log: ReplicaLog, longest: int) -> None:
     named = _named(log)
     missing = [offset for offset in named if offset >= log.log_end]
     sure = len(missing) == 2 or any(offset < longest for offset in missing)
-    if missing and sure and not log.excuses(log.log_end, max(missing)):
+    if missing and sure and not log.has_damage_in(log.log_end, max(missing)):
         _lost(log, max(missing) + 1, f"its indexes name offset {max(missing)}")
 
 

@@ -7,10 +7,68 @@ differs from the reference log. Offsets with damage that is already reported are
 from collections import Counter
 from typing import NamedTuple
 
-from tidelog.apps.audit.checks.cleaning import Cleaning
-from tidelog.apps.audit.checks.differing import Compared, Copy, Differing
-from tidelog.apps.audit.checks.replica_log import ReplicaLog
+from tidelog.apps.audit.checks.lineage_fork import Agreement, Side
+from tidelog.apps.audit.checks.replica_log import Cleaning, ReplicaLog
 from tidelog.core.record.record_batch import CONTROL, DELETE_HORIZON
+
+
+class Bounds(NamedTuple):
+    """The offsets within which a replica is compared."""
+
+    replica: str
+    start: int
+    until: int
+
+
+class Compared(NamedTuple):
+    """A partition with several replicas to compare."""
+
+    topic: str
+    partition: int
+    sides: list[Side]
+    agreement: Agreement
+
+    def bounds(self) -> list[Bounds]:
+        """Return, by replica, the range from its first segment to the end of its agreement."""
+        return [
+            Bounds(
+                side.log.replica,
+                side.log.segments[0].base_offset if side.log.segments else 0,
+                self.agreement.until[side.log.replica],
+            )
+            for side in self.sides
+        ]
+
+    def is_the_same(self) -> bool:
+        """Return whether digests show that all replicas have the same batches."""
+        whole = {
+            (side.log.digest, side.log.batches, side.log.log_end, bounds.start, bounds.until)
+            for side, bounds in zip(self.sides, self.bounds(), strict=True)
+        }
+        return len(whole) == 1
+
+
+class Copy(NamedTuple):
+    """A replica's copy of a batch."""
+
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    segment: str
+    position: int
+    records: int = 0
+    attributes: int = 0
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        return self[:3]
+
+
+class Differing(NamedTuple):
+    """An offset at which the replicas do not all have the same batch."""
+
+    base_offset: int
+    copies: dict[str, Copy]
 
 
 class _Fault(NamedTuple):
@@ -24,16 +82,18 @@ class _Fault(NamedTuple):
     """Whether a whole segment is missing; then gaps between its batches belong to the range."""
 
 
-def tell_differences(compared: Compared, differing: list[Differing]) -> None:
+def report_differences(compared: Compared, differing: list[Differing]) -> None:
     """Add findings about the differing batches to the logs of the partition."""
     logs = {side.log.replica: side.log for side in compared.sides}
     cleaning = compared.sides[0].log.cleaning
     faults: dict[str, list[_Fault]] = {}
     for each in differing:
-        believed = {
+        credible = {
             name: copy
             for name, copy in each.copies.items()
-            if not logs[name].excuses(each.base_offset, max(each.base_offset, copy.last_offset))
+            if not logs[name].has_damage_in(
+                each.base_offset, max(each.base_offset, copy.last_offset)
+            )
         }
         last = max(copy.last_offset for copy in each.copies.values())
         covering = [
@@ -41,30 +101,32 @@ def tell_differences(compared: Compared, differing: list[Differing]) -> None:
             for name, start, until in compared.bounds()
             if start <= each.base_offset
             and until > last
-            and (name in believed or not logs[name].excuses(each.base_offset, last))
+            and (name in credible or not logs[name].has_damage_in(each.base_offset, last))
         ]
-        strange = _strange(logs, each.base_offset, last, believed, covering)
-        if compared.agreement.reference.log.replica in believed and len(strange) == len(believed):
-            strange = []
-        if strange and len(strange) >= len(believed):
-            for name, copy in believed.items():
-                text = f"batches start at other offsets than on {', '.join(strange)}"
+        with_other_starts = _with_other_starts(logs, each.base_offset, last, credible, covering)
+        if compared.agreement.reference.log.replica in credible and len(with_other_starts) == len(
+            credible
+        ):
+            with_other_starts = []
+        if with_other_starts and len(with_other_starts) >= len(credible):
+            for name, copy in credible.items():
+                text = f"batches start at other offsets than on {', '.join(with_other_starts)}"
                 place = (copy.last_offset, copy.segment, copy.position, text)
                 kind = _kind(compared, each.base_offset)
                 faults.setdefault(name, []).append(_Fault(kind, each.base_offset, *place))
             continue
-        for name, fault in _faults(compared, each.base_offset, believed, covering):
-            here = believed[name].last_offset if name in believed else fault.last
-            if here < fault.last and logs[name].excuses(here + 1, fault.last):
+        for name, fault in _faults(compared, each.base_offset, credible, covering):
+            here = credible[name].last_offset if name in credible else fault.last
+            if here < fault.last and logs[name].has_damage_in(here + 1, fault.last):
                 fault = fault._replace(last=here)
-            lost = "" if fault.segment else _lost_segment(logs, name, believed)
+            lost = "" if fault.segment else _missing_segment(logs, name, credible)
             if lost:
                 fault = fault._replace(text=f"{lost} is missing here", whole=True)
-            elif _is_cleaning(each.base_offset, fault, believed, cleaning):
+            elif _is_cleaning(each.base_offset, fault, credible, cleaning):
                 fault = fault._replace(kind="compacted-apart")
             faults.setdefault(name, []).append(fault)
     for name, found in faults.items():
-        _tell(logs[name], found)
+        _add_merged(logs[name], found)
 
 
 def _kind(compared: Compared, base_offset: int) -> str:
@@ -72,7 +134,7 @@ def _kind(compared: Compared, base_offset: int) -> str:
     return "replica-divergence" if committed else "uncommitted-differs"
 
 
-def _strange(
+def _with_other_starts(
     logs: dict[str, ReplicaLog],
     base_offset: int,
     last: int,
@@ -89,7 +151,7 @@ def _strange(
     ]
 
 
-def _lost_segment(logs: dict[str, ReplicaLog], name: str, copies: dict[str, Copy]) -> str:
+def _missing_segment(logs: dict[str, ReplicaLog], name: str, copies: dict[str, Copy]) -> str:
     """Return a segment that this replica lacks, although another has it with records.
 
     Both must be cleaned up to the same offset. Tombstones, markers and empty batches do not
@@ -105,7 +167,7 @@ def _lost_segment(logs: dict[str, ReplicaLog], name: str, copies: dict[str, Copy
         and not copy.attributes & (DELETE_HORIZON | CONTROL)
         and logs[other].clean
         and here.clean
-        and copy.last_offset < logs[other].cleaner_noted == here.cleaner_noted
+        and copy.last_offset < logs[other].cleaner_checkpoint == here.cleaner_checkpoint
     )
     return next(found, "")
 
@@ -159,13 +221,14 @@ def _faults(
 
 def _what(copy: Copy, right: tuple[int, int, int]) -> tuple[str, str]:
     if copy.crc == right[2] and copy.last_offset == right[0]:
-        return "epoch-order", f"leader epoch {copy.leader_epoch} here, another ({right[1]})"
+        epochs = f"({copy.leader_epoch} here, {right[1]} there)"
+        return "epoch-order", f"another leader epoch {epochs}"
     if copy.last_offset != right[0]:
         return "replica-divergence", f"batches end at other offsets ({copy.last_offset} here)"
     return "replica-divergence", "other records"
 
 
-def _tell(log: ReplicaLog, faults: list[_Fault]) -> None:
+def _add_merged(log: ReplicaLog, faults: list[_Fault]) -> None:
     """Add the faults to the log; adjacent offsets with the same fault become one finding."""
     merged: list[_Fault] = []
     for fault in sorted(faults, key=lambda each: (each.kind, each.first)):

@@ -21,12 +21,12 @@ If there are more, the checkpoint file counts as wrong.
 
 def check_epochs(log: ReplicaLog, others: list[ReplicaLog]) -> list[EpochRun]:
     """Return the lineage: the runs with credible epochs. Add findings to the log."""
-    filed = _Filed(log.folder.epochs or [], log)
-    runs = _merged([run for run in log.epochs if not _told(log, run, filed)])
-    kept = _rising(runs, filed, others)
+    checkpointed = _CheckpointedEpochs(log.folder.epochs or [], log)
+    runs = _merged([run for run in log.epochs if not _is_explained(log, run, checkpointed)])
+    kept = _rising(runs, checkpointed, others)
     for run in runs:
         if run not in kept:
-            log.add(_odd(log, run, "it does not fit the epochs before and after it"))
+            log.add(_epoch_finding(log, run, "it does not fit the epochs before and after it"))
             log.damaged.append((run.first, run.last))
     kept = _merged(kept)
     if not kept:
@@ -36,10 +36,10 @@ def check_epochs(log: ReplicaLog, others: list[ReplicaLog]) -> list[EpochRun]:
             what = "the file is missing" if log.folder.epochs is None else "the file is empty"
             log.add(_file_finding(log, f"{what}, the log has epochs up to {kept[-1].epoch}"))
         return kept
-    return _compare(log, kept, filed, others)
+    return _compare(log, kept, checkpointed, others)
 
 
-def _told(log: ReplicaLog, run: EpochRun, filed: "_Filed") -> bool:
+def _is_explained(log: ReplicaLog, run: EpochRun, checkpointed: "_CheckpointedEpochs") -> bool:
     """Return whether to ignore a run, because damage that is already reported covers it.
 
     Misplaced batches are always ignored. A run of one damaged batch is ignored, unless the
@@ -51,7 +51,7 @@ def _told(log: ReplicaLog, run: EpochRun, filed: "_Filed") -> bool:
     ):
         return True
     damaged = any(a <= run.first and run.last <= b for a, b in log.damaged)
-    return damaged and run.batches == 1 and filed.at(run.first) != run.epoch
+    return damaged and run.batches == 1 and checkpointed.at(run.first) != run.epoch
 
 
 def _merged(runs: list[EpochRun]) -> list[EpochRun]:
@@ -65,7 +65,7 @@ def _merged(runs: list[EpochRun]) -> list[EpochRun]:
     return merged
 
 
-class _Filed:
+class _CheckpointedEpochs:
     """The entries of leader-epoch-checkpoint."""
 
     def __init__(self, entries: list[tuple[int, int]], log: ReplicaLog) -> None:
@@ -81,15 +81,15 @@ class _Filed:
     def agrees(self, run: EpochRun) -> bool:
         if not self.starts:
             return False
-        believed = [end for end in (run.first, run.last) if not self._log.excuses(end, end)]
-        if not believed:
+        credible = [end for end in (run.first, run.last) if not self._log.has_damage_in(end, end)]
+        if not credible:
             return True
-        first, last = self.at(believed[0]), self.at(believed[-1])
+        first, last = self.at(credible[0]), self.at(credible[-1])
         if first is None:  # deleting records moved the first entry up to the log start
             return last in (None, run.epoch) and run.epoch <= self.epochs[0]
         return first == run.epoch == last
 
-    def told(self, run: EpochRun) -> str:
+    def describe(self, run: EpochRun) -> str:
         """Describe the checkpoint's epoch at the start of the run, or where it first differs."""
         first = self.at(run.first)
         if first == run.epoch:
@@ -100,11 +100,13 @@ class _Filed:
 
 def _known(run: EpochRun, others: list[ReplicaLog]) -> bool:
     """Return whether most other replicas have the run's epoch at its first offset."""
-    told = [epoch for log in others if (epoch := log.epoch_at(run.first)) is not None]
-    return 2 * told.count(run.epoch) > len(told)
+    epochs = [epoch for log in others if (epoch := log.epoch_at(run.first)) is not None]
+    return 2 * epochs.count(run.epoch) > len(epochs)
 
 
-def _rising(runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]) -> list[EpochRun]:
+def _rising(
+    runs: list[EpochRun], checkpointed: _CheckpointedEpochs, others: list[ReplicaLog]
+) -> list[EpochRun]:
     """Return the runs with the greatest total weight whose epochs do not decrease.
 
     A run weighs more if the checkpoint agrees with it, and still more if other replicas do.
@@ -118,8 +120,8 @@ def _rising(runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]) -> li
         for earlier in range(max(0, at - 2000), at):
             if runs[earlier].epoch <= run.epoch and weight[earlier] > reach:
                 reach, via = weight[earlier], earlier
-        believed = 1 + 4 * filed.agrees(run) + 8 * _known(run, others)
-        weight.append(reach + run.batches * believed)
+        credible = 1 + 4 * checkpointed.agrees(run) + 8 * _known(run, others)
+        weight.append(reach + run.batches * credible)
         before.append(via)
     at = max(range(len(runs)), key=lambda each: weight[each])
     kept: list[EpochRun] = []
@@ -130,39 +132,44 @@ def _rising(runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]) -> li
 
 
 def _compare(
-    log: ReplicaLog, runs: list[EpochRun], filed: _Filed, others: list[ReplicaLog]
+    log: ReplicaLog,
+    runs: list[EpochRun],
+    checkpointed: _CheckpointedEpochs,
+    others: list[ReplicaLog],
 ) -> list[EpochRun]:
-    disagree = [run for run in runs if not filed.agrees(run)]
-    strange = [run for run in disagree if run.epoch not in filed.epochs]
-    alone = len(strange) == len(disagree) == 1 and strange[0].batches <= FEW_BATCHES
-    if alone and len(runs) > 1 and not _known(strange[0], others):
-        log.add(_odd(log, strange[0], "no checkpoint and no other batch has that epoch"))
-        log.damaged.append((strange[0].first, strange[0].last))
-        return [run for run in runs if run is not strange[0]]
+    disagree = [run for run in runs if not checkpointed.agrees(run)]
+    unknown = [run for run in disagree if run.epoch not in checkpointed.epochs]
+    alone = len(unknown) == len(disagree) == 1 and unknown[0].batches <= FEW_BATCHES
+    if alone and len(runs) > 1 and not _known(unknown[0], others):
+        log.add(_epoch_finding(log, unknown[0], "no checkpoint and no other batch has that epoch"))
+        log.damaged.append((unknown[0].first, unknown[0].last))
+        return [run for run in runs if run is not unknown[0]]
     if disagree:
         run = disagree[0]
         span = f"from offset {run.first} to {run.last}"
-        text = f"the log has epoch {run.epoch} {span}, the file {filed.told(run)}"
+        text = f"the log has epoch {run.epoch} {span}, the file {checkpointed.describe(run)}"
         log.add(_file_finding(log, text, (run.first, run.last)))
-    elif log.clean and filed.starts[0] > (first := max(runs[0].first, log.log_start)):
-        _begins_later(log, filed.starts[0], first, others)
+    elif log.clean and checkpointed.starts[0] > (first := max(runs[0].first, log.log_start)):
+        _report_late_start(log, checkpointed.starts[0], first, others)
     elif (
         log.clean
-        and filed.starts[0] < (start := log.log_start)
+        and checkpointed.starts[0] < (start := log.log_start)
         and log.log_dir.offset("log_start", log.name) == start
         and any(other.log_dir.offset("log_start", log.name) == start for other in others)
     ):
-        text = f"its first epoch starts at offset {filed.starts[0]}, the log at {start}"
-        log.add(_file_finding(log, text, (filed.starts[0], start - 1)))
-    elif filed.starts[-1] > log.log_end and (log.high_watermark or 0) <= log.log_end:
-        newest = f"its last epoch {filed.epochs[-1]} starts at offset {filed.starts[-1]}"
+        text = f"its first epoch starts at offset {checkpointed.starts[0]}, the log at {start}"
+        log.add(_file_finding(log, text, (checkpointed.starts[0], start - 1)))
+    elif checkpointed.starts[-1] > log.log_end and (log.high_watermark or 0) <= log.log_end:
+        newest = (
+            f"its last epoch {checkpointed.epochs[-1]} starts at offset {checkpointed.starts[-1]}"
+        )
         text = f"{newest}; the log ends at {log.log_end}"
         kind = "epoch-checkpoint" if log.clean else "epoch-behind"
         log.add(log.place.finding(kind, layout.LEADER_EPOCHS, text))
     return runs
 
 
-def _begins_later(log: ReplicaLog, begun: int, first: int, others: list[ReplicaLog]) -> None:
+def _report_late_start(log: ReplicaLog, begun: int, first: int, others: list[ReplicaLog]) -> None:
     """Report a checkpoint whose first epoch starts after the first record of the log.
 
     Deleting records moves both the log start and the start of the first epoch. A crash can lose
@@ -181,7 +188,7 @@ def _begins_later(log: ReplicaLog, begun: int, first: int, others: list[ReplicaL
     log.add(found._replace(file=layout.LOG_STARTS))
 
 
-def _odd(log: ReplicaLog, run: EpochRun, why: str) -> Finding:
+def _epoch_finding(log: ReplicaLog, run: EpochRun, why: str) -> Finding:
     text = f"leader epoch {run.epoch} at offsets {run.first} to {run.last}: {why}"
     return log.place.finding(
         "epoch-order", run.file, text, position=run.position, offsets=(run.first, run.last)

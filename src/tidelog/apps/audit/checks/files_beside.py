@@ -3,8 +3,8 @@
 from collections import Counter
 
 from tidelog.apps.audit.checks.replica_log import METADATA_TOPIC, ReplicaLog, SegmentSummary
+from tidelog.apps.audit.scan.producers import follow_transactions
 from tidelog.apps.audit.scan.summary import Aborted, Remark
-from tidelog.apps.audit.scan.transactions import follow_transactions
 from tidelog.core.lineage.transaction_index import ENTRY_SIZE
 from tidelog.core.storage import layout
 
@@ -47,7 +47,7 @@ def _snapshots(log: ReplicaLog) -> None:
     end must exist.
     """
     beyond = [offset for offset in log.folder.snapshots if offset > log.log_end]
-    if beyond and log.clean and log.segments and not log.excuses(log.log_end, beyond[0]):
+    if beyond and log.clean and log.segments and not log.has_damage_in(log.log_end, beyond[0]):
         file = layout.file_name(beyond[0], layout.SNAPSHOT)
         text = f"the snapshot is for offset {beyond[0]}; the log ends at {log.log_end}"
         log.add(log.place.finding("producer-snapshot", file, text))
@@ -67,14 +67,14 @@ def _producers(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     file = layout.file_name(newest[0], layout.SNAPSHOT) if newest else ""
     if not newest or log.damaged or any(each.file == file for each in log.folder.remarks):
         return
-    alike = [
+    same = [
         each
         for each in others
         if each.folder.snapshots[-1:] == newest and each.digest == log.digest
     ]
     for key, here in log.folder.producers.items():
-        there = Counter(each.folder.producers.get(key, here) for each in alike)
-        if there[here] * 2 < len(alike):
+        there = Counter(each.folder.producers.get(key, here) for each in same)
+        if there[here] * 2 < len(same):
             other = there.most_common(1)[0][0]
             text = f"producer {key} has {_last(here)} here, {_last(other)} on other replicas"
             log.add(log.place.finding("producer-snapshot", file, text))
@@ -93,8 +93,8 @@ def _sparse(log: ReplicaLog, segment: SegmentSummary, others: list[ReplicaLog]) 
     """
     file = segment.file[: -len(layout.LOG)] + layout.OFFSET_INDEX
     head = segment.stretches[0]
-    told = {each.file.rpartition("/")[2] for each in log.findings if each.is_damage}
-    if told & {file, segment.file} or segment.file in log.reshaped:
+    damaged = {each.file.rpartition("/")[2] for each in log.findings if each.is_damage}
+    if damaged & {file, segment.file} or segment.file in log.reshaped:
         return
     bare = max(each.index_bare for each in segment.stretches)
     same = (segment.file, segment.size)
@@ -123,18 +123,18 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
     if segment.file in log.reshaped:
         return  # batches moved, so the entries can't match
     remarks = [each for stretch in segment.stretches for each in stretch.remarks if each.file]
-    told: dict[str, Remark] = {}
+    first: dict[str, Remark] = {}
     for each in sorted(remarks, key=lambda remark: remark.position):
-        if log.excuses(each.first, each.last):
+        if log.has_damage_in(each.first, each.last):
             continue
         if not segment.base_offset <= each.first < log.log_end:  # not an offset of this log
             each = each._replace(first=-1, last=-1)
-        told.setdefault(each.file, each)
+        first.setdefault(each.file, each)
     for name, position in head.indexes_reserved if closed else ():
         kind = "time-index" if name.endswith(layout.TIME_INDEX) else "offset-index"
         text = "zeros after its entries; the index of a closed segment must not have any"
-        told.setdefault(name, Remark(kind, name, position, -1, -1, text))
-    log.add(*log.place.remarked(told.values()))
+        first.setdefault(name, Remark(kind, name, position, -1, -1, text))
+    log.add(*log.place.remarked(first.values()))
     for name in head.indexes_missing:
         if segment.batches and not segment.vanished:
             log.add(
@@ -142,9 +142,9 @@ def _indexes(log: ReplicaLog, segment: SegmentSummary, closed: bool) -> None:
             )
     file = segment.file[: -len(layout.LOG)] + layout.TIME_INDEX
     youngest = segment.max_timestamp
-    if not closed or file in told or file in head.indexes_missing or youngest < 0:
+    if not closed or file in first or file in head.indexes_missing or youngest < 0:
         return
-    if log.excuses(segment.base_offset, max(run.last for run in segment.runs)):
+    if log.has_damage_in(segment.base_offset, max(run.last for run in segment.runs)):
         return
     found = head.time_last
     if found is None or found[0] != youngest:
@@ -164,7 +164,7 @@ def _transactions(log: ReplicaLog, segment: SegmentSummary, aborts: Aborts) -> N
         producer_id, first, marker, stable = row
         known = aborts.get((producer_id, marker)) if (producer_id, marker) in markers else None
         begun = known.first if known else -1
-        if log.excuses(min(first, begun) if begun >= 0 else first, marker):
+        if log.has_damage_in(min(first, begun) if begun >= 0 else first, marker):
             continue
         unseen = known is None or (known.earlier and first < log.segments[0].base_offset)
         if known is None and not log.cleaning.compacted:
@@ -182,13 +182,13 @@ def _transactions(log: ReplicaLog, segment: SegmentSummary, aborts: Aborts) -> N
     entries = {(row[0], row[2]) for row in rows}
     for producer_id, marker in sorted(markers - entries, key=lambda each: each[1]):
         first = aborts[producer_id, marker].first
-        if first < 0 or marker >= log.log_end or log.excuses(first, marker):
+        if first < 0 or marker >= log.log_end or log.has_damage_in(first, marker):
             continue
         text = f"the abort of producer {producer_id} at offset {marker} has no entry"
         log.add(log.place.finding("transaction-index", file, text, offsets=(first, marker)))
         return
 
 
-def _is_stable_known(log: ReplicaLog, told: int) -> bool:
+def _is_stable_known(log: ReplicaLog, stable: int) -> bool:
     """Return whether the audit saw all transactions that could be open."""
-    return not log.damaged and not log.cleaning.compacted and told >= log.segments[0].base_offset
+    return not log.damaged and not log.cleaning.compacted and stable >= log.segments[0].base_offset

@@ -54,7 +54,7 @@ def agree(sides: list[Side]) -> Agreement:
     # Kafka's metadata log has no high watermark: use the offset that most replicas have.
     committed = max(known) if known else sorted(until.values(), reverse=True)[len(until) // 2]
     for side in sides:
-        _tell_fork(side, reference, until[side.log.replica])
+        _report_fork(side, reference, until[side.log.replica])
     return Agreement(reference, until, committed)
 
 
@@ -81,9 +81,9 @@ def common_end(side: Side, reference: Side) -> int:
     return until
 
 
-def _tell_fork(side: Side, reference: Side, until: int) -> None:
+def _report_fork(side: Side, reference: Side, until: int) -> None:
     log = side.log
-    if until >= log.log_end or log.excuses(until, log.log_end - 1):
+    if until >= log.log_end or log.has_damage_in(until, log.log_end - 1):
         return
     run = next((run for run in side.lineage if run.last >= until), side.lineage[-1])
     segment = max((s for s in log.segments if s.base_offset <= until), key=lambda s: s.base_offset)
@@ -102,28 +102,28 @@ def _tell_fork(side: Side, reference: Side, until: int) -> None:
     )
 
 
-def _told_end(log: ReplicaLog) -> int:
+def _end_without_damage(log: ReplicaLog) -> int:
     """Return where the log would end without the reported damage."""
     high = log.high_watermark or 0
-    return high if high > log.log_end and log.excuses(log.log_end, high - 1) else log.log_end
+    return high if high > log.log_end and log.has_damage_in(log.log_end, high - 1) else log.log_end
 
 
-def tell_ends(sides: list[Side], agreement: Agreement) -> None:
+def report_ends(sides: list[Side], agreement: Agreement) -> None:
     """Report replicas that lack committed records, and replicas with uncommitted records."""
     if len(sides) < 2:
         return
     committed = agreement.committed
     fitting = [side for side in sides if agreement.until[side.log.replica] >= side.log.log_end]
-    shortest = min(_told_end(side.log) for side in sides)
+    shortest = min(_end_without_damage(side.log) for side in sides)
     for side in fitting:
         log = side.log
         end = log.log_end
-        if end < committed and not log.excuses(end, committed - 1):
+        if end < committed and not log.has_damage_in(end, committed - 1):
             text = f"the log ends at {end}, records below {committed} are committed"
             offsets = (end, committed - 1)
             log.add(log.place.finding("lagging-replica", "", text, offsets=offsets))
         start = max(committed, shortest)
-        if end > start and not log.excuses(start, end - 1):
+        if end > start and not log.has_damage_in(start, end - 1):
             last = log.segments[-1]
             text = f"above the high watermark {committed}; another replica ends at {shortest}"
             log.add(

@@ -15,9 +15,9 @@ def check_identity(logs: list[ReplicaLog]) -> None:
     """Report replicas of a topic without a topic id, or with one that differs from most others."""
     known = [log for log in logs if log.folder.topic_id]
     for log in logs:
-        told = any(each.file == layout.PARTITION_METADATA for each in log.folder.remarks)
+        reported = any(each.file == layout.PARTITION_METADATA for each in log.folder.remarks)
         peers = [other for other in known if other.partition == log.partition]
-        if not log.folder.topic_id and peers and not told and log.segments:
+        if not log.folder.topic_id and peers and not reported and log.segments:
             kind = "partition-metadata" if log.batches else "topic-id-missing"
             text = (
                 f"the file is missing; topic id on {peers[0].replica}: {peers[0].folder.topic_id}"
@@ -43,7 +43,7 @@ _OWN = frozenset(
 """Kinds of findings that do not depend on the batches of a log."""
 
 
-def tell_strangers(logs: list[ReplicaLog]) -> None:
+def report_foreign_logs(logs: list[ReplicaLog]) -> None:
     """Replace the findings of a log that belongs to another partition or an older topic.
 
     Such a log differs from its replicas everywhere, so one finding is enough.
@@ -65,7 +65,7 @@ def tell_strangers(logs: list[ReplicaLog]) -> None:
         log.findings = [f for f in log.findings if f.kind in _OWN]
         if names and not of_old:
             first = log.segments[0]
-            offsets = (first.base_offset, max(log.log_end, log.promised) - 1)
+            offsets = (first.base_offset, max(log.log_end, log.guaranteed_end) - 1)
             text = f"all its batches belong to {', '.join(sorted(names))}"
             found = log.place.finding("replica-divergence", first.file, text, position=0)
             log.add(found._replace(first_offset=offsets[0], last_offset=offsets[1]))

@@ -1,17 +1,24 @@
-"""One replica of a partition, combined from the summaries of the scan tasks."""
+"""One replica of a partition, combined from the summaries of the scan tasks.
+
+A cleaner removes records below its checkpoint and never changes one. If a stop interrupts it, it
+may have cleaned closed segments above the checkpoint, but never the active segment. A replica
+also gets gaps when it copies a cleaned log, so all replicas of a partition count. Where a cleaner
+may have removed records, missing records are not damage.
+"""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import xor
 from typing import NamedTuple
 
-from tidelog.apps.audit.checks.cleaning import Cleaning
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
 from tidelog.apps.audit.folders.partition_folder import FolderFacts
 from tidelog.apps.audit.report.findings import Finding, Place
 from tidelog.apps.audit.scan.summary import EpochRun, Hole, Run, StretchSummary
 from tidelog.core.storage import layout
+from tidelog.core.types import INTERNAL_TOPICS
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -127,7 +134,7 @@ class ReplicaLog:
         return some or any(segment.vanished for segment in self.segments)
 
     @property
-    def cleaner_noted(self) -> int:
+    def cleaner_checkpoint(self) -> int:
         """The offset in the cleaner's checkpoint; -1 if it has none."""
         noted = self.log_dir.offset("cleaner", self.name)
         return -1 if noted is None else noted
@@ -146,7 +153,7 @@ class ReplicaLog:
         return self.log_dir.offset("recovery_point", self.name)
 
     @property
-    def promised(self) -> int:
+    def guaranteed_end(self) -> int:
         """The log end that the replica's own checkpoints guarantee at least."""
         return max(self.high_watermark or 0, self.recovery_point or 0)
 
@@ -154,8 +161,8 @@ class ReplicaLog:
     def log_start(self) -> int:
         """The log start: the checkpoint's offset, or the first segment's if that is higher."""
         first = self.segments[0].base_offset if self.segments else 0
-        filed = self.log_dir.offset("log_start", self.name) or 0
-        return max(first, filed if filed <= self.log_end else 0)
+        checkpointed = self.log_dir.offset("log_start", self.name) or 0
+        return max(first, checkpointed if checkpointed <= self.log_end else 0)
 
     @property
     def log_end(self) -> int:
@@ -207,14 +214,14 @@ class ReplicaLog:
         """Return whether the log has any of these offsets at the right place."""
         return any(run.first <= last and first <= run.last for run in self.in_place)
 
-    def tells_all(self, first: int, last: int) -> bool:
+    def is_all_damaged(self, first: int, last: int) -> bool:
         """Return whether reported damage covers all these offsets."""
         for a, b in sorted(self.damaged):
             if a <= first <= b:
                 first = b + 1
         return first > last
 
-    def excuses(self, first: int, last: int) -> bool:
+    def has_damage_in(self, first: int, last: int) -> bool:
         """Return whether reported damage overlaps these offsets."""
         return any(a <= last and first <= b for a, b in self.damaged)
 
@@ -231,3 +238,49 @@ def segments_of(rows: Iterable[tuple[str, StretchSummary]]) -> list[SegmentSumma
         ordered = sorted(stretches, key=lambda each: each.start)
         segments.append(SegmentSummary(file, parsed.base_offset, ordered))
     return segments
+
+
+class Cleaning(NamedTuple):
+    """The state of compaction of a partition, derived from all its replicas."""
+
+    compacted: bool = False
+    upto: int = 0
+    """Below this offset, a cleaner may have removed any record."""
+    has_checkpoint: bool = False
+    """Whether a replica has a cleaner checkpoint for the partition."""
+
+
+def cleaning_of(logs: Sequence[ReplicaLog]) -> Cleaning:
+    """Return the state of compaction of a partition.
+
+    Without a checkpoint, batches with fewer records than offsets prove a cleaner only if most
+    replicas have some. Otherwise they are damage. Internal topics are always compacted.
+    """
+    newest = max(log.active_base for log in logs)
+    checkpoints = [
+        min(log.cleaner_checkpoint, newest) for log in logs if log.cleaner_checkpoint >= 0
+    ]
+    thinned = sum(log.is_thinned for log in logs)
+    internal = any(log.topic in INTERNAL_TOPICS for log in logs)
+    if not checkpoints and not internal and thinned * 2 <= len(logs):
+        return Cleaning()
+    unknown_upto = not checkpoints and thinned
+    at_work = [log.active_base for log in logs if unknown_upto or not log.clean]
+    swapped = any(segment.vanished for log in logs for segment in log.segments)
+    anywhere = swapped or (len(logs) == 1 and not checkpoints)  # by a cleaner without a checkpoint
+    committed = [log.high_watermark or 0 for log in logs if anywhere]
+    seen = [_thinned_upto(log) for log in logs]
+    return Cleaning(True, max([*checkpoints, *at_work, *committed, *seen, 0]), bool(checkpoints))
+
+
+def _thinned_upto(log: ReplicaLog) -> int:
+    """Return the end of the last closed segment in which several batches lack records.
+
+    A broker that stops while its cleaner works leaves a checkpoint below that offset.
+    """
+    ends = [
+        after.base_offset
+        for segment, after in pairwise(log.segments)
+        if sum(stretch.thinned for stretch in segment.stretches) > 1
+    ]
+    return max(ends, default=0)

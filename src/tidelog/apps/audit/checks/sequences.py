@@ -34,23 +34,23 @@ def check_sequences(
     odd = {(id(log), each.producer_id, each.last_offset): each for log, each in breaks}
     for log, each in breaks:
         before = odd.get((id(log), each.producer_id, each.offset_before))
-        if before is not None and _goes_on(before, each):
+        if before is not None and _continues(before, each):
             continue  # only the batch before this one is wrong, and it is reported
-        if cleaning.compacted and (each.offset < cleaning.upto or not cleaning.noted):
+        if cleaning.compacted and (each.offset < cleaning.upto or not cleaning.has_checkpoint):
             continue
         near = sorted((each.offset_before, each.last_offset))
         jumped = any(a <= near[1] and near[0] <= b for a, b in log.jumps)
-        if not jumped and not log.excuses(near[0], near[1]):
+        if not jumped and not log.has_damage_in(near[0], near[1]):
             key = (each.producer_id, each.offset)
             found.setdefault(key, []).append((log, _finding(log, each)))
-    for told in found.values():
-        everywhere = len(told) == len(logs) > 1
-        for log, finding in told[:1] if everywhere else told:
+    for same in found.values():
+        everywhere = len(same) == len(logs) > 1
+        for log, finding in same[:1] if everywhere else same:
             also = "; the same on all replicas" if everywhere else ""
             log.add(finding._replace(text=finding.text + also))
 
 
-def _goes_on(odd: SequenceBreak, after: SequenceBreak) -> bool:
+def _continues(odd: SequenceBreak, after: SequenceBreak) -> bool:
     """Return whether the numbers after a wrong batch continue as if it had the right ones."""
     records = odd.last_offset - odd.offset + 1
     right = (odd.sequence_before + 1 + records) & MAX_SEQUENCE

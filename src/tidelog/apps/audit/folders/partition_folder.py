@@ -71,8 +71,8 @@ def read_folder(path: str) -> FolderFacts:
     reading = _Reading(path)
     for name in names:
         reading.take(name)
-    reading.tell_leftovers()
-    reading.tell_orphans(names)
+    reading.report_leftovers()
+    reading.report_orphans(names)
     return FolderFacts(
         reading.segments,
         reading.epochs,
@@ -186,7 +186,7 @@ class _Reading:
                     sound += ENTRY_SIZE
             self._remark("transaction-index", name, str(error), sound)
 
-    def tell_orphans(self, names: list[str]) -> None:
+    def report_orphans(self, names: list[str]) -> None:
         """Report indexes whose segment is missing.
 
         Brokers rename a segment's files one after another, so list the folder again first.
@@ -207,7 +207,7 @@ class _Reading:
         kinds = (layout.OFFSET_INDEX, layout.TIME_INDEX)
         return {each.base_offset for each in found if each.kind in kinds and not each.suffix} - logs
 
-    def tell_leftovers(self) -> None:
+    def report_leftovers(self) -> None:
         if self.leftovers:
             more = f" and {len(self.leftovers) - 1} more" if len(self.leftovers) > 1 else ""
             text = f"{self.leftovers[0]}{more}: left over from a deletion or a compaction"

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.apps.audit.scan.headers import Longs
 from tidelog.apps.audit.scan.summary import Remark
-from tidelog.apps.audit.scan.walk import Framed
+from tidelog.apps.audit.scan.walk import Framed, Longs
 from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.core.storage import layout
 
@@ -27,9 +26,9 @@ class SegmentIndexes:
     They are read before the segment, so that a growing segment has all batches they name.
     """
 
-    def __init__(self, log_path: str, base_offset: int, judge_whole: bool) -> None:
+    def __init__(self, log_path: str, base_offset: int, check_whole: bool) -> None:
         self._base_offset = base_offset
-        self._judge_whole = judge_whole
+        self._check_whole = check_whole
         """Whether to report errors of a whole file; true for one stretch of a segment only."""
         stem = log_path[: -len(layout.LOG)]
         self.remarks: list[Remark] = []
@@ -44,7 +43,7 @@ class SegmentIndexes:
         self._offsets: Longs = offsets["relative"].astype(np.int64) + base_offset
         self._timestamps: Longs = times["timestamp"].astype(np.int64)
         self._time_offsets: Longs = times["relative"].astype(np.int64) + base_offset
-        if judge_whole:
+        if check_whole:
             self._must_rise(self._offset_file, 8, self._offsets, self._positions, self._offsets)
             rising = (self._timestamps, self._time_offsets)
             self._must_rise(self._time_file, 12, self._time_offsets, *rising)
@@ -85,11 +84,11 @@ class SegmentIndexes:
             self.missing.append(name)
             data = b""
         except CannotRead as error:
-            if self._judge_whole:
+            if self._check_whole:
                 self.remarks.append(Remark("unreadable", name, 0, -1, -1, error.why))
             data = b""
         whole = len(data) - len(data) % entry.itemsize
-        if whole < len(data) and self._judge_whole:
+        if whole < len(data) and self._check_whole:
             text = f"{len(data) - whole} bytes at its end are an incomplete entry"
             self._add(_kind(name), name, whole, -1, text)
         entries = np.frombuffer(data[:whole], entry)

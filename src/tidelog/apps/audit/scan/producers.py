@@ -1,16 +1,30 @@
-"""Check the sequence numbers of producers in log order.
+"""Follow producers in log order: their sequence numbers, and their aborted transactions.
 
-Only data batches count: markers have no sequence number. Within an epoch, each batch continues
-after the last sequence number of the previous one; 0 follows 2^31 - 1. A new epoch begins with 0.
+Sequence numbers: only data batches count, because markers have none. Within an epoch, each batch
+continues after the last sequence number of the previous one; 0 follows 2^31 - 1. A new epoch begins
+with 0.
+
+Transactions: one may begin before the stretch, and so may other transactions open at the same time.
+Only all stretches in order show where it began, and the last stable offset at its marker.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from tidelog.apps.audit.scan.headers import Flags, Headers, Longs
-from tidelog.apps.audit.scan.summary import SequenceBreak
-from tidelog.core.record.record_batch import CONTROL, MAX_SEQUENCE
+from tidelog.apps.audit.scan.summary import Aborted, SequenceBreak, StretchSummary
+from tidelog.apps.audit.scan.walk import Flags, Framed, Headers, Longs
+from tidelog.core.record.decoder import decode_marker
+from tidelog.core.record.record_batch import (
+    CONTROL,
+    MAX_SEQUENCE,
+    TRANSACTIONAL,
+    CorruptRecord,
+    parse,
+)
+
+# -- sequence numbers -----------------------------------------------------------------------------
 
 
 class ProducerSpan(NamedTuple):
@@ -57,8 +71,8 @@ class SequenceScan:
         first = rows["base_sequence"].astype(np.int64)
         ends = (first + rows["last_offset_delta"]) & MAX_SEQUENCE
         same = ids[1:] == ids[:-1]
-        goes_on = (epochs[1:] == epochs[:-1]) & (first[1:] == ((ends[:-1] + 1) & MAX_SEQUENCE))
-        goes_on |= (epochs[1:] > epochs[:-1]) & (first[1:] == 0)
+        continues = (epochs[1:] == epochs[:-1]) & (first[1:] == ((ends[:-1] + 1) & MAX_SEQUENCE))
+        continues |= (epochs[1:] > epochs[:-1]) & (first[1:] == 0)
         begins = np.flatnonzero(np.concatenate(([True], ~same)))
         stops = np.concatenate((begins[1:], [len(where)])) - 1
 
@@ -77,7 +91,7 @@ class SequenceScan:
                 int(rows["max_timestamp"][b]),
             )
 
-        for at in np.flatnonzero(same & ~goes_on).tolist():
+        for at in np.flatnonzero(same & ~continues).tolist():
             self._compare(span(at, at), span(at + 1, at + 1))
         for a, b in zip(begins.tolist(), stops.tolist(), strict=True):
             found = span(a, b)
@@ -109,3 +123,71 @@ def sequence_break(before: ProducerSpan, after: ProducerSpan, file: str = "") ->
         after.first_timestamp - before.last_timestamp,
         file,
     )
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+UNSEEN = -1
+"""The transaction began before the stretch."""
+
+
+class TransactionScan:
+    """Tracks open transactions and aborts in a stretch."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+        """First offset of the open transaction, by producer id."""
+        self.ended: dict[int, int] = {}
+        """Offset of the first marker in the stretch, by producer id."""
+        self.aborted: list[Aborted] = []
+
+    def add(self, framed: Framed) -> None:
+        """Add batches in file order."""
+        attributes = framed.headers["attributes"]
+        for at in np.flatnonzero((attributes & TRANSACTIONAL != 0) & framed.sound).tolist():
+            header = framed.headers[at]
+            producer_id, offset = int(header["producer_id"]), int(header["base_offset"])
+            if not attributes[at] & CONTROL:
+                self.open.setdefault(producer_id, offset)
+                continue
+            begin = self.open.pop(producer_id, None)
+            earlier = producer_id not in self.ended
+            self.ended.setdefault(producer_id, offset)
+            if self._is_abort(framed, at) and (begin is not None or earlier):
+                first = UNSEEN if begin is None else begin
+                stable = min(self.open.values(), default=offset + 1)
+                self.aborted.append(Aborted(producer_id, first, offset, stable, earlier))
+
+    def _is_abort(self, framed: Framed, at: int) -> bool:
+        try:
+            marker = decode_marker(parse(framed.data, int(framed.places[at])))
+        except CorruptRecord:
+            return False
+        return marker is not None and marker.is_abort
+
+
+def follow_transactions(stretches: Iterable[StretchSummary]) -> dict[tuple[int, int], Aborted]:
+    """Combine the aborts of all stretches, by producer id and marker offset.
+
+    The stretches must be in log order: earlier ones show where a transaction began, and which
+    others were open at its marker.
+    """
+    found: dict[tuple[int, int], Aborted] = {}
+    begun: dict[int, int] = {}
+    for stretch in stretches:
+        ended = dict(stretch.ended)
+        for each in stretch.aborted:
+            first = begun.get(each.producer_id, each.first) if each.earlier else each.first
+            beside = [
+                offset
+                for producer_id, offset in begun.items()
+                if producer_id != each.producer_id
+                and ended.get(producer_id, each.marker + 1) > each.marker
+            ]
+            stable = min([each.stable, *beside])
+            found[each.producer_id, each.marker] = each._replace(first=first, stable=stable)
+        begun = {key: offset for key, offset in begun.items() if key not in ended}
+        for producer_id, offset in stretch.open:
+            begun.setdefault(producer_id, offset)
+    return found

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tidelog.apps.audit.scan.headers import Headers
-from tidelog.apps.audit.scan.walk import Framed
+from tidelog.apps.audit.scan.walk import Framed, Headers
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET, TIMESTAMP
 from tidelog.apps.spark.decoding.batch_headers import BatchHeaders, Selected
 from tidelog.apps.spark.decoding.decoder import Decoder
@@ -75,8 +74,8 @@ def _all_fit(framed: Framed, opened: np.ndarray[tuple[int], np.dtype[np.int64]])
     found = np.bincount(owner, minlength=len(opened))
     youngest = np.full(len(opened), np.iinfo(np.int64).min)
     np.maximum.at(youngest, owner, times)
-    told = headers.max_timestamp[opened]
-    fits = (found == headers.count[opened]) & ((youngest == told) | (found == 0))
+    claimed = headers.max_timestamp[opened]
+    fits = (found == headers.count[opened]) & ((youngest == claimed) | (found == 0))
     return bool(fits.all())
 
 

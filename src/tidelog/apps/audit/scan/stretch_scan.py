@@ -11,9 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from tidelog.apps.audit.scan.headers import OFFSET_MAX, WINDOW, Longs, digests
 from tidelog.apps.audit.scan.index_check import SegmentIndexes
-from tidelog.apps.audit.scan.producers import ProducerSpan, SequenceScan
+from tidelog.apps.audit.scan.producers import ProducerSpan, SequenceScan, TransactionScan
 from tidelog.apps.audit.scan.summary import (
     LIST_MAX,
     EpochRun,
@@ -22,12 +21,19 @@ from tidelog.apps.audit.scan.summary import (
     Run,
     StretchSummary,
 )
-from tidelog.apps.audit.scan.transactions import TransactionScan
-from tidelog.apps.audit.scan.walk import Broken, Framed, SegmentWalk
+from tidelog.apps.audit.scan.walk import (
+    OFFSET_MAX,
+    WINDOW,
+    Broken,
+    Framed,
+    Longs,
+    SegmentWalk,
+    digests,
+)
 from tidelog.core.record.record_batch import MAGIC, PREFIX_SIZE
 from tidelog.core.storage.recovery import MAGIC_AT, OLD_RECORD_MIN
 
-_SPAN_BELIEVED = 1 << 20
+_CREDIBLE_SPAN = 1 << 20
 """Maximum number of offsets that the header of a batch with a wrong checksum may claim."""
 
 
@@ -105,7 +111,7 @@ class _Scan:
             if isinstance(stretch, Broken):
                 self._hole(stretch)
             else:
-                self._take(stretch)
+                self._add_batches(stretch)
         if wanted.to_end:
             self.indexes.finish(self.size, self.highest)
         summary = StretchSummary(
@@ -157,7 +163,7 @@ class _Scan:
         if len(first) <= MAGIC_AT:
             return True
         base, size = int.from_bytes(first[:8]), int.from_bytes(first[8:12]) + PREFIX_SIZE
-        fits = self.highest < base <= self.highest + _SPAN_BELIEVED or self.highest < 0
+        fits = self.highest < base <= self.highest + _CREDIBLE_SPAN or self.highest < 0
         return first[MAGIC_AT] == MAGIC and fits and size >= len(first)
 
     def _old_format(self, broken: Broken) -> int:
@@ -174,9 +180,9 @@ class _Scan:
         right = crc32(data[MAGIC_AT:]) == int.from_bytes(data[12:MAGIC_AT])
         return broken.magic if right else -1
 
-    def _take(self, framed: Framed) -> None:
+    def _add_batches(self, framed: Framed) -> None:
         base = framed.headers["base_offset"].astype(np.int64)
-        last = self._believed(framed, base)
+        last = self._credible_last_offsets(framed, base)
         self.batches += len(base)
         if self.first < 0:
             self.first = int(base[0])
@@ -193,7 +199,7 @@ class _Scan:
             self._open(framed, base, last)
         self.highest = max(self.highest, int(last.max()))
 
-    def _believed(self, framed: Framed, base: Longs) -> Longs:
+    def _credible_last_offsets(self, framed: Framed, base: Longs) -> Longs:
         """Return the last offset of each batch, corrected where the header is wrong.
 
         A damaged batch ends where the next one begins. So does a batch with an impossible last
@@ -207,13 +213,13 @@ class _Scan:
         short = (last[:-1] + 1 < base[1:]) & (base[:-1] + count[:-1] == base[1:])
         wrong = np.append(into_next | short, False) | (last < base)
         for at in np.flatnonzero(framed.sound & wrong).tolist():
-            last[at] = self._believed_end(framed, base, at) - 1
+            last[at] = self._credible_end(framed, base, at) - 1
             text = f"the header claims offsets up to {int(framed.last[at])}"
             offsets = (int(base[at]), int(last[at]))
             self._remark("record-count", int(framed.positions[at]), offsets, text)
             self.bad.append(offsets)
         for at in np.flatnonzero(~framed.sound).tolist():
-            last[at] = self._believed_end(framed, base, at) - 1
+            last[at] = self._credible_end(framed, base, at) - 1
             self._remark(
                 "batch-checksum",
                 int(framed.positions[at]),
@@ -223,15 +229,15 @@ class _Scan:
             self.bad.append((int(base[at]), int(last[at])))
         return last
 
-    def _believed_end(self, framed: Framed, base: Longs, at: int) -> int:
+    def _credible_end(self, framed: Framed, base: Longs, at: int) -> int:
         """Return the end offset of a damaged batch, from the next batch or from its header."""
         first = int(base[at])
-        if at + 1 < len(base) and first < base[at + 1] <= first + _SPAN_BELIEVED:
+        if at + 1 < len(base) and first < base[at + 1] <= first + _CREDIBLE_SPAN:
             return int(base[at + 1])
         header = framed.headers[at]
-        told = [first + int(header["last_offset_delta"]) + 1, first + int(header["count"])]
-        fits = [end for end in told if end in self.wanted.ends and end > first]
-        sane = [end for end in told if first < end <= first + _SPAN_BELIEVED]
+        claimed = [first + int(header["last_offset_delta"]) + 1, first + int(header["count"])]
+        fits = [end for end in claimed if end in self.wanted.ends and end > first]
+        sane = [end for end in claimed if first < end <= first + _CREDIBLE_SPAN]
         return min(fits or sane or [first + 1])
 
     def _remark(self, kind: str, position: int, offsets: tuple[int, int], text: str) -> None:
@@ -267,8 +273,8 @@ class _Scan:
         before = np.concatenate(([self.runs[-1].last if self.runs else -2], last[:-1]))
         jumps = base != before + 1
         # A gap by the cleaner is no jump, unless offsets fall after it: then an offset is wrong.
-        goes_on = np.concatenate((base[1:] > last[:-1], [False]))
-        jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto) & goes_on)
+        continues = np.concatenate((base[1:] > last[:-1], [False]))
+        jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto) & continues)
         if not self.runs or self.peak < 0:
             jumps[0] = True  # the first batch, or the first batch after a hole
         begins = np.flatnonzero(jumps).tolist()

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelog.apps.audit.scan.headers import WINDOW
-from tidelog.apps.audit.scan.walk import Broken, Framed, SegmentWalk
+from tidelog.apps.audit.scan.walk import WINDOW, Broken, Framed, SegmentWalk
 from tidelog.apps.audit.source.planning import Unit
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.record_batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL

@@ -15,10 +15,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tidelog.apps.audit.folders.discovery import NothingThere
 from tidelog.apps.audit.source.batch_rows import batch_rows
-from tidelog.apps.audit.source.file_rows import small_rows
-from tidelog.apps.audit.source.planning import SPLIT_BYTES, Planned, Unit, pack, plan
-from tidelog.apps.audit.source.record_view import READ_COMMITTED, READ_UNCOMMITTED, RecordView
-from tidelog.apps.audit.source.scan_rows import scan_rows
+from tidelog.apps.audit.source.file_rows import scan_rows, small_rows
+from tidelog.apps.audit.source.planning import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    SPLIT_BYTES,
+    Planned,
+    RecordView,
+    Unit,
+    pack,
+    plan,
+)
 from tidelog.apps.audit.source.schemas import LEVELS
 
 _frozen = False

@@ -191,3 +191,22 @@ def pack(units: list[Unit], split_bytes: int = SPLIT_BYTES) -> list[list[Unit]]:
         tasks[-1].append(unit)
         room -= unit.cost
     return tasks
+
+
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+OFFSET_MAX = 2**63 - 1
+
+
+class RecordView(NamedTuple):
+    """The options of a query that select records."""
+
+    isolation: str = ""
+    include_deleted: bool = False
+    skip_damage: bool = False
+
+    def bounds(self, unit: Unit) -> tuple[int, int]:
+        """Return the first offset to return, and the offset to stop before."""
+        end = OFFSET_MAX
+        if self.isolation and unit.high_watermark is not None:
+            end = unit.high_watermark
+        return (0 if self.include_deleted else unit.log_start), end

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelog.apps.audit.scan.headers import Flags, Longs
 from tidelog.apps.audit.scan.record_check import batch_headers
-from tidelog.apps.audit.scan.walk import Framed
+from tidelog.apps.audit.scan.walk import Flags, Framed, Longs
 from tidelog.apps.audit.source.batch_rows import Damaged, codec_name, framed_pieces
-from tidelog.apps.audit.source.planning import Unit
-from tidelog.apps.audit.source.record_view import READ_COMMITTED, RecordView
+from tidelog.apps.audit.source.planning import READ_COMMITTED, RecordView, Unit
 from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET
 from tidelog.apps.spark.decoding.batch_headers import Selected

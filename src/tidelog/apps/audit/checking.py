@@ -1,6 +1,6 @@
 """Turn the scan rows of the tasks into findings. This module reads no files and needs no Spark.
 
-Two questions need all batches at once, so a `Witness` answers them: which batches differ
+Two checks need all batches at once, so they are queries (`BatchQueries`): which batches differ
 between replicas, and which producers have a sequence break between two stretches.
 """
 
@@ -8,27 +8,28 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_promises
-from tidelog.apps.audit.checks.cleaning import cleaning_of
-from tidelog.apps.audit.checks.differing import Compared, Differing
-from tidelog.apps.audit.checks.divergence import tell_differences
+from tidelog.apps.audit.checks.checkpoint_offsets import check_log_dir, check_offset_files
+from tidelog.apps.audit.checks.divergence import Compared, Differing, report_differences
 from tidelog.apps.audit.checks.epoch_lineage import check_epochs
 from tidelog.apps.audit.checks.files_beside import check_files
-from tidelog.apps.audit.checks.lineage_fork import Side, agree, tell_ends
+from tidelog.apps.audit.checks.lineage_fork import Side, agree, report_ends
 from tidelog.apps.audit.checks.log_identity import (
     check_identity,
     check_nodes,
-    tell_strangers,
+    report_foreign_logs,
     unite_clusters,
 )
-from tidelog.apps.audit.checks.offset_chain import lay_out
-from tidelog.apps.audit.checks.offset_findings import check_offsets
-from tidelog.apps.audit.checks.replica_log import ReplicaLog, SegmentSummary, segments_of
+from tidelog.apps.audit.checks.offsets import check_offsets, lay_out
+from tidelog.apps.audit.checks.replica_log import (
+    ReplicaLog,
+    SegmentSummary,
+    cleaning_of,
+    segments_of,
+)
 from tidelog.apps.audit.checks.sequences import check_sequences
 from tidelog.apps.audit.folders.log_dir import LogDirFacts
 from tidelog.apps.audit.folders.partition_folder import FolderFacts
-from tidelog.apps.audit.report.consequences import without_consequences
-from tidelog.apps.audit.report.findings import Finding, in_order
+from tidelog.apps.audit.report.findings import Finding, in_order, without_consequences
 from tidelog.apps.audit.report.report import PartitionState, partition_row
 from tidelog.apps.audit.scan.summary import SequenceBreak, StretchSummary
 
@@ -62,8 +63,8 @@ class LogPlace(NamedTuple):
     partition: int
 
 
-class Witness(Protocol):
-    """Answers questions that need all batches of all replicas."""
+class BatchQueries(Protocol):
+    """The queries that need all batches of all replicas."""
 
     def differing(self, compared: list[Compared]) -> Iterable[tuple[Compared, list[Differing]]]: ...
 
@@ -74,49 +75,49 @@ Stopped = Callable[[str], bool]
 """Check, after the scan, whether a log directory still has the mark of a clean shutdown."""
 
 
-class Judged(NamedTuple):
+class PassResult(NamedTuple):
     """The findings and partition states of one pass."""
 
     findings: list[Finding]
     partitions: list[PartitionState]
-    doubtful: frozenset[str] = frozenset()
+    unstable: frozenset[str] = frozenset()
     """Folders with damage that a broker may have caused by writing during the scan."""
 
 
 PASSES_MAX = 4
 
 
-def settled(look: Callable[[frozenset[str]], Judged]) -> Judged:
+def check_until_stable(run_pass: Callable[[frozenset[str]], PassResult]) -> PassResult:
     """Scan everything, then scan folders again whose damage a running broker may explain.
 
     Files that are read at different moments can disagree while a broker writes. Damage that a
     second pass finds unchanged is real; damage that changes between passes is dropped.
-    `look` receives the folders to scan; an empty set means all.
+    `run_pass` receives the folders to scan; an empty set means all.
     """
-    judged = look(frozenset())
+    result = run_pass(frozenset())
     for _ in range(PASSES_MAX - 1):
-        if not judged.doubtful:
+        if not result.unstable:
             break
-        again = look(judged.doubtful)
-        before = {_spot(each): each for each in judged.findings if each.is_damage}
-        fresh = _within(again.findings, judged.doubtful)
-        now = {_spot(each) for each in fresh if each.is_damage}
+        again = run_pass(result.unstable)
+        before = {_identity_of(each): each for each in result.findings if each.is_damage}
+        fresh = _within(again.findings, result.unstable)
+        now = {_identity_of(each) for each in fresh if each.is_damage}
         # Keep the text of the first pass: it scanned all partitions.
         fresh = [
-            before.get(_spot(each), each)
+            before.get(_identity_of(each), each)
             for each in fresh
-            if not each.is_damage or _spot(each) in before
+            if not each.is_damage or _identity_of(each) in before
         ]
-        rest = [each for each in judged.findings if each not in _within([each], judged.doubtful)]
-        looked = {f"{row.topic}-{row.partition}" for row in again.partitions} & judged.doubtful
-        rows = [r for r in judged.partitions if f"{r.topic}-{r.partition}" not in looked]
-        rows += [r for r in again.partitions if f"{r.topic}-{r.partition}" in looked]
-        doubtful = again.doubtful & judged.doubtful if now - before.keys() else frozenset()
-        judged = Judged(in_order([*rest, *fresh]), sorted(rows), doubtful)
-    return judged
+        rest = [each for each in result.findings if each not in _within([each], result.unstable)]
+        rescanned = {f"{row.topic}-{row.partition}" for row in again.partitions} & result.unstable
+        rows = [r for r in result.partitions if f"{r.topic}-{r.partition}" not in rescanned]
+        rows += [r for r in again.partitions if f"{r.topic}-{r.partition}" in rescanned]
+        unstable = again.unstable & result.unstable if now - before.keys() else frozenset()
+        result = PassResult(in_order([*rest, *fresh]), sorted(rows), unstable)
+    return result
 
 
-def _spot(finding: Finding) -> tuple[object, ...]:
+def _identity_of(finding: Finding) -> tuple[object, ...]:
     """Return the fields that must match between passes; the end may change while a log grows."""
     return finding[:-2]
 
@@ -138,7 +139,7 @@ def uncut_files(rows: Iterable[ScanRow]) -> list[str]:
     return [path for path, found in by_path.items() if not segments_of(found)[0].is_chained]
 
 
-def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged:
+def check_rows(rows: Iterable[ScanRow], queries: BatchQueries, stopped: Stopped) -> PassResult:
     """Run all checks on the scan rows and return the findings."""
     rows = list(rows)
     log_dirs = {
@@ -159,13 +160,13 @@ def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged
         findings += check_log_dir(facts, elsewhere)
     breaks: dict[int, list[tuple[ReplicaLog, SequenceBreak]]] = defaultdict(list)
     if any(log.producers_cross for log in logs.values()):
-        for place, found in witness.sequence_breaks():
+        for place, found in queries.sequence_breaks():
             log = logs[place]
             breaks[id(log)].append((log, found))
     compared: list[Compared] = []
     sides: dict[Key, list[Side]] = {}
     for key, replicas in partitions.items():
-        sides[key] = _judge_partition(replicas)
+        sides[key] = _check_partition(replicas)
         between = [each for log in replicas for each in breaks[id(log)]]
         check_sequences(replicas, between)
         if len(replicas) > 1:
@@ -176,19 +177,19 @@ def judge(rows: Iterable[ScanRow], witness: Witness, stopped: Stopped) -> Judged
         topics[key[:2]] += replicas
     for replicas in topics.values():
         check_identity(replicas)
-    doubted = [each for each in compared if not each.is_the_same()]
-    for each, differing in witness.differing(doubted) if doubted else ():
-        tell_differences(each, differing)
+    to_compare = [each for each in compared if not each.is_the_same()]
+    for each, differing in queries.differing(to_compare) if to_compare else ():
+        report_differences(each, differing)
     for each in compared:
-        tell_ends(each.sides, each.agreement)
-    tell_strangers(list(logs.values()))
+        report_ends(each.sides, each.agreement)
+    report_foreign_logs(list(logs.values()))
     for log in logs.values():
         findings += without_consequences(log.findings)
     table = [partition_row(key, found) for key, found in sorted(sides.items())]
-    return Judged(in_order(findings), table, _doubtful(list(logs.values()), stopped))
+    return PassResult(in_order(findings), table, _unstable(list(logs.values()), stopped))
 
 
-def _doubtful(logs: list[ReplicaLog], stopped: Stopped) -> frozenset[str]:
+def _unstable(logs: list[ReplicaLog], stopped: Stopped) -> frozenset[str]:
     """Return the folders to scan again.
 
     Topic ids are compared across partitions, so a wrong one adds all partitions of its topic.
@@ -222,7 +223,7 @@ def _logs(rows: list[ScanRow], log_dirs: dict[str, LogDirFacts]) -> dict[LogPlac
     return logs
 
 
-def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
+def _check_partition(logs: list[ReplicaLog]) -> list[Side]:
     cleaning = cleaning_of(logs)
     others = {id(log): [other for other in logs if other is not log] for log in logs}
     chains = []
@@ -233,7 +234,7 @@ def _judge_partition(logs: list[ReplicaLog]) -> list[Side]:
         check_offsets(log, chain, others[id(log)])
     sides = []
     for log in logs:
-        check_promises(log, others[id(log)])
+        check_offset_files(log, others[id(log)])
         sides.append(Side(log, check_epochs(log, others[id(log)])))
         check_files(log, others[id(log)])
     return sides
