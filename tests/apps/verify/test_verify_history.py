@@ -65,7 +65,7 @@ def test_foreign_value_is_not_recognised(value: bytes | None, partition: int) ->
         (Kind.BATCHES, [ReadBatch(1, 2**40, 3, 2**32 - 1)]),
         (Kind.MARKS, [Mark(MarkKind.FETCH, -1, 2**32 - 1, -1, 2**60, 5)]),
     ],
-    ids=lambda value: value.word if isinstance(value, Kind) else "",
+    ids=lambda value: value.prefix if isinstance(value, Kind) else "",
 )
 def test_rows_are_read_back_as_written(
     tmp_path: Path, kind: Kind, rows: list[tuple[int, ...]]

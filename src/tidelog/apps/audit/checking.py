@@ -194,14 +194,14 @@ def _unstable(logs: list[ReplicaLog], stopped: Stopped) -> frozenset[str]:
 
     Topic ids are compared across partitions, so a wrong one adds all partitions of its topic.
     """
-    odd = [
+    damaged = [
         log
         for log in logs
         if any(finding.is_damage for finding in log.findings)
         and not (log.clean and stopped(log.log_dir.path))
     ]
-    topics = {log.topic for log in odd if any(each.kind == "topic-id" for each in log.findings)}
-    return frozenset(log.name for log in logs if log in odd or log.topic in topics)
+    topics = {log.topic for log in damaged if any(each.kind == "topic-id" for each in log.findings)}
+    return frozenset(log.name for log in logs if log in damaged or log.topic in topics)
 
 
 def _logs(rows: list[ScanRow], log_dirs: dict[str, LogDirFacts]) -> dict[LogPlace, ReplicaLog]:

@@ -80,10 +80,10 @@ def _differing_windows(
         f"size(filter(sides, s -> s.start < (window + 1) * {WINDOW}"
         f" and s.until > window * {WINDOW} and s.until > s.start))"
     )
-    odd = side_by_side.where(f"kinds > 1 or present < {concerned}").select("number", "window")
+    differing = side_by_side.where(f"kinds > 1 or present < {concerned}").select("number", "window")
     order = Window.partitionBy("number").orderBy("window")
     ranges = (
-        odd.withColumn("island", F.col("window") - F.row_number().over(order))
+        differing.withColumn("island", F.col("window") - F.row_number().over(order))
         .groupBy("number", "island")
         .agg(F.min("window").alias("first"), F.max("window").alias("last"))
         .withColumn("rank", F.row_number().over(Window.partitionBy("number").orderBy("first")))
@@ -105,9 +105,9 @@ def _differing_batches(
     for number, first, last in windows:
         each = compared[number]
         wanted.setdefault(f"{each.topic}-{each.partition}", set()).update((first, last))
-    asked = {folder: sorted(each) for folder, each in wanted.items()}
+    windows_by_folder = {folder: sorted(each) for folder, each in wanted.items()}
     read = spark.read.format(FORMAT).options(
-        **options | {"level": "batch", "onDamage": "skip", "windows": json.dumps(asked)}
+        **options | {"level": "batch", "onDamage": "skip", "windows": json.dumps(windows_by_folder)}
     )
     batches = read.load().select(
         "replica",
@@ -136,8 +136,8 @@ def _differing_batches(
         F.first("sides").alias("sides"),
     )
     concerned = "size(filter(sides, s -> s.start <= base_offset and s.until > last_offset))"
-    odd = grouped.where(f"kinds > 1 or size(copies) < {concerned}")
+    differing = grouped.where(f"kinds > 1 or size(copies) < {concerned}")
     order = Window.partitionBy("number").orderBy("base_offset")
-    ranked = odd.withColumn("rank", F.row_number().over(order)).where(f"rank <= {ROWS_MAX}")
+    ranked = differing.withColumn("rank", F.row_number().over(order)).where(f"rank <= {ROWS_MAX}")
     rows: list[Any] = ranked.select("number", "base_offset", "copies").collect()
     return rows

@@ -61,7 +61,7 @@ def compare_records(
 ) -> Records:
     """Compare orders. `found` has (offset, number) in the order in which they were read."""
     times = Counter(found)
-    asked = {(order.offset, order.number) for order in acked}
+    expected = {(order.offset, order.number) for order in acked}
     numbers = Counter(number for _, number in found)
     return Records(
         place=place,
@@ -69,7 +69,7 @@ def compare_records(
         found=len(found),
         lost=[p.number for p in acked if (p.offset, p.number) not in times],
         repeated=sum(count - 1 for count in numbers.values()),
-        unexpected=sum(pair not in asked for pair in times),
+        unexpected=sum(pair not in expected for pair in times),
         out_of_order=sum(later < earlier for (_, earlier), (_, later) in pairwise(found)),
     )
 

@@ -1,7 +1,7 @@
 """Read checkpoints of a log directory, and leader epochs of a partition.
 
 Files are recognised by their names, which are Kafka's. Invariant: an invalid file results in a
-problem that says where, and in no content.
+problem with its place, and its content is ignored.
 """
 
 import json

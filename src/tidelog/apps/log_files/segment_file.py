@@ -81,7 +81,7 @@ class SegmentFile:
         return Seen(position, batch, tuple(problems))
 
     def _load(self, position: int) -> str | None:
-        """Load the batch at `position` into the chunk; return the problem if there is none."""
+        """Load the batch at `position` into the chunk; return the problem if that fails."""
         if self._have(position) < HEADER_SIZE:
             self._read(position, min(_CHUNK, self._end - position))
         if self._have(position) < PREFIX_SIZE:

@@ -115,7 +115,7 @@ def _allow() -> None:
 
 
 class CannotCheck(Exception):
-    """The folder can't be checked or is in use. The text says what to do."""
+    """The folder can't be checked or is in use. The text is one line with the remedy."""
 
 
 class Repaired(NamedTuple):

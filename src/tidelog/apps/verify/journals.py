@@ -86,15 +86,15 @@ class Kind(Enum):
     BATCHES = ("batches", Struct("<qqiI"), ReadBatch)
     MARKS = ("marks", Struct("<BxxxiIqqq"), Mark)
 
-    def __init__(self, word: str, row: Struct, shape: type) -> None:
-        self.word = word
+    def __init__(self, prefix: str, row: Struct, shape: type) -> None:
+        self.prefix = prefix
         self.row = row
         self.shape = shape
 
 
 def journal_path(folder: str, kind: Kind, client: str, partition: int) -> str:
     """Return the path of the journal of one client and partition."""
-    return os.path.join(folder, f"{kind.word}-{client}-{partition}.bin")
+    return os.path.join(folder, f"{kind.prefix}-{client}-{partition}.bin")
 
 
 class Journal:

@@ -5,7 +5,7 @@ while the nemesis injects faults. Stop the producers, wait until all replicas ar
 the consumers catch up. Read every partition again, stop the cluster, compare the disks.
 
 Invariant: no process of the run survives it, whatever happens. The folder is removed, unless the
-user asked to keep it or the run found a broken guarantee.
+user set `--keep` or the run found a broken guarantee.
 """
 
 import json

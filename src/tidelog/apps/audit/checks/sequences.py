@@ -31,9 +31,9 @@ def check_sequences(
         for each in stretch.breaks
     ]
     breaks = [*seen, *between]
-    odd = {(id(log), each.producer_id, each.last_offset): each for log, each in breaks}
+    by_end = {(id(log), each.producer_id, each.last_offset): each for log, each in breaks}
     for log, each in breaks:
-        before = odd.get((id(log), each.producer_id, each.offset_before))
+        before = by_end.get((id(log), each.producer_id, each.offset_before))
         if before is not None and _continues(before, each):
             continue  # only the batch before this one is wrong, and it is reported
         if cleaning.compacted and (each.offset < cleaning.upto or not cleaning.has_checkpoint):
@@ -50,11 +50,11 @@ def check_sequences(
             log.add(finding._replace(text=finding.text + also))
 
 
-def _continues(odd: SequenceBreak, after: SequenceBreak) -> bool:
+def _continues(broken: SequenceBreak, after: SequenceBreak) -> bool:
     """Return whether the numbers after a wrong batch continue as if it had the right ones."""
-    records = odd.last_offset - odd.offset + 1
-    right = (odd.sequence_before + 1 + records) & MAX_SEQUENCE
-    return (after.epoch, after.sequence) == (odd.epoch_before, right)
+    records = broken.last_offset - broken.offset + 1
+    right = (broken.sequence_before + 1 + records) & MAX_SEQUENCE
+    return (after.epoch, after.sequence) == (broken.epoch_before, right)
 
 
 def _finding(log: ReplicaLog, each: SequenceBreak) -> Finding:

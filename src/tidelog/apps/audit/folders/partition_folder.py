@@ -70,7 +70,7 @@ def read_folder(path: str) -> FolderFacts:
         return FolderFacts([], None, "", {}, [], [], (error.strerror or str(error)).lower())
     reading = _Reading(path)
     for name in names:
-        reading.take(name)
+        reading.add(name)
     reading.report_leftovers()
     reading.report_orphans(names)
     return FolderFacts(
@@ -96,7 +96,7 @@ class _Reading:
         self.leftovers: list[str] = []
         self.producers: dict[str, tuple[int, int, int, int]] = {}
 
-    def take(self, name: str) -> None:
+    def add(self, name: str) -> None:
         parsed = layout.parse_file(name)
         if name == layout.LEADER_EPOCHS:
             self._epochs(name)

@@ -68,8 +68,10 @@ def scan_stretch(wanted: Stretch, deep: bool = False) -> StretchScan:
         fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         dangling = "a broken symbolic link" if os.path.islink(wanted.path) else ""
-        gone = StretchSummary(wanted.start, wanted.start, 0, vanished=not dangling, error=dangling)
-        return StretchScan(gone, [], [])
+        missing = StretchSummary(
+            wanted.start, wanted.start, 0, vanished=not dangling, error=dangling
+        )
+        return StretchScan(missing, [], [])
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         return StretchScan(StretchSummary(wanted.start, wanted.start, 0, error=why), [], [])

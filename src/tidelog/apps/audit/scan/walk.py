@@ -222,8 +222,8 @@ class SegmentWalk:
         cut = len(places)
         broken: Broken | None = None
         for bad in np.flatnonzero(~sound).tolist():
-            if self._sound_after(bad, at, sound):
-                continue
+            if bad + 1 < len(at) and sound[bad + 1]:
+                continue  # the next batch is valid, so the length is right
             cut = bad
             after = self._at + places[bad]
             broken = self._around(after, after + sizes[bad])
@@ -233,20 +233,13 @@ class SegmentWalk:
             # The last batch may have a wrong checksum, but its length is right.
             keep = cut if broken is None else cut + 1
             self.position = self._at + places[keep - 1] + sizes[keep - 1]
-            yield from self._some(framed, keep)
+            yield framed.only(slice(keep))
             return
         self.position = broken.position
-        yield from self._some(framed, cut)
+        if cut:
+            yield framed.only(slice(cut))
         self.position = broken.end
         yield broken
-
-    def _some(self, framed: Framed, count: int) -> Iterator[Framed]:
-        if count:
-            yield framed.only(slice(count))
-
-    def _sound_after(self, bad: int, places: Longs, sound: Flags) -> bool:
-        """Return whether the next batch in the buffer is valid."""
-        return bool(bad + 1 < len(places) and sound[bad + 1])
 
     def _around(self, position: int, end: int) -> Broken:
         """Return the invalid bytes from a batch with a wrong checksum to the next valid batch.

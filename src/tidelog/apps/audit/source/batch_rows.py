@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidelog.apps.audit.scan.walk import WINDOW, Broken, Framed, SegmentWalk
+from tidelog.apps.audit.scan.walk import WINDOW, Framed, SegmentWalk
 from tidelog.apps.audit.source.planning import Unit
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.record_batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
@@ -42,7 +42,7 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
         for piece in walk.stretches():
             if isinstance(piece, Framed):
                 yield piece
-            elif not skip_damage and not _is_tail(piece, size):
+            elif not skip_damage and piece.end < size:  # otherwise it may be an unfinished write
                 raise Damaged(
                     f"{stretch.path}: bytes {piece.position} to {piece.end} have no valid batch"
                     f" ({piece.reason}); run tidelog audit, or set onDamage to skip"
@@ -58,10 +58,6 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
             raise Damaged(f"can't read {stretch.path}: {why}") from None
     finally:
         os.close(fd)
-
-
-def _is_tail(broken: Broken, size: int) -> bool:
-    return broken.end >= size
 
 
 def batch_rows(

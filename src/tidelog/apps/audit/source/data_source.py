@@ -123,17 +123,17 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: UnitsPartition) -> Iterator[pa.RecordBatch]:
         _settle_worker()
-        asked = self._options
+        options = self._options
         units, schema = partition.units, self._schema
-        if asked.level == "record":
+        if options.level == "record":
             from tidelog.apps.audit.source.record_rows import record_rows
 
-            return record_rows(units, schema, asked.view)
-        if asked.level == "scan":
-            return scan_rows(units, schema, asked.deep)
-        if asked.level == "batch":
-            return batch_rows(units, schema, asked.view.skip_damage, asked.planned.windows)
-        return small_rows(units, schema, asked.level)
+            return record_rows(units, schema, options.view)
+        if options.level == "scan":
+            return scan_rows(units, schema, options.deep)
+        if options.level == "batch":
+            return batch_rows(units, schema, options.view.skip_damage, options.planned.windows)
+        return small_rows(units, schema, options.level)
 
 
 def _settle_worker() -> None:

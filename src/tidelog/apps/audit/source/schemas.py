@@ -110,7 +110,6 @@ LEVELS = {
     "transaction": TRANSACTION,
     "scan": SCAN,
 }
-SMALL_LEVELS = ("file", "index", "checkpoint", "epoch", "snapshot", "transaction")
 
 
 class WrongSchema(ValueError):
@@ -122,12 +121,12 @@ def ddl(level: str) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in LEVELS[level].items())
 
 
-def arrow_schema(level: str, asked: Any) -> pa.Schema:
+def arrow_schema(level: str, requested: Any) -> pa.Schema:
     """Return the Arrow schema of the requested columns, in their order. Raises WrongSchema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     known = LEVELS[level]
-    for field in asked.fields:
+    for field in requested.fields:
         if field.name not in known:
             raise WrongSchema(
                 f"level {level} has no column {field.name!r}; it has {', '.join(known)}"
@@ -135,4 +134,4 @@ def arrow_schema(level: str, asked: Any) -> pa.Schema:
         kind = field.dataType.simpleString()
         if kind != known[field.name]:
             raise WrongSchema(f"column {field.name!r} is {known[field.name]}, not {kind}")
-    return to_arrow_schema(asked, timezone="UTC")
+    return to_arrow_schema(requested, timezone="UTC")

@@ -327,7 +327,7 @@ def _marks(timeline: Timeline, panel: Panel, shape: Shape, below: float, bottom:
         text = SHORT_MARKS.get(mark.kind, mark.text) if shape.narrow else mark.text
         place = _free_place(text, x, panel, taken, right=shape.narrow or mark.kind == "whole")
         taken.append(place)
-        css = f"tl-said tl-{mark.kind}" + (" tl-end" if place.left else "")
+        css = f"tl-halo tl-{mark.kind}" + (" tl-end" if place.left else "")
         at = {"x": place.to_x if place.left else place.from_x, "y": place.y(panel)}
         parts.append(tag("text", escape(text), **at, class_=css))
     return "".join(parts)
@@ -416,7 +416,7 @@ class GapLanes:
         at_s, most = max(points, key=lambda point: point[1], default=(0.0, 0))
         if most > self._high:
             at = {"x": max(lane.x(at_s) - 5, lane.left + 50), "y": top + 10}
-            parts.append(tag("text", f"{most:,}", **at, class_="tl-tick tl-said tl-end"))
+            parts.append(tag("text", f"{most:,}", **at, class_="tl-tick tl-halo tl-end"))
         return "".join(parts)
 
 

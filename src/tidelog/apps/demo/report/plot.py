@@ -19,12 +19,12 @@ NEAR_PX = 0.35
 
 def tag(name: str, text: str | None = None, /, **attributes: object) -> str:
     """Return an SVG element. In attribute names, `_` becomes `-`, and a trailing `_` is removed."""
-    words = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{words}/>" if text is None else f"<{name}{words}>{text}</{name}>"
+    return f"<{name}{written}/>" if text is None else f"<{name}{written}>{text}</{name}>"
 
 
 def _number(value: object) -> str:
@@ -70,9 +70,9 @@ class Panel(NamedTuple):
             points = [(self.x(at_s), self.y(offset)) for at_s, offset in self._within(piece)]
             if len(points) == 1:
                 points = [points[0], (points[0][0] + 1, points[0][1])]
-            words = " ".join(f"{x:.1f},{y:.1f}" for x, y in simplified(points))
-            if words:
-                drawn.append(tag("polyline", points=words, class_=css))
+            corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in simplified(points))
+            if corners:
+                drawn.append(tag("polyline", points=corners, class_=css))
         return "".join(drawn)
 
     def steps(self, points: Piece, css: str) -> str:

@@ -40,7 +40,7 @@ PICTURE = """
 .tl .tl-gone{stroke-width:1.6;stroke-dasharray:1 5;stroke-opacity:1}
 .tl .tl-down{fill:none;stroke:var(--bad);stroke-dasharray:3 3}
 .tl .tl-on{fill:var(--paper);font-weight:600;font-size:11px}
-.tl text.tl-said{stroke-dasharray:none;paint-order:stroke;
+.tl text.tl-halo{stroke-dasharray:none;paint-order:stroke;
   stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
 .tl .tl-kill{stroke:var(--bad);stroke-width:1.6}
 .tl text.tl-kill{fill:var(--bad);font-weight:600}

@@ -38,7 +38,7 @@ class FinalLog:
 
     def add_batch(self, batch: ReadBatch, values: Sequence[int]) -> None:
         """Append the next batch; `values` has one id for each of its offsets."""
-        assert batch.base_offset >= self.end, "batches come in order"
+        assert batch.base_offset >= self.end, "batches must be in offset order"
         assert len(values) == batch.last_offset - batch.base_offset + 1
         for _ in range(batch.base_offset - self.end):
             self.values.append(ABSENT)

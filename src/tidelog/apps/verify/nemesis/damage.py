@@ -174,6 +174,7 @@ def _change_epochs(folder: Path, change: Callable[[list[EpochEntry]], list[Epoch
 
 
 def _middle_of(folder: Path) -> int:
+    """Return an offset inside the log, but not the start of a segment."""
     return base_offset(segment(folder, OLDER)) + 1
 
 
@@ -287,23 +288,6 @@ def _set_offset(folder: Path, name: str, value: Callable[[Path], int]) -> None:
     path.write_bytes(format_offsets(offsets))
 
 
-def _huge(_folder: Path) -> int:
-    return HUGE_OFFSET
-
-
-def _nothing(_folder: Path) -> int:
-    return 0
-
-
-def _negative(_folder: Path) -> int:
-    return -7
-
-
-def _plausible(folder: Path) -> int:
-    """An offset inside the log, but not the start of a segment."""
-    return base_offset(segment(folder, OLDER)) + 1
-
-
 def _write_broker_file(folder: Path, name: str, data: bytes) -> None:
     (folder.parent / name).write_bytes(data)
 
@@ -318,18 +302,15 @@ def _delete_broker_file(folder: Path, name: str) -> None:
     (folder.parent / name).unlink(missing_ok=True)
 
 
-def _delete_broker(folder: Path) -> None:
-    shutil.rmtree(folder.parent)
-
-
+_WRONG_OFFSETS: dict[str, Callable[[Path], int]] = {
+    "huge": lambda _folder: HUGE_OFFSET,
+    "zero": lambda _folder: 0,
+    "negative": lambda _folder: -7,
+    "plausible wrong": _middle_of,
+}
 ROW_WAYS: dict[str, Way] = {
     f"a {size} {what}": partial(_set_offset, name=name, value=value)
-    for size, value in (
-        ("huge", _huge),
-        ("zero", _nothing),
-        ("negative", _negative),
-        ("plausible wrong", _plausible),
-    )
+    for size, value in _WRONG_OFFSETS.items()
     for what, name in CHECKPOINTS.items()
 }
 """Wrong offsets of one partition. The broker rejects the whole file: its checksum is wrong."""
@@ -344,7 +325,7 @@ BROKER_WAYS: dict[str, Way] = {
     },
     "the mark of a clean stop deleted": partial(_delete_broker_file, name=layout.CLEAN_SHUTDOWN),
     "a mark of a clean stop": partial(_write_broker_file, name=layout.CLEAN_SHUTDOWN, data=b""),
-    "the broker's folder deleted": _delete_broker,
+    "the broker's folder deleted": lambda folder: shutil.rmtree(folder.parent),
 }
 """Damage that affects all partitions of the broker, by its description."""
 

@@ -1,7 +1,7 @@
 """The plan of faults: which kind, when, on which role, for how long.
 
-The plan repeats two kills and one other fault. The other kinds take turns: each comes once before
-any comes twice. A target is a role (a partition's leader, the controller, any broker), so that a
+The plan repeats two kills and one other fault. Every other kind is used once before any is used
+twice. A target is a role (a partition's leader, the controller, any broker), so that a
 plan fits any cluster; the broker with that role is looked up when the fault begins. A fault
 begins when the previous one is over and all replicas are in sync. So only one broker is affected
 at a time, unless the fault itself affects several.

@@ -1,9 +1,9 @@
 """A worker process of a run: its task, its later messages, and its entry point.
 
 The run and a worker exchange lines of JSON. The first line that a worker reads is its task; a later
-line asks it to stop. A worker whose input closes has lost its run and exits at once, so no worker
-outlives `verify`. A worker is started as a new process and not forked: librdkafka has threads, and
-a fork would copy their locks.
+line requests it to stop. When its input closes, the run has ended and the worker exits at once, so
+no worker outlives `verify`. A worker is started as a new process and not forked: librdkafka has
+threads, and a fork would copy their locks.
 """
 
 import json

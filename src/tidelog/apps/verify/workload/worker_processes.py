@@ -71,7 +71,7 @@ class Worker:
         )
 
     def stop(self, ends: list[int] | None = None) -> None:
-        """Ask the worker to stop: producers finish open sends; readers read up to `ends`."""
+        """Request the worker to stop: producers finish open sends, readers read up to `ends`."""
         self._send({"ends": ends or []})
 
     def await_end(self) -> None:
