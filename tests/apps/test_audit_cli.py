@@ -31,7 +31,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_without_java_it_says_what_to_install(
+def test_without_java_the_error_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_mini_cluster(tmp_path / "c")

@@ -1,4 +1,4 @@
-"""Each anomaly, made by hand, is found under its own name; a clean history has none."""
+"""Each hand-made anomaly is found under its name; a clean history has none."""
 
 from collections.abc import Iterable
 
@@ -120,7 +120,7 @@ def test_the_same_send_twice_is_a_duplicate() -> None:
     assert counts(check_order(late, {1: 3})) == {"duplicated": 1}
 
 
-def test_a_smaller_sequence_that_is_new_is_out_of_order() -> None:
+def test_a_lower_sequence_seen_for_the_first_time_is_out_of_order() -> None:
     log = final_log((0, [(1, 0), (1, 2), (1, 1)]))
     found = check_order(log, {1: 3})
     assert counts(found) == {"reordered": 1}
@@ -180,7 +180,7 @@ def test_read_beyond_the_final_end_is_read_then_gone() -> None:
     assert counts(check_reads(CLEAN, "c", reads)) == {"read, then gone": 1}
 
 
-def test_the_same_offset_read_twice_is_fine_if_it_is_the_same() -> None:
+def test_an_offset_may_be_read_twice_with_the_same_value() -> None:
     reads = all_reads(CLEAN)
     assert counts(check_reads(CLEAN, "c", [*reads[:3], *reads])) == {}
     changed = [*reads[:3], Read(1, value_id(1, 3), -1), *reads[2:]]

@@ -29,7 +29,7 @@ Files = dict[str, bytes]
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """Two partitions of three segments each; space is reserved behind the last records."""
+    """Two partitions of three segments each; space is reserved after the last records."""
     log_dir = tmp_path / "broker"
     for place in (PLACE, OTHER):
         folder = log_dir / f"{place.topic}-{place.partition}"
@@ -91,7 +91,7 @@ def test_a_huge_offset_is_written_for_one_partition(log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("way", LIVE_WAYS)
-def test_under_a_running_broker_only_a_closed_segment_is_damaged(log_dir: Path, way: str) -> None:
+def test_damage_live_damages_only_closed_segments(log_dir: Path, way: str) -> None:
     before = files(log_dir)
     damage(str(log_dir), PLACE, way)
     assert changed(before, files(log_dir)) == {f"t-1/{100:020}.log"}

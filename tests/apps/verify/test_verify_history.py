@@ -67,9 +67,7 @@ def test_foreign_value_is_not_recognised(value: bytes | None, partition: int) ->
     ],
     ids=lambda value: value.prefix if isinstance(value, Kind) else "",
 )
-def test_rows_are_read_back_as_written(
-    tmp_path: Path, kind: Kind, rows: list[tuple[int, ...]]
-) -> None:
+def test_rows_are_read_as_written(tmp_path: Path, kind: Kind, rows: list[tuple[int, ...]]) -> None:
     journal = Journal(str(tmp_path), kind, "c", 2)
     for row in rows:
         journal.add(1, *row)

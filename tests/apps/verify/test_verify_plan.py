@@ -66,7 +66,7 @@ def test_vacant_role_is_resolved_to_any_broker() -> None:
     assert choose(fault("kill", "controller", 1), {}, -1, [1, 2, 3]) == [2]
 
 
-def test_some_kinds_take_several_brokers() -> None:
+def test_some_kinds_affect_several_brokers() -> None:
     leaders = {0: 3, 1: 1, 2: 3}
     assert choose(fault("rolling", "leader"), leaders, 2, [3, 1, 2]) == [1, 2, 3]
     assert choose(fault("kill-all", "leader"), leaders, 2, [3, 1, 2]) == [1, 2, 3]
@@ -78,7 +78,7 @@ def test_some_kinds_take_several_brokers() -> None:
     assert set(DEFAULT_KINDS) < set(KINDS)
 
 
-# -- how long writes stood still
+# -- how long writes stopped
 
 
 def test_only_records_sent_after_the_fault_count() -> None:

@@ -82,7 +82,7 @@ OTHERS = ("pause", "restart", "isolate", "disk-full")
 
 
 @pytest.mark.slow
-def test_other_faults_than_kills() -> None:
+def test_faults_other_than_kills() -> None:
     plans = ((seed, make_plan(seed, 16, OTHERS)) for seed in range(1000))
     seed = next(s for s, plan in plans if len({fault.kind for fault in plan[:3]}) == 3)
     data = run("--seconds", "16", "--faults", ",".join(OTHERS), "--seed", str(seed))

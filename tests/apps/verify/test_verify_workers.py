@@ -29,7 +29,7 @@ print(",".join(f"{broker.host}:{broker.port}" for broker in brokers), flush=True
 sys.stdin.read()
 """
 PARTITIONS = 4
-"""That the mock cluster gives a topic."""
+"""The partition count of a topic in the mock cluster."""
 TAG = b"run-0001"
 
 
