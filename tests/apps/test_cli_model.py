@@ -84,7 +84,7 @@ def test_failed_check_shows_the_shortest_path(tmp_path: Path) -> None:
     assert "Shortest counterexample, 9 steps" in found.stdout
     assert "A leader   epoch=0 LEO=0 HW=0 log=[]" in found.stdout
     assert f"story: tidelog story play {story}\n" in found.stdout
-    assert story.read_text().startswith("# Under high-watermark this breaks: ")
+    assert story.read_text().startswith("# Under high-watermark these steps violate: ")
     assert CliRunner().invoke(cli, ["story", "check", str(story)]).exit_code == 0
 
 

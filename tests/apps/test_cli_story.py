@@ -146,8 +146,8 @@ def test_problem_under_every_rule_is_printed_once_on_one_line(written: Path) -> 
     story = "policies: kip-101, leader-epoch\n\n" + FALSE
     (written / "false.txt").write_text(story)
     found = run("check", "false.txt", columns="40").stdout
-    assert found.count("it printed:") == 1
-    assert "  [kip-101, leader-epoch] false.txt:7: it printed:\n" in found
+    assert found.count("actual output:") == 1
+    assert "  [kip-101, leader-epoch] false.txt:7: actual output:\n" in found
     assert "    client -> A  produce m1 acks=all\n" in found
     assert found.endswith("1 story, 2 runs: 1 not as expected\n")
 
@@ -189,7 +189,7 @@ def test_play_as_one_diagram_that_forks_where_rules_differ() -> None:
 def test_failing_story_is_shown_with_its_problems(written: Path) -> None:
     found = run("play", "false.txt")
     assert found.exit_code == 1
-    assert "✗ [leader-epoch] line 5: it printed:" in found.stdout
+    assert "✗ [leader-epoch] line 5: actual output:" in found.stdout
     assert "✗ leader-epoch: 1 not as expected" in found.stdout
     assert data("play", "false.txt")["holds"] is False
     assert run("play", "false.txt", "--format", "mermaid").exit_code == 1
@@ -208,7 +208,7 @@ def test_check_accepts_files_and_folders(written: Path) -> None:
     everything = run("check", ".")
     assert everything.exit_code == 1
     assert "✓ true.txt" in everything.stdout
-    assert "[leader-epoch] false.txt:5: it printed:" in everything.stdout
+    assert "[leader-epoch] false.txt:5: actual output:" in everything.stdout
     assert "did you mean produce?" in everything.stdout
     assert "✗ 3 stories, 3 runs: 2 not as expected" in everything.stdout
 
@@ -246,16 +246,19 @@ def test_play_ends_with_its_result(written: Path, last: str, ended: str) -> None
 
 STRANGE = {
     "an empty file": ("", ":1: a story needs at least one command"),
-    "no cluster": ("produce m1", ":1: no cluster yet; begin with: cluster A B"),
-    "what a terminal obeys": ("cluster A B\nnote \x1b[31m", ":2: a control character, '\\x1b'"),
+    "no cluster": ("produce m1", ":1: the story has no cluster yet; begin with: cluster A B"),
+    "what a terminal obeys": ("cluster A B\nnote \x1b[31m", ":2: control character '\\x1b'"),
     "a negative number": ("cluster A B\ntick -5", ":2: milliseconds must be a number, not '-5'"),
     "a huge sequence": (
         "cluster A B\nproduce m1 producer=1 sequence=2147483648",
         ":2: sequence is at most 2147483647",
     ),
     "a property without a value": ("cluster A B\nexpect A LEO", "such as: expect A LEO=0"),
-    "an offset nobody asked for": ("cluster A B\nexpect offset 3", "no offset was answered"),
-    "the opposite of nothing": ("cluster A B\nexpect not lost", "which? such as: expect lost m1"),
+    "an offset nobody asked for": ("cluster A B\nexpect offset 3", "no request returned an offset"),
+    "the opposite of nothing": (
+        "cluster A B\nexpect not lost",
+        "a name is missing, such as: expect lost m1",
+    ),
 }
 
 

@@ -9,8 +9,8 @@ from tidelog.lab.modelcheck.explorer import Step, Violation, explore
 from tidelog.lab.modelcheck.shipped import invariants
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
 from tidelog.lab.retelling.checker_story import CHECKS, retell
+from tidelog.lab.retelling.draft import StoryDraft, replay, same_outcome
 from tidelog.lab.retelling.simpler import simplify
-from tidelog.lab.retelling.telling import Telling, play_again, same_outcome
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.library import list_stories, story_folder
@@ -111,7 +111,7 @@ def test_story_names_the_step_at_which_it_departs_from_the_checker() -> None:
     told = retell(model, Violation(invariants.ONE_LEADER, WALK_STEPS, path), policy)
     assert not told.faithful
     assert told.departure.startswith(f"after step {WALK_STEPS}, ")
-    assert "departs from the checker" in " ".join(parse(told.text).prose)
+    assert "differs from the checker's path" in " ".join(parse(told.text).prose)
 
 
 def test_story_ends_at_a_step_without_a_command() -> None:
@@ -149,7 +149,7 @@ def test_every_checker_invariant_maps_to_a_story_invariant() -> None:
 
 
 def test_simplified_story_is_shorter_and_has_the_same_result() -> None:
-    telling = Telling("leader-epoch")
+    draft = StoryDraft("leader-epoch")
     for command in (
         "cluster A B replica.fetch.max.bytes=1",
         "ask B hold=request as=x",
@@ -159,8 +159,8 @@ def test_simplified_story_is_shorter_and_has_the_same_result() -> None:
         "tell B",
         "tell A",
     ):
-        telling.say(command)
-    simple = simplify(telling)
-    assert [said.command for said in simple.said] == ["cluster A B", "produce m1", "elect B"]
-    assert same_outcome(simple.world, telling.world)
-    assert play_again([*simple.said, *simple.said], "leader-epoch") is None
+        draft.add(command)
+    simple = simplify(draft)
+    assert [step.command for step in simple.steps] == ["cluster A B", "produce m1", "elect B"]
+    assert same_outcome(simple.world, draft.world)
+    assert replay([*simple.steps, *simple.steps], "leader-epoch") is None

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tidelog.lab.retelling.draft import StoryDraft
 from tidelog.lab.retelling.simpler import shorten
 from tidelog.lab.retelling.simulator_story import retell_run
-from tidelog.lab.retelling.telling import Telling
 from tidelog.lab.sim.runner import run_seed
 from tidelog.lab.sim.shrink import shrink
 from tidelog.lab.sim.simulation import Violation
@@ -53,9 +53,9 @@ def test_failures_become_stories_that_play() -> None:
 @pytest.mark.parametrize(
     ("invariant", "reason"),
     [
-        ("hw-below-leo", "there hw-below-leo holds"),
-        ("logs-agree", "there logs-agree holds"),
-        ("what-no-story-knows", "it has no word for what-no-story-knows"),
+        ("hw-below-leo", "hw-below-leo holds there"),
+        ("logs-agree", "logs-agree holds there"),
+        ("what-no-story-knows", "stories can't check what-no-story-knows"),
     ],
 )
 def test_story_says_which_violation_it_does_not_show(invariant: str, reason: str) -> None:
@@ -65,12 +65,12 @@ def test_story_says_which_violation_it_does_not_show(invariant: str, reason: str
     told = retell_run(plan, "leader-epoch", violation)
     assert (told.faithful, told.shown) == (False, False)
     assert told.departure.startswith(reason)
-    assert "A story can't tell all of it" in told.text
+    assert "The story does not show the violation" in told.text
     assert all(performance.passed for performance in perform_all(parse(told.text)))
 
 
 def test_shortened_story_keeps_the_violation() -> None:
-    telling = Telling("high-watermark")
+    draft = StoryDraft("high-watermark")
     for command in (
         "cluster A B C",
         "produce m1",
@@ -81,6 +81,6 @@ def test_shortened_story_keeps_the_violation() -> None:
         "produce m2",
         "crash C",
     ):
-        telling.say(command)
-    short = shorten(telling, lambda other: other.world.brokers["B"].seen.log_end_offset == 1)
-    assert [said.command for said in short.said] == ["cluster A B C", "produce m1", "fetch B"]
+        draft.add(command)
+    short = shorten(draft, lambda other: other.world.brokers["B"].visible.log_end_offset == 1)
+    assert [step.command for step in short.steps] == ["cluster A B C", "produce m1", "fetch B"]

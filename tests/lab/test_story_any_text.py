@@ -37,4 +37,4 @@ def test_any_commands_end_without_an_internal_error(lines: list[str]) -> None:
     with suppress(StoryError):
         for problem in play(parse(text), "leader-epoch").problems:
             assert problem.line > 0
-            assert "code stopped" not in problem.message
+            assert "code raised" not in problem.message

@@ -73,7 +73,7 @@ def test_response_to_a_delayed_request_can_be_lost() -> None:
 
 def test_restarted_follower_ignores_a_response_to_its_earlier_process() -> None:
     lines = "cluster A B", "produce m1", "ask B hold=reply as=x", "restart B", "deliver x"
-    assert output(played(*lines))[-1] == "B ignores it"
+    assert output(played(*lines))[-1] == "B ignores the message"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_fetch_max_bytes_limits_a_fetch_to_one_batch() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("tick at=A", "at=A goes with slow=B"),
+        ("tick at=A", "at=A needs slow=B"),
         ("tick slow=X", "unknown broker 'X'"),
         ("deliver x lose=request", "unknown lose 'request'"),
         ("deliver x hold=reply", "hold=… and as=NAME go together"),
-        ("deliver x lose=reply", "'x' is a reply; nothing follows from it"),
+        ("deliver x lose=reply", "'x' is a reply, which causes no message"),
         ("ask-isr hold=request as=y", "unknown hold 'request'"),
         ("tell B words=some", "words must be a number"),
         ("fence A leader=X", "unknown broker 'X'"),

@@ -91,7 +91,7 @@ def test_ranges_of_names_are_expanded(word: str, names: list[str]) -> None:
         ("cluster A\nstate\n----\nx\n----\ny\n", 5, "two outputs"),
         ("cluster A\nexpect[leader-epoch lost m1\n", 2, "missing ]"),
         ("cluster A\nexpect[kip-101] lost m1\n", 2, "unknown policy of this story"),
-        ("cluster A\ncheck[leader-epoch] hw-below-leo\n----\nx\n", 2, "no expected output"),
+        ("cluster A\ncheck[leader-epoch] hw-below-leo\n----\nx\n", 2, "have expected output"),
         ("cluster A\nproduce m1 acks=1 acks=0\n", 2, "given twice"),
         ("cluster A\nproduce m3..m1\n", 2, "not a range"),
         ("cluster A\nproduce m1..m9999999\n", 2, "not a range"),

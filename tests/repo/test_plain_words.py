@@ -31,7 +31,9 @@ OLD_MESSAGES = (
     "core/storage",
     "lab/fuzz",
     "lab/historical_truncation.py",
-    "lab/story",
+    "shell/client",
+    "shell/metrics",
+    "shell/supervisor",
 )
 """Places below src/tidelog with error messages that are not rewritten yet."""
 OLD_DOCS: tuple[str, ...] = (

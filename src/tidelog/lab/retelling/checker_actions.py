@@ -24,7 +24,7 @@ from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
 from tidelog.lab.modelcheck.shipped.invariants import broker_name
 from tidelog.lab.modelcheck.shipped.pictures import PARTITION_EPOCH, fields_of
 from tidelog.lab.modelcheck.shipped.state import State
-from tidelog.lab.retelling.telling import Telling
+from tidelog.lab.retelling.draft import StoryDraft
 from tidelog.lab.story.grammar import StoryError
 
 LAG_MS = 1_000
@@ -41,8 +41,8 @@ _ACTION = re.compile(r"^(\w+)\((.*)\)$")
 class CheckerActions:
     """Translates one action after the other; raises StoryError if no command expresses it."""
 
-    def __init__(self, telling: Telling, bounds: Bounds, *, lags: bool) -> None:
-        self._telling = telling
+    def __init__(self, draft: StoryDraft, bounds: Bounds, *, lags: bool) -> None:
+        self._draft = draft
         self._at_once = bounds.messages == 0
         self._names = [broker_name(broker) for broker in range(bounds.replicas)]
         self._unseen = "unseen=" + ",".join(self._names)
@@ -51,7 +51,7 @@ class CheckerActions:
         self._refusals: dict[str, str] = {}
         """By leader, the name of the held response that refuses its proposal."""
         self._fenced: set[str] = set()
-        self._words: dict[str, Callable[[str, State, State], None]] = {
+        self._writers: dict[str, Callable[[str, State, State], None]] = {
             "LeaderWrite": self._write,
             "FollowerAsk": self._ask,
             "FollowerLags": self._lag,
@@ -64,7 +64,7 @@ class CheckerActions:
             "Report": self._report,
         }
         self._action = ""
-        telling.say(self._cluster(bounds, lags))
+        draft.add(self._cluster(bounds, lags))
 
     def _cluster(self, bounds: Bounds, lags: bool) -> str:
         options = []
@@ -76,12 +76,12 @@ class CheckerActions:
             options.append(f"lag={LAG_MS}")
         return " ".join(["cluster", *self._names, *options])
 
-    def tell(self, number: int, action: str, before: State, after: State) -> None:
+    def add_action(self, number: int, action: str, before: State, after: State) -> None:
         """Add the commands for the action that leads from one state to the next."""
         match = _ACTION.match(action)
         assert match is not None, "actions read Name(argument)"
         self._action = f"{number}. {action}"
-        self._words[match[1]](match[2], before, after)
+        self._writers[match[1]](match[2], before, after)
         if self._at_once:
             self._answer_proposals()
         for message in after[2]:
@@ -91,32 +91,32 @@ class CheckerActions:
     def _let_propose(self, leader: str) -> None:
         """Deliver the held refusal: a leader that waits for a response sends no new proposal."""
         if leader in self._refusals:
-            self._say("deliver", self._refusals.pop(leader))
-            self._say(f"tick {RETRY_MS}")
+            self._add("deliver", self._refusals.pop(leader))
+            self._add(f"tick {RETRY_MS}")
 
-    def _say(self, *words: str) -> None:
-        self._telling.say(" ".join(word for word in words if word), self._action)
+    def _add(self, *words: str) -> None:
+        self._draft.add(" ".join(word for word in words if word), self._action)
 
     def _answer_proposals(self) -> None:
         """Answer each pending proposal. If it is accepted, deliver the change to its leader."""
-        world = self._telling.world
+        world = self._draft.world
         for _ in range(PROPOSALS_MAX):
             if world.proposals:
                 leader, before = world.proposals[0].sender.name, world.controller.partition
-                self._say("ask-isr", leader, self._unseen)
+                self._add("ask-isr", leader, self._unseen)
                 if world.controller.partition is not before:
-                    self._hear(leader, 1)
+                    self._deliver_changes(leader, 1)
 
     # -- clients, followers, leaders ---------------------------------------------------------
 
     def _write(self, leader: str, before: State, _after: State) -> None:
-        known = self._telling.world.leader()
+        known = self._draft.world.leader()
         to = "" if known is not None and known.name == leader else f"to={leader}"
-        self._say(f"produce m{before[3][2] + 1}", to)
+        self._add(f"produce m{before[3][2] + 1}", to)
 
     def _ask(self, follower: str, _before: State, after: State) -> None:
         if self._at_once:
-            self._say("ask", follower)
+            self._add("ask", follower)
             return
         broker = self._names.index(follower)
         for message in [m for m in self._held if m[0] in wire.QUESTIONS and m[1] == broker]:
@@ -124,13 +124,13 @@ class CheckerActions:
         asked = (m for m in after[2] if m[0] in wire.QUESTIONS and m[1] == broker)
         question = next((m for m in asked if m[-1] == wire.AWAITED), None)
         if question is None:
-            self._say("ask", follower, "lose=request")
+            self._add("ask", follower, "lose=request")
         else:
-            self._say("ask", follower, f"hold=request as={self._hold(question)}")
+            self._add("ask", follower, f"hold=request as={self._hold(question)}")
 
     def _lag(self, pair: str, _before: State, _after: State) -> None:
         leader, follower = pair.split(", ")
-        self._say(f"tick {LATE_MS} slow={follower} at={leader}")
+        self._add(f"tick {LATE_MS} slow={follower} at={leader}")
 
     # -- the network -------------------------------------------------------------------------
 
@@ -155,12 +155,12 @@ class CheckerActions:
             return
         held = self._held.pop(message, "")
         if not held:
-            raise StoryError("the message was never sent here")
+            raise StoryError("the story never sent this message")
         if message[0] not in wire.QUESTIONS or message[-1] == wire.ABANDONED:
-            self._say("deliver", held)
+            self._add("deliver", held)
             return
         fate = "lose=reply" if reply is None else f"hold=reply as={self._hold(reply)}"
-        self._say("deliver", held, fate)
+        self._add("deliver", held, fate)
 
     # -- ISR proposals -----------------------------------------------------------------------
 
@@ -180,11 +180,11 @@ class CheckerActions:
             fate = f"hold=reply as={self._hold(answer)}" if answer else "lose=reply"
             if answer:
                 self._refusals[leader] = self._held[answer]
-        self._say("ask-isr", leader, self._unseen, fate)
+        self._add("ask-isr", leader, self._unseen, fate)
 
     def _drop_older_proposal(self, leader: str, message: wire.Message) -> None:
         """Lose the leader's older proposal: a broker has at most one proposal in flight."""
-        for sent in self._telling.world.proposals:
+        for sent in self._draft.world.proposals:
             request = sent.request
             assert isinstance(request, AlterPartitionReceived), "proposals are nothing else"
             (proposal,) = request.proposals
@@ -192,14 +192,14 @@ class CheckerActions:
             wanted = message[3], message[4], message[5]
             found = members, proposal.partition_epoch, proposal.leader_epoch
             if sent.sender.name == leader and found != wanted:
-                self._say("ask-isr", leader, "lose=request")
-                self._say(f"tick {RETRY_MS}")
+                self._add("ask-isr", leader, "lose=request")
+                self._add(f"tick {RETRY_MS}")
                 return
 
     def _accepted(self, answer: wire.Message) -> None:
-        partition = self._telling.world.brokers[broker_name(answer[2])].partition
+        partition = self._draft.world.brokers[broker_name(answer[2])].partition
         if partition is not None and partition.partition_epoch < answer[7]:
-            self._hear(broker_name(answer[2]), answer[7] - partition.partition_epoch)
+            self._deliver_changes(broker_name(answer[2]), answer[7] - partition.partition_epoch)
 
     # -- the controller ----------------------------------------------------------------------
 
@@ -207,62 +207,64 @@ class CheckerActions:
         name, epoch = what.split(", ")
         known = fields_of(before[0][self._names.index(name)][0])[PARTITION_EPOCH]
         if int(epoch) > known:  # stories deliver in order; an old change has no effect
-            self._hear(name, int(epoch) - known)
+            self._deliver_changes(name, int(epoch) - known)
 
-    def _hear(self, name: str, words: int) -> None:
-        """Deliver the next `words` changes of the partition to a broker, as one change.
+    def _deliver_changes(self, name: str, changes: int) -> None:
+        """Deliver the next `changes` changes of the partition to a broker, as one change.
 
         So the broker does not see that another broker was fenced for a moment.
         """
-        world = self._telling.world
+        world = self._draft.world
         broker, controller = world.brokers[name], world.controller
         known = -1 if broker.partition is None else broker.partition.partition_epoch
-        limit = "" if known + words >= controller.partition.partition_epoch else f"words={words}"
+        all_known = known + changes >= controller.partition.partition_epoch
+        limit = "" if all_known else f"words={changes}"
         missed = controller.changes_after(broker.watches or 0)
         changed = (change.key for batch in missed for change in batch.changes)
         fenced = any(key.startswith(keys.BROKER_STATES) for key in changed)
-        self._say("tell", name, "newest" if words > 1 or fenced else "", limit)
+        self._add("tell", name, "newest" if changes > 1 or fenced else "", limit)
 
     def _elect(self, name: str, _before: State, _after: State) -> None:
         if name in self._fenced:
             self._unfence(name)
-        partition = self._telling.world.controller.partition
-        if partition.leader != self._telling.world.brokers[name].id:
-            self._say("elect", name, self._unseen)
+        partition = self._draft.world.controller.partition
+        if partition.leader != self._draft.world.brokers[name].id:
+            self._add("elect", name, self._unseen)
 
     def _fence(self, name: str, before: State, after: State) -> None:
         leader = after[1][-1][0]
-        heir = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
-        self._say("fence", name, heir, self._unseen)
+        successor = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
+        self._add("fence", name, successor, self._unseen)
         self._fenced.add(name)
         if leader >= 0:
             self._unfence(name)
 
     def _unfence(self, name: str) -> None:
         self._fenced.discard(name)
-        self._say("unfence", name, self._unseen)
+        self._add("unfence", name, self._unseen)
 
     def _restart(self, what: str, before: State, after: State) -> None:
         name, _, end = what.partition(", ")
         if self._names.index(name) in before[1][-1][3]:
             leader = after[1][-1][0]
-            heir = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
-            self._say("fence", name, heir, self._unseen)
+            successor = f"leader={broker_name(leader)}" if before[1][-1][0] != leader >= 0 else ""
+            self._add("fence", name, successor, self._unseen)
         self._fenced.discard(name)
         newest = after[1][-1][2]
-        deaf = [
+        behind = [
             other
             for other, (picture, _) in zip(self._names, before[0], strict=True)
             if other != name and fields_of(picture)[PARTITION_EPOCH] < newest
         ]
         for other in self._names:
-            if other != name and other not in deaf and self._telling.world.brokers[other].deaf:
-                self._say("tell", other)
-        unseen = "unseen=" + ",".join(deaf) if deaf else ""
-        self._say("restart", name, f"cut={end}" if end else "", unseen)
+            withheld = self._draft.world.brokers[other].metadata_withheld
+            if withheld and other != name and other not in behind:
+                self._add("tell", other)
+        unseen = "unseen=" + ",".join(behind) if behind else ""
+        self._add("restart", name, f"cut={end}" if end else "", unseen)
 
     def _report(self, _name: str, _before: State, _after: State) -> None:
-        raise StoryError("a story's controller takes reports only with the option `recovery`")
+        raise StoryError("a story's controller handles reports only with the option `recovery`")
 
 
 def _route(message: wire.Message) -> str:

@@ -19,13 +19,14 @@ from tidelog.lab.modelcheck.explorer import Step, Violation
 from tidelog.lab.modelcheck.shipped import invariants
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
 from tidelog.lab.modelcheck.shipped.invariants import broker_name
+from tidelog.lab.modelcheck.shipped.pictures import HIGH_WATERMARK, LEADER, LEADER_EPOCH, fields_of
 from tidelog.lab.modelcheck.shipped.state import State
 from tidelog.lab.retelling.checker_actions import CheckerActions
-from tidelog.lab.retelling.comparison import difference
+from tidelog.lab.retelling.draft import DraftStep, Retelling, StoryDraft, replay, story_text
 from tidelog.lab.retelling.simpler import simplify
-from tidelog.lab.retelling.story_text import Retelling, story_text
-from tidelog.lab.retelling.telling import Said, Telling, play_again
+from tidelog.lab.spec.snapshot import ReplicaSnapshot
 from tidelog.lab.story.grammar import StoryError
+from tidelog.lab.story.stage.world import World
 
 CHECKS = {
     invariants.HW_AT_MOST_LEO: ("hw-below-leo",),
@@ -48,17 +49,17 @@ def retell(
 ) -> Retelling:
     """Translate a violation into a story; `prologue` has the actions before the model's start."""
     path = [*_walk(model.bounds, POLICIES[policy], prologue), *violation.path[1:]]
-    telling = Telling(policy)
-    departure = _translate(telling, model.bounds, path)
+    draft = StoryDraft(policy)
+    departure = _translate(draft, model.bounds, path)
     last = path[-1].state
-    faithful = not difference(telling.world, last)
-    telling = simplify(telling)
-    ending, broken = _ending(telling, violation.invariant, last)
+    faithful = not difference(draft.world, last)
+    draft = simplify(draft)
+    ending, broken = _ending(draft, violation.invariant, last)
     prose = [
         *_head(model.bounds, violation.invariant, policy, len(path) - 1),
         *_verdict(faithful, departure, broken),
     ]
-    text = story_text(prose, telling, ending, broken or PROMISES[0])
+    text = story_text(prose, draft, ending, broken or PROMISES[0])
     return Retelling(text, faithful, departure, broken)
 
 
@@ -72,47 +73,48 @@ def _walk(bounds: Bounds, policy: TruncationPolicy, prologue: Sequence[str]) -> 
     return path
 
 
-def _translate(telling: Telling, bounds: Bounds, path: Sequence[Step]) -> str:
+def _translate(draft: StoryDraft, bounds: Bounds, path: Sequence[Step]) -> str:
     """Translate every step. Return the first difference between story and checker.
 
     Return an empty string if there is no difference.
     """
     lags = any(step.action.startswith("FollowerLags") for step in path)
-    actions = CheckerActions(telling, bounds, lags=lags)
+    actions = CheckerActions(draft, bounds, lags=lags)
     departure = ""
     for number, (before, step) in enumerate(pairwise(path), start=1):
         try:
-            actions.tell(number, step.action, before.state, step.state)
+            actions.add_action(number, step.action, before.state, step.state)
         except StoryError as error:
-            return departure or f"step {number}, {step.action}, can't be told: {error.message}"
-        parted = difference(telling.world, step.state)
-        if parted and not departure:
-            departure = f"after step {number}, {step.action}, {parted}"
+            reason = f"no command expresses step {number}, {step.action}: {error.message}"
+            return departure or reason
+        different = difference(draft.world, step.state)
+        if different and not departure:
+            departure = f"after step {number}, {step.action}, {different}"
     return departure
 
 
-def _ending(telling: Telling, invariant: str, state: State) -> tuple[list[str], str]:
+def _ending(draft: StoryDraft, invariant: str, state: State) -> tuple[list[str], str]:
     """Return the commands until an invariant of the stories is violated, and its name.
 
     The name is empty if no invariant is violated.
     """
     for name in CHECKS[invariant]:
-        if telling.violates(name):
+        if draft.violates(name):
             return [], name
-    for words in _consequences(telling, state):
-        after = play_again([*telling.said, *map(Said, words)], telling.policy)
+    for words in _consequences(draft, state):
+        after = replay([*draft.steps, *map(DraftStep, words)], draft.policy)
         for name in (*CHECKS[invariant], *PROMISES):
             if after is not None and after.violates(name):
                 return words, name
     return [], ""
 
 
-def _consequences(telling: Telling, state: State) -> Iterator[list[str]]:
+def _consequences(draft: StoryDraft, state: State) -> Iterator[list[str]]:
     """Yield likely next commands.
 
     The leader learns that it leads, the cluster settles, or another broker is elected.
     """
-    leader = telling.world.leader()
+    leader = draft.world.leader()
     if leader is not None:
         yield [f"tell {leader.name} newest"]
     yield ["settle"]
@@ -127,16 +129,66 @@ def _consequences(telling: Telling, state: State) -> Iterator[list[str]]:
 def _head(bounds: Bounds, invariant: str, policy: str, steps: int) -> list[str]:
     limits = ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in asdict(bounds).items())
     return [
-        f"Under {policy} this breaks: {invariant}",
+        f"Under {policy} these steps violate: {invariant}",
         "",
-        f"Found by the model checker, {steps} steps from the start; no fewer steps break it"
-        f" within these bounds: {limits}.",
+        f"Found by the model checker after {steps} steps. No shorter path violates it within"
+        f" these bounds: {limits}.",
     ]
 
 
 def _verdict(faithful: bool, departure: str, broken: str) -> list[str]:
     if not faithful:
         where = departure or "at the end"
-        return ["", f"A story can't tell all of it. This one departs from the checker: {where}."]
-    said = "Played as a story, `state` shows what the checker saw last."
-    return ["", said if broken else f"{said} No invariant of the stories says what is wrong."]
+        return ["", f"This story differs from the checker's path: {where}."]
+    end = "The story ends in the last state of the checker's path."
+    return ["", end if broken else f"{end} It violates no invariant that stories can check."]
+
+
+# -- comparison of story and checker -----------------------------------------------------
+
+
+def difference(world: World, state: State) -> str:
+    """Describe the first difference between a story and a state of the checker; "" if none.
+
+    Both have each replica's log, high watermark, leader epoch and role, and the controller's
+    leader, epoch, ISR and ELR. The checker numbers brokers from 0, stories from 1.
+    """
+    return next(_differences(world, state), "")
+
+
+def _differences(world: World, state: State) -> Iterator[str]:
+    replicas = world.snapshot().replicas
+    for broker, (picture, log) in enumerate(state[0]):
+        fields = fields_of(picture)
+        wanted = {
+            "log": " ".join(f"m{record + 1}@{epoch}" for epoch, record in log),
+            "HW": fields[HIGH_WATERMARK],
+            "epoch": fields[LEADER_EPOCH],
+            "leads": fields[LEADER] == broker,
+        }
+        yield from _compare(broker_name(broker), _facts(replicas[broker + 1]), wanted)
+    leader, epoch, _, isr, elr = state[1][-1]
+    partition = world.controller.partition
+    decided = {
+        "leader": -1 if partition.leader is None else partition.leader - 1,
+        "epoch": partition.leader_epoch,
+        "ISR": {broker - 1 for broker in partition.isr},
+        "ELR": {broker - 1 for broker in partition.elr},
+    }
+    checked = {"leader": leader, "epoch": epoch, "ISR": set(isr), "ELR": set(elr)}
+    yield from _compare("the controller", decided, checked)
+
+
+def _facts(replica: ReplicaSnapshot) -> dict[str, object]:
+    return {
+        "log": " ".join(f"{entry.id}@{entry.epoch}" for entry in replica.log),
+        "HW": replica.high_watermark,
+        "epoch": replica.leader_epoch,
+        "leads": replica.leads,
+    }
+
+
+def _compare(name: str, found: dict[str, object], wanted: dict[str, object]) -> Iterator[str]:
+    for key, value in wanted.items():
+        if found[key] != value:
+            yield f"{name} has {key}={found[key]} in the story, {key}={value} in the checker"

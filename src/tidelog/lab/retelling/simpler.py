@@ -14,95 +14,97 @@ replicas, controller, and promises to clients.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tidelog.lab.retelling.telling import Said, Telling, play_again, same_outcome
+from tidelog.lab.retelling.draft import DraftStep, StoryDraft, replay, same_outcome
 
 TRIES_MAX = 400
 
 
-def simplify(telling: Telling) -> Telling:
+def simplify(draft: StoryDraft) -> StoryDraft:
     """Return a shorter story with the same outcome."""
     tries = 0
     found = True
     while found and tries < TRIES_MAX:
         found = False
-        for shorter in _changes(telling.said):
+        for shorter in _changes(draft.steps):
             tries += 1
-            other = play_again(shorter, telling.policy)
-            if other is not None and same_outcome(telling.world, other.world):
-                telling, found = other, True
+            other = replay(shorter, draft.policy)
+            if other is not None and same_outcome(draft.world, other.world):
+                draft, found = other, True
                 break
-    return telling
+    return draft
 
 
-def shorten(telling: Telling, still: Callable[[Telling], bool]) -> Telling:
+def shorten(draft: StoryDraft, still: Callable[[StoryDraft], bool]) -> StoryDraft:
     """Leave out as many commands as possible while `still` is true at the end.
 
     Large pieces are tried first. The `cluster` command stays.
     """
-    size = max(1, (len(telling.said) - 1) // 2)
+    size = max(1, (len(draft.steps) - 1) // 2)
     tries = 0
     while tries < TRIES_MAX:
         found = False
-        start = len(telling.said) - size
+        start = len(draft.steps) - size
         while start >= 1 and tries < TRIES_MAX:
             tries += 1
-            rest = [*telling.said[:start], *telling.said[start + size :]]
-            other = play_again(rest, telling.policy)
+            rest = [*draft.steps[:start], *draft.steps[start + size :]]
+            other = replay(rest, draft.policy)
             if other is not None and still(other):
-                telling, found = other, True
+                draft, found = other, True
             start -= size
         if size == 1 and not found:
             break
         size = size if found and size == 1 else max(1, size // 2)
-    return telling
+    return draft
 
 
-def _changes(said: list[Said]) -> Iterator[list[Said]]:
-    for index, each in enumerate(said):
+def _changes(steps: list[DraftStep]) -> Iterator[list[DraftStep]]:
+    for index, each in enumerate(steps):
         name = each.named("as")
         if name is not None:
-            yield from _without_holding(said, index, name)
+            yield from _without_holding(steps, index, name)
         if each.words[0] == "tell":
-            yield from _without_telling(said, index)
-    for index in range(len(said) - 1, 0, -1):
-        if said[index].words[0] not in ("produce", "unfence"):
-            yield said[:index] + said[index + 1 :]
-    for option in said[0].words:
+            yield from _without_tell(steps, index)
+    for index in range(len(steps) - 1, 0, -1):
+        if steps[index].words[0] not in ("produce", "unfence"):
+            yield steps[:index] + steps[index + 1 :]
+    for option in steps[0].words:
         if "=" in option:
-            words = [word for word in said[0].words if word != option]
-            yield [replace(said[0], command=" ".join(words)), *said[1:]]
+            words = [word for word in steps[0].words if word != option]
+            yield [replace(steps[0], command=" ".join(words)), *steps[1:]]
 
 
-def _without_holding(said: list[Said], index: int, name: str) -> Iterator[list[Said]]:
+def _without_holding(steps: list[DraftStep], index: int, name: str) -> Iterator[list[DraftStep]]:
     """Yield stories that do not hold a message: sent later, delivered at once, or lost."""
-    sent = said[index]
+    sent = steps[index]
     plain = " ".join(w for w in sent.words if not w.startswith(("hold=", "as=")))
-    arrives = next((i for i, s in enumerate(said) if s.words[:2] == ["deliver", name]), None)
+    arrives = next((i for i, s in enumerate(steps) if s.words[:2] == ["deliver", name]), None)
     if arrives is None:
         lost = f"{plain} lose={sent.named('hold')}"
-        yield [*said[:index], replace(sent, command=lost), *said[index + 1 :]]
+        yield [*steps[:index], replace(sent, command=lost), *steps[index + 1 :]]
         return
-    fate = " ".join(said[arrives].words[2:])
-    both = Said(f"{plain} {fate}".strip(), sent.stands_for + said[arrives].stands_for)
-    between, rest = said[index + 1 : arrives], said[arrives + 1 :]
-    yield [*said[:index], *between, both, *rest]
-    yield [*said[:index], both, *between, *rest]
+    fate = " ".join(steps[arrives].words[2:])
+    both = DraftStep(f"{plain} {fate}".strip(), sent.stands_for + steps[arrives].stands_for)
+    between, rest = steps[index + 1 : arrives], steps[arrives + 1 :]
+    yield [*steps[:index], *between, both, *rest]
+    yield [*steps[:index], both, *between, *rest]
 
 
-def _without_telling(said: list[Said], index: int) -> Iterator[list[Said]]:
+def _without_tell(steps: list[DraftStep], index: int) -> Iterator[list[DraftStep]]:
     """Yield the story in which a broker receives the latest change at once, without `tell`."""
-    told = said[index]
+    tell = steps[index]
     for earlier in range(index - 1, -1, -1):
-        deaf = (said[earlier].named("unseen") or "").split(",")
-        if told.words[1] in deaf:
-            heard = _with_unseen(said[earlier], [name for name in deaf if name != told.words[1]])
-            heard = replace(heard, stands_for=heard.stands_for + told.stands_for)
-            yield [*said[:earlier], heard, *said[earlier + 1 : index], *said[index + 1 :]]
+        unseen = (steps[earlier].named("unseen") or "").split(",")
+        if tell.words[1] in unseen:
+            shorter = _with_unseen(
+                steps[earlier], [name for name in unseen if name != tell.words[1]]
+            )
+            shorter = replace(shorter, stands_for=shorter.stands_for + tell.stands_for)
+            yield [*steps[:earlier], shorter, *steps[earlier + 1 : index], *steps[index + 1 :]]
             return
 
 
-def _with_unseen(each: Said, deaf: list[str]) -> Said:
+def _with_unseen(each: DraftStep, unseen: list[str]) -> DraftStep:
     words = [word for word in each.words if not word.startswith("unseen=")]
-    if deaf:
-        words.append("unseen=" + ",".join(deaf))
+    if unseen:
+        words.append("unseen=" + ",".join(unseen))
     return replace(each, command=" ".join(words))

@@ -8,9 +8,8 @@ leaves out each step that this difference does not need. If no candidate shows t
 text says so, and keeps the steps that could be played.
 """
 
+from tidelog.lab.retelling.draft import Retelling, StoryDraft, replay, story_text
 from tidelog.lab.retelling.simpler import shorten
-from tidelog.lab.retelling.story_text import Retelling, story_text
-from tidelog.lab.retelling.telling import Telling, play_again
 from tidelog.lab.sim.scribe import NEEDS_QUIET, write_stories
 from tidelog.lab.sim.simulation import Violation
 from tidelog.lab.sim.swarm import Plan
@@ -19,10 +18,10 @@ from tidelog.lab.story.grammar import SHIPPED, StoryError, parse
 
 PROMISE = "acked-records-survive"
 """The invariant to check if stories have no name for the violated one."""
-NEEDED = "Told with what the failure needs, and nothing else."
+NEEDED = "Steps that the failure does not need are left out."
 WHOLE = (
-    "Told whole, since other rules do no better here: what breaks under every rule may be"
-    " an operator's will, and fewer steps might tell another story."
+    "All steps of the run are kept. The invariant is also violated under the shipped rule, so the"
+    " cause may be an operator's action, and fewer steps might show a different cause."
 )
 
 
@@ -30,59 +29,59 @@ def retell_run(plan: Plan, policy: str, violation: Violation) -> Retelling:
     """Translate the run of a plan that violated an invariant into a story."""
     invariant = "logs-agree" if violation.invariant in NEEDS_QUIET else violation.invariant
     known = invariant in INVARIANTS
-    tellings = [_played(text, policy) for text in write_stories(plan, policy, violation)]
-    shows = [telling for telling, _ in tellings if known and telling.violates(invariant)]
-    for telling in shows:
-        if _blames_the_rule(telling, invariant):
-            short = shorten(telling, lambda other: _blames_the_rule(other, invariant))
+    drafts = [_played(text, policy) for text in write_stories(plan, policy, violation)]
+    shows = [draft for draft, _ in drafts if known and draft.violates(invariant)]
+    for draft in shows:
+        if _blames_the_rule(draft, invariant):
+            short = shorten(draft, lambda other: _blames_the_rule(other, invariant))
             text = story_text(_prose(plan, policy, violation, NEEDED), short, [], invariant)
             return Retelling(text, True, "", invariant)
     if shows:
         text = story_text(_prose(plan, policy, violation, WHOLE), shows[0], [], invariant)
         return Retelling(text, True, "", invariant)
-    telling, left_out = tellings[0]
-    departure = f"there {invariant} holds" if known else f"it has no word for {invariant}"
+    draft, left_out = drafts[0]
+    departure = f"{invariant} holds there" if known else f"stories can't check {invariant}"
     if left_out:
-        departure += f", and it can't say: {'; '.join(left_out)}"
-    prose = _prose(plan, policy, violation, f"A story can't tell all of it: {departure}.")
-    text = story_text(prose, telling, [], invariant if known else PROMISE)
+        departure += f"; these steps can't be played: {'; '.join(left_out)}"
+    prose = _prose(plan, policy, violation, f"The story does not show the violation: {departure}.")
+    text = story_text(prose, draft, [], invariant if known else PROMISE)
     return Retelling(text, False, departure, "")
 
 
-def _blames_the_rule(telling: Telling, invariant: str) -> bool:
+def _blames_the_rule(draft: StoryDraft, invariant: str) -> bool:
     """Return whether the story violates the invariant here and not under the shipped rule.
 
     A violation under both may be the result of an operator's action: a lost disk, an unclean
     election.
     """
-    if telling.policy == SHIPPED or not telling.violates(invariant):
+    if draft.policy == SHIPPED or not draft.violates(invariant):
         return False
-    cure = play_again(telling.said, SHIPPED)
+    cure = replay(draft.steps, SHIPPED)
     return cure is not None and not cure.violates(invariant)
 
 
-def _played(text: str, policy: str) -> tuple[Telling, list[str]]:
+def _played(text: str, policy: str) -> tuple[StoryDraft, list[str]]:
     """Play every step that can be played, and return those that can't.
 
     The last step is the scribe's own check, which is not played.
     """
-    telling = Telling(policy)
+    draft = StoryDraft(policy)
     left_out = []
     for step in parse(text).steps[:-1]:
         try:
-            telling.say(step.text)
+            draft.add(step.text)
         except StoryError as error:
             left_out.append(f"{step.text} ({error.message})")
-    return telling, left_out
+    return draft, left_out
 
 
-def _prose(plan: Plan, policy: str, violation: Violation, told: str) -> list[str]:
+def _prose(plan: Plan, policy: str, violation: Violation, note: str) -> list[str]:
     return [
         f"Seed {plan.seed} breaks {violation.invariant} under {policy}",
         "",
         f"Found by the simulator after {violation.event:,} events; `tidelog sim replay {plan.seed}"
-        f" --policy {policy}` runs it again. It saw:",
+        f" --policy {policy}` repeats the run. The violation:",
         *violation.what.splitlines(),
         "",
-        told,
+        note,
     ]

@@ -6,7 +6,7 @@ from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.lab.story.grammar import Step, StoryError, known_name
-from tidelog.lab.story.play import number, one_of, truth
+from tidelog.lab.story.play import boolean, number, one_of
 from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 from tidelog.lab.story.stage.world import Setup
 
@@ -36,7 +36,7 @@ def _min_isr(setup: Setup, value: str) -> None:
 
 
 def _unclean(setup: Setup, value: str) -> None:
-    setup.unclean = truth(value, "unclean")
+    setup.unclean = boolean(value, "unclean")
 
 
 def _lag(setup: Setup, value: str) -> None:
@@ -69,7 +69,7 @@ def _down(setup: Setup, value: str) -> None:
 
 
 def _drop_unclean_stops(setup: Setup, value: str) -> None:
-    setup.drop_unclean_stops = truth(value, "drop-unclean-stops")
+    setup.drop_unclean_stops = boolean(value, "drop-unclean-stops")
 
 
 def _recovery(setup: Setup, value: str) -> None:
@@ -78,7 +78,7 @@ def _recovery(setup: Setup, value: str) -> None:
 
 
 def _checkpoints(setup: Setup, value: str) -> None:
-    if truth(value, "slow-checkpoints"):
+    if boolean(value, "slow-checkpoints"):
         defaults = NodeConfig(0)
         setup.config.replica_high_watermark_checkpoint_interval_ms = (
             defaults.replica_high_watermark_checkpoint_interval_ms
@@ -123,10 +123,10 @@ def read_setup(step: Step) -> Setup:
     for name in setup.down:
         known_name("broker", name, dict.fromkeys(everyone))
     if not set(names) - set(setup.down):
-        raise StoryError("down: one replica must be up to lead")
+        raise StoryError("option down: at least one replica must be up")
     if len(everyone) > BROKERS_MAX:
-        raise StoryError(f"at most {BROKERS_MAX} brokers")
+        raise StoryError(f"a cluster has at most {BROKERS_MAX} brokers")
     for name in everyone:
         if not name.isalnum() or name in (CLIENT, CONTROLLER):
-            raise StoryError(f"{name!r} is no name for a broker; letters and digits, such as A")
+            raise StoryError(f"invalid broker name {name!r}; use letters and digits, such as A")
     return setup

@@ -99,7 +99,7 @@ def parse(text: str, path: str = "story") -> Story:
     reader = _Reader(text.splitlines())
     for number, line in enumerate(reader.lines, 1):
         if found := _CONTROL.search(line):
-            raise StoryError(f"a control character, {found[0]!r}; stories are plain text", number)
+            raise StoryError(f"control character {found[0]!r}; stories are plain text", number)
     while reader.at < len(reader.lines):
         _line(reader)
     opening = reader.opening if reader.opening is not None else reader.take_prose()
@@ -144,7 +144,7 @@ def _policies(names: str, reader: _Reader) -> tuple[str, ...]:
         raise StoryError("`policies:` must stand before the first command", reader.at + 1)
     found = tuple(name.strip() for name in names.split(",") if name.strip())
     if not found:
-        raise StoryError("`policies:` names at least one policy", reader.at + 1)
+        raise StoryError("`policies:` needs at least one policy", reader.at + 1)
     for name in found:
         known_name("policy", name, POLICIES, reader.at + 1)
     if len(set(found)) < len(found):
@@ -170,7 +170,9 @@ def _step(reader: _Reader, text: str) -> Step:
     reader.at += 1
     expected = _expected(reader)
     if expected is not None and only:
-        raise StoryError("a step for some policies only takes no expected output", line)
+        raise StoryError(
+            "a step that runs only under some policies can't have expected output", line
+        )
     given = reader.given
     return Step(line, text, word, tuple(arguments), options, only, expected, given, prose)
 

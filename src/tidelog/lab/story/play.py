@@ -33,7 +33,7 @@ class Play:
     def set_up(self, setup: Setup) -> None:
         """Create the cluster; a story may do so only once."""
         if self._stage is not None:
-            raise StoryError("there is a cluster already")
+            raise StoryError("the story has a cluster already")
         world = World(setup, self.policy)
         self._stage = Stage(world, Network(world), Clients(world))
 
@@ -41,7 +41,7 @@ class Play:
     def stage(self) -> Stage:
         """The stage; StoryError if the story has not run `cluster` yet."""
         if self._stage is None:
-            raise StoryError("no cluster yet; begin with: cluster A B")
+            raise StoryError("the story has no cluster yet; begin with: cluster A B")
         return self._stage
 
     @property
@@ -62,11 +62,10 @@ Action: TypeAlias = Callable[[Play, Step], None]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its function, usage, summary and options."""
+    """A command: its function, usage and options."""
 
     action: Action
     usage: str
-    summary: str
     options: tuple[str, ...] = ()
 
 
@@ -101,12 +100,12 @@ def one_of(text: str, choices: tuple[str, ...], what: str) -> str:
     return text
 
 
-def truth(text: str, what: str) -> bool:
+def boolean(text: str, what: str) -> bool:
     """Parse `true` or `false`."""
     return one_of(text, ("true", "false"), what) == "true"
 
 
-def deaf_ones(step: Step) -> list[str]:
+def unseen_by(step: Step) -> list[str]:
     """Return the brokers of `unseen=A,B`, which do not receive the metadata change."""
     return [name for name in step.options.get("unseen", "").split(",") if name]
 

@@ -93,7 +93,7 @@ def frames(story: Story, policy: str) -> Iterator[Frame]:
             yield Frame(step, tuple(current.take_lines()), (error.message,), ())
             return
         except Exception as error:  # noqa: BLE001 - no story may end in a traceback
-            reason = f"the broker's code stopped: {type(error).__name__}: {error}"
+            reason = f"the broker's code raised {type(error).__name__}: {error}"
             yield Frame(step, tuple(current.take_lines()), (reason,), ())
             return
         yield frame
@@ -127,9 +127,9 @@ def _compare(step: Step, policy: str, lines: tuple[Line, ...]) -> list[str]:
     wanted, found = step.expected[policy], tuple(map(str, lines))
     if wanted == found:
         return []
-    said = ["it printed:", *(f"  {line}" for line in found or ("nothing",))]
-    asked = ["the story says:", *(f"  {line}" for line in wanted or ("nothing",))]
-    return ["\n".join([*said, *asked])]
+    actual = ["actual output:", *(f"  {line}" for line in found or ("nothing",))]
+    expected = ["expected output:", *(f"  {line}" for line in wanted or ("nothing",))]
+    return ["\n".join([*actual, *expected])]
 
 
 def perform_all(story: Story) -> list[Performance]:

@@ -12,7 +12,7 @@ from tidelog.lab.modelcheck import counterexample
 from tidelog.lab.modelcheck.explorer import Exploration, Progress, ProgressCallback, Violation
 from tidelog.lab.modelcheck.shipped.cluster_model import ClusterModel
 from tidelog.lab.modelcheck.verdicts import Row
-from tidelog.lab.retelling.story_text import Retelling
+from tidelog.lab.retelling.draft import Retelling
 
 
 def watcher(show_progress: output.ShowProgress) -> ProgressCallback:

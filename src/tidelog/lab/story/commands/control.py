@@ -7,7 +7,7 @@ from tidelog.core.node.membership.isr_proposals import RETRY_MS
 from tidelog.core.types import BrokerId, EpochEntry
 from tidelog.lab.story.commands.faults import heal
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, fate, number, truth
+from tidelog.lab.story.play import Command, Play, arguments, boolean, fate, number, unseen_by
 from tidelog.lab.story.stage.broker import Sent, StoryBroker
 from tidelog.lab.story.stage.narration import CONTROLLER, members, message
 from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Held
@@ -21,14 +21,14 @@ ASK_ISR = Step(0, "ask-isr", "ask-isr", (), {}, frozenset(), None, False, ())
 def elect(play: Play, step: Step) -> None:
     """Let the controller elect a broker as leader, if the rules allow it."""
     words = arguments(step, COMMANDS["elect"].usage, 1, 2)
-    unclean = words[1:] == ("unclean",) or truth(step.options.get("unclean", "false"), "unclean")
+    unclean = words[1:] == ("unclean",) or boolean(step.options.get("unclean", "false"), "unclean")
     if len(words) == 2 and words[1] != "unclean":
         raise StoryError(f"usage: {COMMANDS['elect'].usage}")
     world = play.world
     broker = world.broker(words[0])
     changed = world.controller.elected(broker.id, world.able(), unclean)
     if changed.leader != broker.id:
-        world.say(f"no election: {_why_not(play, broker)}")
+        world.add_line(f"no election: {_why_not(play, broker)}")
         return
     _announce(play, changed, step)
 
@@ -55,14 +55,14 @@ def _announce(
     unclean = after.unclean_election
     if unclean is not None and unclean != before.unclean_election:
         instead = members(world.labels[broker] for broker in (*unclean.old_isr, *unclean.old_elr))
-        world.say(f"controller: unclean election, instead of {instead}")
-    world.spread(deaf_ones(step))
+        world.add_line(f"controller: unclean election, instead of {instead}")
+    world.send_changes_to_all(unseen_by(step))
     leader = world.leader()
-    took_office = leader is not None and leader.seen.leader_epoch == after.leader_epoch
-    if after.leader_epoch > before.leader_epoch and not took_office:
-        who = "nobody" if leader is None else leader.name
+    printed = leader is not None and leader.visible.leader_epoch == after.leader_epoch
+    if after.leader_epoch > before.leader_epoch and not printed:
+        who = "no leader in" if leader is None else f"{leader.name} leads"
         isr = members(world.labels[broker] for broker in after.isr)
-        world.say(f"controller: {who} leads epoch {after.leader_epoch}, ISR={isr}")
+        world.add_line(f"controller: {who} epoch {after.leader_epoch}, ISR={isr}")
 
 
 def fence(play: Play, step: Step) -> None:
@@ -70,8 +70,8 @@ def fence(play: Play, step: Step) -> None:
     world = play.world
     for name in arguments(step, COMMANDS["fence"].usage, 1):
         broker = world.broker(name)
-        heir = world.broker(step.options["leader"]).id if "leader" in step.options else None
-        changed = world.controller.without(broker.id, world.able(), candidate=heir)
+        successor = world.broker(step.options["leader"]).id if "leader" in step.options else None
+        changed = world.controller.without(broker.id, world.able(), candidate=successor)
         _announce(play, changed, step, fenced=broker.id)
 
 
@@ -96,10 +96,10 @@ def ask_isr(play: Play, step: Step) -> None:
         world.pass_time(RETRY_MS)
     proposals = _proposals(play, wanted)
     if not proposals:
-        world.say("nobody proposes another ISR")
+        world.add_line("no leader proposes an ISR change")
     for sent in proposals:
         world.proposals.remove(sent)
-        _alter_partition(play, sent, what, deaf_ones(step))
+        _alter_partition(play, sent, what, unseen_by(step))
 
 
 def _proposals(play: Play, wanted: set[BrokerId]) -> list[Sent]:
@@ -110,7 +110,7 @@ def _proposals(play: Play, wanted: set[BrokerId]) -> list[Sent]:
     return [sent for sent in play.world.proposals if not wanted or sent.sender.id in wanted]
 
 
-def _alter_partition(play: Play, sent: Sent, what: Fate, deaf: list[str]) -> None:
+def _alter_partition(play: Play, sent: Sent, what: Fate, unseen: list[str]) -> None:
     world = play.world
     request = sent.request
     assert isinstance(request, AlterPartitionReceived), "proposals are nothing else"
@@ -130,7 +130,7 @@ def _alter_partition(play: Play, sent: Sent, what: Fate, deaf: list[str]) -> Non
     text = error.name if error else f"ISR={isr}"
     world.lines.append(message(CONTROLLER, sent.sender.name, text, mark))
     world.last_error = error
-    world.spread(deaf)
+    world.send_changes_to_all(unseen)
     if what.hold:
         play.stage.network.keep(what.name, Held(sent, answer, text))
     elif what.lose:
@@ -145,7 +145,7 @@ def tell(play: Play, step: Step) -> None:
     if names[1:] not in ((), ("newest",)):
         raise StoryError(f"usage: {COMMANDS['tell'].usage}")
     words = number(step.options["words"], "words") if "words" in step.options else None
-    play.world.tell(play.world.live(names[0]), newest_only=len(names) == 2, words=words)
+    play.world.send_changes(play.world.live(names[0]), newest_only=len(names) == 2, changes=words)
 
 
 def reassign(play: Play, step: Step) -> None:
@@ -158,7 +158,7 @@ def reassign(play: Play, step: Step) -> None:
     if changed.reassigning:
         adding = members(play.world.labels[broker] for broker in changed.adding)
         removing = members(play.world.labels[broker] for broker in changed.removing)
-        play.world.say(f"controller: adding {adding}, removing {removing}")
+        play.world.add_line(f"controller: adding {adding}, removing {removing}")
     _announce(play, changed, step)
 
 
@@ -169,17 +169,17 @@ def settle(play: Play, _step: Step) -> None:
     before: object = None
     for _ in range(ROUNDS_MAX):
         _settle_round(play)
-        seen = [(broker.seen, _known_epochs(broker)) for broker in world.brokers.values()]
+        seen = [(broker.visible, _known_epochs(broker)) for broker in world.brokers.values()]
         after = seen, world.controller.partition, world.able()
         live = [broker for broker in world.brokers.values() if broker.alive]
         busy = any(broker.repairing or broker.id not in world.able() for broker in live)
         if after == before and not world.proposals and not busy:
             world.lines.clear()
-            world.say("all is quiet")
+            world.add_line("the cluster is stable")
             return
         before = after
-    world.say("no end in sight")
-    play.failures.append(f"not quiet after {ROUNDS_MAX} rounds")
+    world.add_line("the cluster does not become stable")
+    play.failures.append(f"the cluster is not stable after {ROUNDS_MAX} rounds")
 
 
 def _known_epochs(broker: StoryBroker) -> tuple[EpochEntry, ...]:
@@ -202,7 +202,7 @@ def _settle_round(play: Play) -> None:
         if not broker.alive:
             controller.commit(controller.without(broker.id, world.able()))
     controller.commit(controller.reelected(world.able()))
-    world.spread()
+    world.send_changes_to_all()
     for broker in world.brokers.values():
         if broker.alive and play.stage.network.follows(broker):
             play.stage.network.fetch(broker)
@@ -212,36 +212,16 @@ def _settle_round(play: Play) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "elect": Command(
-        elect,
-        "elect B [unclean] [unseen=A]",
-        "the controller makes B leader, if the rules allow it; who is gone leaves the ISR",
-        ("unseen", "unclean"),
-    ),
-    "fence": Command(
-        fence,
-        "fence A [B …] [leader=C] [unseen=A]",
-        "the controller notices that A is gone: out of the ISR, another leads",
-        ("leader", "unseen"),
-    ),
-    "unfence": Command(unfence, "unfence A [B …] [unseen=A]", "A may take part again", ("unseen",)),
+    "elect": Command(elect, "elect B [unclean] [unseen=A]", ("unseen", "unclean")),
+    "fence": Command(fence, "fence A [B …] [leader=C] [unseen=A]", ("leader", "unseen")),
+    "unfence": Command(unfence, "unfence A [B …] [unseen=A]", ("unseen",)),
     "ask-isr": Command(
         ask_isr,
         "ask-isr [A] [lose=request|reply] [hold=reply as=x] [unseen=A]",
-        "leaders drop who is too far behind; the controller answers every ISR proposal",
         ("lose", "hold", "as", "unseen"),
     ),
-    "tell": Command(
-        tell,
-        "tell A [newest] [words=1]",
-        "who missed news hears it, word by word or only the newest; words=1, no more than that",
-        ("words",),
-    ),
-    "reassign": Command(
-        reassign, "reassign B C [unseen=A]", "move the partition to these brokers", ("unseen",)
-    ),
-    "settle": Command(
-        settle, "settle", "no more faults: all fetch, propose and answer until nothing changes"
-    ),
+    "tell": Command(tell, "tell A [newest] [words=1]", ("words",)),
+    "reassign": Command(reassign, "reassign B C [unseen=A]", ("unseen",)),
+    "settle": Command(settle, "settle"),
 }
 """The commands for the controller."""

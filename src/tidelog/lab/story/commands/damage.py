@@ -3,7 +3,7 @@
 from tidelog.core.storage import layout
 from tidelog.core.types import Offset
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, number, truth
+from tidelog.lab.story.play import Command, Play, arguments, boolean, number
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.controller import PARTITION
 
@@ -18,21 +18,21 @@ def tear(play: Play, step: Step) -> None:
     broker = _down(play, name)
     if not broker.disk.tear():
         raise StoryError(f"{name} has no record to tear")
-    play.world.say(f"{name} has half of its last batch")
+    play.world.add_line(f"{name} has half of its last batch")
 
 
 def flip(play: Play, step: Step) -> None:
     """Flip one bit of a batch on disk."""
     name, offset, path = _batch(play, step)
     play.world.broker(name).disk.flip(path, offset)
-    play.world.say(f"{name} has a bad bit in the batch with offset {offset}")
+    play.world.add_line(f"{name} has a bad bit in the batch with offset {offset}")
 
 
 def zero(play: Play, step: Step) -> None:
     """Overwrite a batch on disk with zeros."""
     name, offset, path = _batch(play, step)
     play.world.broker(name).disk.zero(path, offset)
-    play.world.say(f"{name} has zeros instead of the batch with offset {offset}")
+    play.world.add_line(f"{name} has zeros instead of the batch with offset {offset}")
 
 
 def put_epoch(play: Play, step: Step) -> None:
@@ -41,14 +41,14 @@ def put_epoch(play: Play, step: Step) -> None:
     broker, offset = _down(play, name), number(text, "offset")
     path = _segment(broker, offset)
     broker.disk.put_epoch(path, offset, number(epoch, "epoch", EPOCH_MAX))
-    play.world.say(f"{name} has epoch {epoch} in the batch with offset {offset}")
+    play.world.add_line(f"{name} has epoch {epoch} in the batch with offset {offset}")
 
 
 def cut(play: Play, step: Step) -> None:
     """Truncate a segment before a batch."""
     name, offset, _ = _batch(play, step)
     cut_log(play.world.broker(name), offset)
-    play.world.say(f"{name} has a segment that ends before offset {offset}")
+    play.world.add_line(f"{name} has a segment that ends before offset {offset}")
 
 
 def delete_segment(play: Play, step: Step) -> None:
@@ -58,18 +58,20 @@ def delete_segment(play: Play, step: Step) -> None:
     stem = path.removesuffix(layout.LOG)
     for kind in layout.SEGMENT_KINDS:
         disk.delete(stem + kind)
-    play.world.say(f"{name} lacks the segment with offset {offset}")
+    play.world.add_line(f"{name} lacks the segment with offset {offset}")
 
 
 def delete_folder(play: Play, step: Step) -> None:
     """Delete the partition's folder, or everything that the broker has on disk."""
     (name,) = arguments(step, COMMANDS["delete-folder"].usage, 1, 1)
     broker = _down(play, name)
-    everything = truth(step.options.get("all", "false"), "all")
+    everything = boolean(step.options.get("all", "false"), "all")
     for folder in broker.disk.list_dir("") if everything else [layout.partition_dir(PARTITION)]:
         broker.disk.delete_dir(folder)
         broker.disk.delete(folder)
-    play.world.say(f"{name} lacks {'everything it had on disk' if everything else 'its folder'}")
+    play.world.add_line(
+        f"{name} lacks {'everything it had on disk' if everything else 'its folder'}"
+    )
 
 
 def put_file(play: Play, step: Step) -> None:
@@ -113,24 +115,13 @@ def _down(play: Play, name: str) -> StoryBroker:
 
 
 COMMANDS: dict[str, Command] = {
-    "tear": Command(tear, "tear A", "half of the last batch is missing (A is down)"),
-    "flip": Command(flip, "flip A OFFSET", "one bit of that batch is wrong (A is down)"),
-    "zero": Command(zero, "zero A OFFSET", "that batch is zeros (A is down)"),
-    "put-epoch": Command(
-        put_epoch, "put-epoch A OFFSET EPOCH", "that batch has this leader epoch (A is down)"
-    ),
-    "cut": Command(cut, "cut A OFFSET", "the segment of that batch ends before it (A is down)"),
-    "delete-segment": Command(
-        delete_segment, "delete-segment A OFFSET", "that batch's segment is missing (A is down)"
-    ),
-    "delete-folder": Command(
-        delete_folder,
-        "delete-folder A [all=true]",
-        "the partition's folder is missing, or everything on A's disk (A is down)",
-        ("all",),
-    ),
-    "put-file": Command(
-        put_file, "put-file A FILE WORDS | …", "A's file gets these lines (A is down)"
-    ),
+    "tear": Command(tear, "tear A"),
+    "flip": Command(flip, "flip A OFFSET"),
+    "zero": Command(zero, "zero A OFFSET"),
+    "put-epoch": Command(put_epoch, "put-epoch A OFFSET EPOCH"),
+    "cut": Command(cut, "cut A OFFSET"),
+    "delete-segment": Command(delete_segment, "delete-segment A OFFSET"),
+    "delete-folder": Command(delete_folder, "delete-folder A [all=true]", ("all",)),
+    "put-file": Command(put_file, "put-file A FILE WORDS | …"),
 }
 """The commands that damage files."""

@@ -1,4 +1,4 @@
-"""Commands that judge: `check` an invariant, `expect` a fact.
+"""Commands that check something: `check` an invariant, `expect` a fact.
 
 A bare `check` must hold; with expected output it may also show a violation. `expect` states
 one fact, `expect not` its opposite. FACTS maps the name of a fact to its function.
@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from tidelog.core.errors import ErrorCode
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
-from tidelog.lab.story.commands.looking import role_of, spell_epochs
+from tidelog.lab.story.commands.looking import format_epochs, role_of
 from tidelog.lab.story.grammar import Step, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, arguments, number
-from tidelog.lab.story.stage.records import spell
+from tidelog.lab.story.stage.records import format_log
 
 
 def check(play: Play, step: Step) -> None:
@@ -20,9 +20,9 @@ def check(play: Play, step: Step) -> None:
     (name,) = arguments(step, COMMANDS["check"].usage, 1, 1)
     broken = _violations(play, name)
     for text in broken:
-        play.world.say(f"VIOLATED  {text}")
+        play.world.add_line(f"VIOLATED  {text}")
     if not broken:
-        play.world.say("holds")
+        play.world.add_line("holds")
     elif step.expected is None:
         play.failures.append(f"{name} is violated: {'; '.join(broken)}")
 
@@ -32,7 +32,7 @@ def _violations(play: Play, name: str) -> list[str]:
     labels = play.world.labels
     return [
         " ".join([*(labels[broker] for broker in violation.brokers), violation.what])
-        for violation in INVARIANTS[name](play.world.picture())
+        for violation in INVARIANTS[name](play.world.snapshot())
     ]
 
 
@@ -42,7 +42,7 @@ def expect(play: Play, step: Step) -> None:
     wanted = not (words and words[0] == "not")
     words = words if wanted else words[1:]
     if not words:
-        raise StoryError("expect what? known: A KEY=…, " + ", ".join(FACTS))
+        raise StoryError("expect needs a fact; known: A KEY=…, " + ", ".join(FACTS))
     fact = FACTS.get(words[0])
     if fact is not None:
         found = fact(play, words[1:])
@@ -54,28 +54,28 @@ def expect(play: Play, step: Step) -> None:
     if wanted and found is not None:
         play.failures.append(found)
     if not wanted and found is None:
-        play.failures.append(f"so it is, though it should not be: {' '.join(words)}")
+        play.failures.append(f"expected to be false, but it is true: {' '.join(words)}")
 
 
 def _replica_is(play: Play, words: Sequence[str]) -> str | None:
     """Check a replica, such as `A LEO=2 HW=1 epoch=0 start=0 role=leader`."""
     broker = play.world.broker(words[0])
-    picture = broker.picture(play.world.now_ms)
+    snapshot = broker.snapshot(play.world.now_ms)
     found = {
-        "LEO": str(picture.log_end_offset),
-        "HW": str(picture.high_watermark),
-        "epoch": str(picture.leader_epoch),
-        "start": str(picture.log_start_offset),
+        "LEO": str(snapshot.log_end_offset),
+        "HW": str(snapshot.high_watermark),
+        "epoch": str(snapshot.leader_epoch),
+        "start": str(snapshot.log_start_offset),
         "role": role_of(broker),
     }
     if len(words) < 2:
-        raise StoryError("expect what of it? such as: expect A LEO=2 HW=1")
+        raise StoryError("expect needs a property of the broker, such as: expect A LEO=2 HW=1")
     for word in words[1:]:
         key, equals, value = word.partition("=")
         key = key.upper() if key.upper() in found else key
         known_name("property", key, found)
         if not equals:
-            raise StoryError(f"{key} is what? such as: expect A {key}={found[key]}")
+            raise StoryError(f"{key} needs a value, such as: expect A {key}={found[key]}")
         if found[key] != value:
             return f"{words[0]} has {key}={found[key]}, not {value}"
     return None
@@ -84,13 +84,13 @@ def _replica_is(play: Play, words: Sequence[str]) -> str | None:
 def _log_is(play: Play, words: Sequence[str]) -> str | None:
     """Check a log, such as `log A m1@0 m2@0`; a record without `@` matches any epoch."""
     if not words:
-        raise StoryError("whose log? such as: expect log A m1@0 m2@0")
-    entries = play.world.broker(words[0]).picture(play.world.now_ms).log
+        raise StoryError("expect log needs a broker, such as: expect log A m1@0 m2@0")
+    entries = play.world.broker(words[0]).snapshot(play.world.now_ms).log
     wanted = _listed(words[1:])
     same = len(entries) == len(wanted) and all(
         _is_record(entry, word) for entry, word in zip(entries, wanted, strict=True)
     )
-    return None if same else f"{words[0]} has log=[{spell(entries)}]"
+    return None if same else f"{words[0]} has log=[{format_log(entries)}]"
 
 
 def _is_record(entry: LogEntry, word: str) -> bool:
@@ -119,15 +119,17 @@ def _leader_is(play: Play, words: Sequence[str]) -> str | None:
     leader = play.world.leader()
     name = leader.name if leader is not None else "none"
     if len(words) != 1 or (words[0] != "none" and words[0] not in play.world.brokers):
-        raise StoryError("who? such as: expect leader B, or: expect leader none")
+        raise StoryError(
+            "expect leader needs one broker, such as: expect leader B, or: expect leader none"
+        )
     return None if words[0] == name else f"the leader is {name}"
 
 
 def _epochs_are(play: Play, words: Sequence[str]) -> str | None:
     if not words:
-        raise StoryError("whose? such as: expect epochs A 0:0 1:2")
-    entries = play.world.broker(words[0]).picture(play.world.now_ms).epochs
-    found = spell_epochs(entries)
+        raise StoryError("expect epochs needs a broker, such as: expect epochs A 0:0 1:2")
+    entries = play.world.broker(words[0]).snapshot(play.world.now_ms).epochs
+    found = format_epochs(entries)
     return None if found == " ".join(_listed(words[1:])) else f"{words[0]} has epochs [{found}]"
 
 
@@ -140,7 +142,7 @@ def _acked(play: Play, words: Sequence[str]) -> str | None:
 def _some(words: Sequence[str], such_as: str) -> None:
     """Require at least one name: without names both a fact and its opposite are true."""
     if not words:
-        raise StoryError(f"which? such as: expect {such_as}")
+        raise StoryError(f"a name is missing, such as: expect {such_as}")
 
 
 def _produced(play: Play, words: Sequence[str], such_as: str) -> None:
@@ -148,26 +150,28 @@ def _produced(play: Play, words: Sequence[str], such_as: str) -> None:
     _some(words, such_as)
     for word in words:
         if word not in play.stage.clients.produced:
-            raise StoryError(f"no record {word} was ever produced")
+            raise StoryError(f"record {word} was never produced")
 
 
 def _error_is(play: Play, words: Sequence[str]) -> str | None:
     if len(words) != 1:
-        raise StoryError("which? such as: expect error NOT_ENOUGH_REPLICAS")
+        raise StoryError(
+            "expect error needs one error code, such as: expect error NOT_ENOUGH_REPLICAS"
+        )
     wanted = words[0].upper()
     known_name("error", wanted, ErrorCode.__members__)
     found = play.world.last_error.name
-    return None if found == wanted else f"the last answer was {found}"
+    return None if found == wanted else f"the last response was {found}"
 
 
 def _equal(play: Play, words: Sequence[str]) -> str | None:
-    pictures = [play.world.broker(word).picture(play.world.now_ms) for word in words]
-    if len(pictures) < 2:
-        raise StoryError("which replicas? such as: expect equal A B")
-    first = pictures[0]
-    for name, other in zip(words[1:], pictures[1:], strict=True):
+    snapshots = [play.world.broker(word).snapshot(play.world.now_ms) for word in words]
+    if len(snapshots) < 2:
+        raise StoryError("expect equal needs two replicas or more, such as: expect equal A B")
+    first = snapshots[0]
+    for name, other in zip(words[1:], snapshots[1:], strict=True):
         if not _same_log(first, other):
-            return f"{words[0]} has [{spell(first.log)}], {name} has [{spell(other.log)}]"
+            return f"{words[0]} has [{format_log(first.log)}], {name} has [{format_log(other.log)}]"
     return None
 
 
@@ -181,12 +185,12 @@ def _same_log(one: ReplicaSnapshot, other: ReplicaSnapshot) -> bool:
 def _lost(play: Play, words: Sequence[str]) -> str | None:
     """Check that records are not in the leader's log, or without a leader in no live log."""
     _produced(play, words, "lost m1")
-    pictures = play.world.picture()
-    leader = pictures.leader
-    logs = [leader] if leader else [r for r in pictures.replicas.values() if r.alive]
+    snapshots = play.world.snapshot()
+    leader = snapshots.leader
+    logs = [leader] if leader else [r for r in snapshots.replicas.values() if r.alive]
     present = {entry.id for replica in logs for entry in replica.log}
     found = [word for word in words if word in present]
-    return f"still there: {' '.join(found)}" if found else None
+    return f"not lost: {' '.join(found)}" if found else None
 
 
 def _consumed(play: Play, words: Sequence[str]) -> str | None:
@@ -196,16 +200,16 @@ def _consumed(play: Play, words: Sequence[str]) -> str | None:
 
 def _offset_is(play: Play, words: Sequence[str]) -> str | None:
     if len(words) != 1:
-        raise StoryError("which? such as: expect offset 2")
+        raise StoryError("expect offset needs one offset, such as: expect offset 2")
     found = play.stage.clients.listed
     if found is None:
-        return "no offset was answered; ask for one: list-offsets latest"
-    return None if found == number(words[0], "offset") else f"the answer was {found}"
+        return "no request returned an offset; first run: list-offsets latest"
+    return None if found == number(words[0], "offset") else f"the returned offset was {found}"
 
 
 def _holds(play: Play, words: Sequence[str]) -> str | None:
     if len(words) != 1:
-        raise StoryError("which invariant? known: " + ", ".join(INVARIANTS))
+        raise StoryError("expect holds needs one invariant; known: " + ", ".join(INVARIANTS))
     broken = _violations(play, words[0])
     return f"{words[0]} is violated: {'; '.join(broken)}" if broken else None
 
@@ -235,10 +239,10 @@ FACTS: dict[str, Callable[[Play, Sequence[str]], str | None]] = {
     "violated": _violated,
     "up": _up,
 }
-"""Each function returns what is wrong, or None."""
+"""Each function returns None if the fact is true, or else a description of the actual state."""
 
 COMMANDS: dict[str, Command] = {
-    "check": Command(check, "check INVARIANT", "`holds`, or `VIOLATED` and how"),
-    "expect": Command(expect, "expect [not] FACT", "the story fails here if it is not so"),
+    "check": Command(check, "check INVARIANT"),
+    "expect": Command(expect, "expect [not] FACT"),
 }
-"""The commands that judge."""
+"""The commands that check something."""

@@ -3,7 +3,7 @@
 from tidelog.core.node import events as on
 from tidelog.lab.story.commands.damage import cut_log
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, deaf_ones, number
+from tidelog.lab.story.play import Command, Play, arguments, number, unseen_by
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.narration import CLIENT, CONTROLLER
 
@@ -20,7 +20,7 @@ def start(play: Play, step: Step) -> None:
         broker = play.world.broker(name)
         if broker.alive:
             raise StoryError(f"{name} is up already")
-        play.world.start(broker, deaf=deaf_ones(step))
+        play.world.start(broker, unseen=unseen_by(step))
 
 
 def stop(play: Play, step: Step) -> None:
@@ -29,7 +29,7 @@ def stop(play: Play, step: Step) -> None:
     for name in arguments(step, COMMANDS["stop"].usage, 1):
         broker = world.live(name)
         world.controller.commit(world.controller.without(broker.id, world.able()))
-        world.spread()
+        world.send_changes_to_all()
         _shut_down(play, broker)
 
 
@@ -40,7 +40,7 @@ def restart(play: Play, step: Step) -> None:
         _shut_down(play, broker)
         if "cut" in step.options:
             cut_log(broker, number(step.options["cut"], "cut"))
-        play.world.start(broker, deaf=deaf_ones(step))
+        play.world.start(broker, unseen=unseen_by(step))
 
 
 def _shut_down(play: Play, broker: StoryBroker) -> None:
@@ -57,8 +57,8 @@ def lose_unflushed(play: Play, step: Step) -> None:
         if broker.alive:
             play.world.crash(broker)
         broker.disk.lose_unsynced(keep)
-        left = broker.picture(play.world.now_ms).log_end_offset
-        play.world.say(f"{name} keeps what was flushed: LEO={left}")
+        left = broker.snapshot(play.world.now_ms).log_end_offset
+        play.world.add_line(f"{name} keeps what was flushed: LEO={left}")
 
 
 def flush(play: Play, step: Step) -> None:
@@ -100,43 +100,21 @@ def heal(play: Play, _step: Step) -> None:
     """Repair the network, and send all brokers the metadata changes they missed."""
     play.world.cuts.clear()
     for broker in play.world.brokers.values():
-        broker.deaf = False
-    play.world.spread()
+        broker.metadata_withheld = False
+    play.world.send_changes_to_all()
 
 
 COMMANDS: dict[str, Command] = {
-    "crash": Command(crash, "crash A [B …]", "kill the process; what it wrote stays"),
-    "start": Command(
-        start,
-        "start A [B …] [unseen=C]",
-        "a new process; what it led it leads no more",
-        ("unseen",),
-    ),
-    "restart": Command(
-        restart,
-        "restart A [B …] [cut=OFFSET] [unseen=C]",
-        "stop cleanly and start before the controller has looked; the log lost its end meanwhile",
-        ("cut", "unseen"),
-    ),
-    "stop": Command(stop, "stop A [B …]", "hand over, leave the ISR, stop cleanly"),
-    "lose-unflushed": Command(
-        lose_unflushed,
-        "lose-unflushed A [B …] [keep=1]",
-        "the power fails: only what was flushed stays, and the next `keep` batches",
-        ("keep",),
-    ),
-    "flush": Command(flush, "flush A [B …]", "everything written so far survives a power failure"),
+    "crash": Command(crash, "crash A [B …]"),
+    "start": Command(start, "start A [B …] [unseen=C]", ("unseen",)),
+    "restart": Command(restart, "restart A [B …] [cut=OFFSET] [unseen=C]", ("cut", "unseen")),
+    "stop": Command(stop, "stop A [B …]"),
+    "lose-unflushed": Command(lose_unflushed, "lose-unflushed A [B …] [keep=1]", ("keep",)),
+    "flush": Command(flush, "flush A [B …]"),
     "set-clock": Command(
-        set_clock,
-        "set-clock A [B …] [ahead=MS] [behind=MS]",
-        "set the wall clock of A's machine; without options it is right",
-        ("ahead", "behind"),
+        set_clock, "set-clock A [B …] [ahead=MS] [behind=MS]", ("ahead", "behind")
     ),
-    "partition": Command(
-        partition,
-        "partition A | B C controller client",
-        "cut the network between groups; who is not named is cut from nobody",
-    ),
-    "heal": Command(heal, "heal", "the network is whole, and everyone hears the news"),
+    "partition": Command(partition, "partition A | B C controller client"),
+    "heal": Command(heal, "heal"),
 }
 """The commands for faults and repairs."""

@@ -7,8 +7,8 @@ from tidelog.core.types import EpochEntry
 from tidelog.lab.story.grammar import Step
 from tidelog.lab.story.play import Command, Play, arguments
 from tidelog.lab.story.stage.broker import StoryBroker
-from tidelog.lab.story.stage.narration import members, spell_offsets
-from tidelog.lab.story.stage.records import spell
+from tidelog.lab.story.stage.narration import format_offsets, members
+from tidelog.lab.story.stage.records import format_log
 
 ROLE_WIDTH = len("follower")
 
@@ -17,7 +17,7 @@ def state(play: Play, step: Step) -> None:
     """Print one line for each replica."""
     names = arguments(step, COMMANDS["state"].usage, 0)
     for broker in _replicas(play, names):
-        play.world.say(f"{broker.name} {describe(play, broker)}")
+        play.world.add_line(f"{broker.name} {describe(play, broker)}")
 
 
 def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
@@ -31,9 +31,9 @@ def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
 def describe(play: Play, broker: StoryBroker) -> str:
     """Return text such as `leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
     role = role_of(broker).ljust(ROLE_WIDTH)
-    picture = broker.picture(play.world.now_ms)
-    epoch = f"epoch={picture.leader_epoch} " if picture.alive else ""
-    return f"{role} {epoch}{spell_offsets(picture)} log=[{spell(picture.log)}]"
+    snapshot = broker.snapshot(play.world.now_ms)
+    epoch = f"epoch={snapshot.leader_epoch} " if snapshot.alive else ""
+    return f"{role} {epoch}{format_offsets(snapshot)} log=[{format_log(snapshot.log)}]"
 
 
 def role_of(broker: StoryBroker) -> str:
@@ -56,7 +56,7 @@ def isr(play: Play, step: Step) -> None:
     if known.elr:
         text += f" ELR={_members(play, known.elr)}"
     health = _health(play)
-    play.world.say(text + (f" ({', '.join(health)})" if health else ""))
+    play.world.add_line(text + (f" ({', '.join(health)})" if health else ""))
 
 
 def _health(play: Play) -> list[str]:
@@ -78,11 +78,11 @@ def epochs(play: Play, step: Step) -> None:
     """Print the leader epochs of each replica as epoch:start; `@` is for a record's epoch."""
     names = arguments(step, COMMANDS["epochs"].usage, 0)
     for broker in _replicas(play, names):
-        entries = broker.picture(play.world.now_ms).epochs
-        play.world.say(f"{broker.name} epochs=[{spell_epochs(entries)}]")
+        entries = broker.snapshot(play.world.now_ms).epochs
+        play.world.add_line(f"{broker.name} epochs=[{format_epochs(entries)}]")
 
 
-def spell_epochs(entries: Sequence[EpochEntry]) -> str:
+def format_epochs(entries: Sequence[EpochEntry]) -> str:
     """Return leader epochs as `0:0 1:2`."""
     return " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in entries)
 
@@ -90,8 +90,8 @@ def spell_epochs(entries: Sequence[EpochEntry]) -> str:
 def log(play: Play, step: Step) -> None:
     """Print one line for each record."""
     (name,) = arguments(step, COMMANDS["log"].usage, 1, 1)
-    for entry in play.world.broker(name).picture(play.world.now_ms).log:
-        play.world.say(f"{entry.offset} {entry.id} epoch={entry.epoch}")
+    for entry in play.world.broker(name).snapshot(play.world.now_ms).log:
+        play.world.add_line(f"{entry.offset} {entry.id} epoch={entry.epoch}")
 
 
 def files(play: Play, step: Step) -> None:
@@ -102,9 +102,9 @@ def files(play: Play, step: Step) -> None:
         base = path.rpartition("/")[2]
         if base.endswith("-checkpoint"):
             rows = bytes(disk.files[path]).decode().splitlines()[2:]
-            play.world.say(f"{base}: {', '.join(rows) or 'empty'}")
+            play.world.add_line(f"{base}: {', '.join(rows) or 'empty'}")
         elif layout.LOG in base or base == layout.CLEAN_SHUTDOWN:
-            play.world.say(base)
+            play.world.add_line(base)
 
 
 def losses(play: Play, step: Step) -> None:
@@ -116,23 +116,21 @@ def losses(play: Play, step: Step) -> None:
         for loss in broker.node.losses.recent:
             last, committed = loss.end - 1, loss.committed
             kind = f"{committed} of them committed" if committed else "none of them committed"
-            play.world.say(f"{broker.name} dropped offsets {loss.start} to {last}, {kind}")
+            play.world.add_line(f"{broker.name} dropped offsets {loss.start} to {last}, {kind}")
 
 
 def note(play: Play, step: Step) -> None:
     """Print the text of the note."""
-    play.world.say(step.text.partition(" ")[2])
+    play.world.add_line(step.text.partition(" ")[2])
 
 
 COMMANDS: dict[str, Command] = {
-    "state": Command(state, "state [A …]", "every replica: role, epoch, LEO, HW and log"),
-    "isr": Command(isr, "isr", "the controller's word: leader, epoch, ISR, and what is wrong"),
-    "epochs": Command(
-        epochs, "epochs [A …]", "the leader epochs a replica knows, epoch:start offset"
-    ),
-    "log": Command(log, "log A", "one record a line"),
-    "files": Command(files, "files A", "segments and checkpoints on its disk"),
-    "losses": Command(losses, "losses [A …]", "what a broker has on record as thrown away"),
-    "note": Command(note, "note WORDS", "prints the words"),
+    "state": Command(state, "state [A …]"),
+    "isr": Command(isr, "isr"),
+    "epochs": Command(epochs, "epochs [A …]"),
+    "log": Command(log, "log A"),
+    "files": Command(files, "files A"),
+    "losses": Command(losses, "losses [A …]"),
+    "note": Command(note, "note WORDS"),
 }
 """The commands that only print."""

@@ -7,7 +7,7 @@ from tidelog.core.record.record_batch import MAX_SEQUENCE
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE
 from tidelog.lab.story.cluster_options import CLUSTER_OPTIONS, read_setup
 from tidelog.lab.story.grammar import Step, StoryError
-from tidelog.lab.story.play import Command, Play, arguments, fate, number, one_of, truth
+from tidelog.lab.story.play import Command, Play, arguments, boolean, fate, number, one_of
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.clients import TIMEOUT_MS
 from tidelog.lab.story.stage.network import REPLY
@@ -34,7 +34,7 @@ def produce(play: Play, step: Step) -> None:
         sequence = number(step.options.get("sequence", "0"), "sequence", MAX_SEQUENCE)
         producer = Producer(number(step.options["producer"], "producer"), 0, sequence)
     timeout = number(step.options.get("timeout", str(TIMEOUT_MS)), "timeout")
-    one_batch = truth(step.options.get("batch", "false"), "batch")
+    one_batch = boolean(step.options.get("batch", "false"), "batch")
     to = play.world.broker(step.options["to"]) if "to" in step.options else _leader(play)
     if to is None:
         return
@@ -49,7 +49,7 @@ def _leader(play: Play) -> StoryBroker | None:
     """Return the leader for clients; without a leader, print that and return None."""
     leader = play.world.leader()
     if leader is None:
-        play.stage.clients.find_nobody()
+        play.stage.clients.report_no_leader()
     return leader
 
 
@@ -84,7 +84,7 @@ def tick(play: Play, step: Step) -> None:
     if "slow" in step.options:
         _let_others_keep_up(play, step, elapsed_ms)
     elif "at" in step.options:
-        raise StoryError("at=A goes with slow=B")
+        raise StoryError("at=A needs slow=B")
     play.world.pass_time(elapsed_ms)
 
 
@@ -140,54 +140,25 @@ def delete_records(play: Play, step: Step) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "cluster": Command(
-        cluster,
-        "cluster A B [C …] [option=value …]",
-        "brokers and one partition; the first leads epoch 0, all are in sync",
-        CLUSTER_OPTIONS,
-    ),
+    "cluster": Command(cluster, "cluster A B [C …] [option=value …]", CLUSTER_OPTIONS),
     "produce": Command(
         produce,
         "produce m1 [m2 …] [acks=0|1|all] [to=B] [batch=true] [codec=snappy]"
         " [producer=7 sequence=0] [timeout=MS]",
-        "a client writes; each word is a record, m1..m9 are nine; acks=all unless said",
         ("acks", "to", "batch", "codec", "producer", "sequence", "timeout"),
     ),
     "fetch": Command(
         fetch,
         "fetch B [C …] [times=2] [lose=request|reply] [hold=request|reply as=x]",
-        "a follower asks its leader for records, with all that must be asked around it",
         ("times", "lose", "hold", "as"),
     ),
-    "ask": Command(
-        ask,
-        "ask B [lose=…] [hold=… as=x]",
-        "a follower asks one thing only, whatever is next",
-        ("lose", "hold", "as"),
-    ),
-    "deliver": Command(
-        deliver,
-        "deliver x [lose=reply] [hold=reply as=y]",
-        "a held message arrives; again, if said again",
-        ("lose", "hold", "as"),
-    ),
-    "tick": Command(
-        tick,
-        "tick [MS] [slow=B [at=A]]",
-        "time passes, a second unless said; with slow= only B falls behind by it",
-        ("slow", "at"),
-    ),
+    "ask": Command(ask, "ask B [lose=…] [hold=… as=x]", ("lose", "hold", "as")),
+    "deliver": Command(deliver, "deliver x [lose=reply] [hold=reply as=y]", ("lose", "hold", "as")),
+    "tick": Command(tick, "tick [MS] [slow=B [at=A]]", ("slow", "at")),
     "consume": Command(
-        consume,
-        "consume [from=B] [offset=0] [epoch=0]",
-        "a consumer reads on, as far as it is shown anything",
-        ("from", "offset", "epoch"),
+        consume, "consume [from=B] [offset=0] [epoch=0]", ("from", "offset", "epoch")
     ),
-    "list-offsets": Command(
-        list_offsets, "list-offsets latest|earliest", "a client asks where the log ends or starts"
-    ),
-    "delete-records": Command(
-        delete_records, "delete-records OFFSET", "a client drops what lies before the offset"
-    ),
+    "list-offsets": Command(list_offsets, "list-offsets latest|earliest"),
+    "delete-records": Command(delete_records, "delete-records OFFSET"),
 }
 """The commands for clients, followers and time."""

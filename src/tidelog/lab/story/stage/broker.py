@@ -21,10 +21,10 @@ from tidelog.core.wall_clock import ClockReading
 from tidelog.lab.spec.snapshot import ReplicaSnapshot
 from tidelog.lab.story.stage.controller import PARTITION
 from tidelog.lab.story.stage.disk import StoryDisk
-from tidelog.lab.story.stage.narration import Seen, members
+from tidelog.lab.story.stage.narration import VisibleState, members
 from tidelog.lab.story.stage.records import read_log
 
-NOTHING_SEEN = Seen(False, None, -1, 0, 0, 0, (), "", "")
+NOT_VISIBLE = VisibleState(False, None, -1, 0, 0, 0, (), "", "")
 
 
 @dataclass(slots=True)
@@ -57,16 +57,16 @@ class StoryBroker:
         self.incarnation = 0
         self.watches: Revision | None = None
         """The last revision of the store that it received; None before it watches the store."""
-        self.deaf = False
+        self.metadata_withheld = False
         """Whether the story withholds metadata changes from it."""
         self.outbox: list[Sent] = []
         self.registered = False
         """Whether the controller has handled its registration since it started."""
         self.may_join = False
-        """Whether its last heartbeat says that no report must come first."""
-        self.in_limbo: int | None = None
+        """Whether its last heartbeat said that it has sent all required reports."""
+        self.held_request: int | None = None
         """The correlation id of a request that the story holds, or whose response it holds."""
-        self.seen = NOTHING_SEEN
+        self.visible = NOT_VISIBLE
         self.clock_ahead_ms = 0
         """How far its wall clock is ahead of the story's clock."""
         self._labels = labels
@@ -84,7 +84,7 @@ class StoryBroker:
             self.config, self.disk, self.incarnation, now_ms, policy=self.policy, clock=clock
         )
         self.outbox.clear()
-        self.in_limbo = None
+        self.held_request = None
         self.watches = None
         self.registered = self.may_join = False
         return self.node
@@ -93,7 +93,7 @@ class StoryBroker:
         """Discard the process; its disk stays."""
         self.node = None
         self.outbox.clear()
-        self.seen = NOTHING_SEEN
+        self.visible = NOT_VISIBLE
 
     @property
     def partition(self) -> Partition | None:
@@ -113,18 +113,18 @@ class StoryBroker:
         hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
         return hosted is not None and hosted.repair is not None
 
-    def look(self) -> Seen:
+    def visible_state(self) -> VisibleState:
         """Return the current visible state of its replica."""
         partition, log = self.partition, self.log
         if partition is None or log is None or self.node is None:
-            return NOTHING_SEEN
+            return NOT_VISIBLE
         refused = self.node.refused.get(PARTITION)
         isr = proposed = ""
         if partition.is_leader:
             isr = self._members(partition.isr.members)
             if not isinstance(partition.isr, Committed):
                 proposed = self._members(partition.isr.proposed)
-        return Seen(
+        return VisibleState(
             partition.is_leader,
             partition.leader,
             partition.leader_epoch,
@@ -140,7 +140,7 @@ class StoryBroker:
     def _members(self, brokers: frozenset[BrokerId]) -> str:
         return members(self._labels[broker] for broker in sorted(brokers))
 
-    def picture(self, now_ms: int) -> ReplicaSnapshot:
+    def snapshot(self, now_ms: int) -> ReplicaSnapshot:
         """Return a snapshot of its replica; if it is down, what it would recover from its disk."""
         partition, log = self.partition, self.log
         if partition is not None and log is not None:
@@ -172,16 +172,16 @@ class StoryBroker:
         )
 
 
-def as_recovered(picture: ReplicaSnapshot) -> Seen:
+def as_recovered(snapshot: ReplicaSnapshot) -> VisibleState:
     """Return the visible state of a replica directly after log recovery."""
-    return Seen(
+    return VisibleState(
         False,
         None,
         -1,
-        picture.log_start_offset,
-        picture.log_end_offset,
-        picture.high_watermark,
-        tuple(picture.log),
+        snapshot.log_start_offset,
+        snapshot.log_end_offset,
+        snapshot.high_watermark,
+        tuple(snapshot.log),
         "",
         "",
     )

@@ -42,7 +42,7 @@ ACKS_NAMES = {ACKS_ALL: "all", 1: "1", ACKS_NONE: "0"}
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Pending:
     """A client request without a response yet."""
 
     broker: StoryBroker
@@ -61,7 +61,7 @@ class Clients:
         self.position: Offset = 0
         self.last_read: list[LogEntry] = []
         self.listed: Offset | None = None
-        self._asked: dict[int, _Asked] = {}
+        self._pending: dict[int, _Pending] = {}
         self._correlation = 0
         self._ack_names: list[str] = []
         self._ack_line: Line | None = None
@@ -81,26 +81,26 @@ class Clients:
         self.world.last_error = ErrorCode.NONE
         records = encode_names(batch, self.world.now_ms, codec, producer)
         request = Produce(acks, timeout_ms, [ProducePartition(PARTITION, records)])
-        self._ask(broker, text, request, _Asked(broker, tuple(batch), acks))
+        self._send(broker, text, request, _Pending(broker, tuple(batch), acks))
 
     def delete_records(self, broker: StoryBroker, offset: Offset) -> None:
         """Send a request to delete all records before `offset`."""
         self.world.last_error = ErrorCode.NONE
         request = DeleteRecords(TIMEOUT_MS, [DeleteRecordsPartition(PARTITION, offset)])
-        self._ask(broker, f"DeleteRecords before={offset}", request, _Asked(broker))
+        self._send(broker, f"DeleteRecords before={offset}", request, _Pending(broker))
 
     def list_offsets(self, broker: StoryBroker, timestamp: int, text: str) -> None:
         """Request the offset where the log starts or ends for clients."""
         self.world.last_error = ErrorCode.NONE
         self.listed = None
         request = ListOffsets(None, [ListOffsetsPartition(PARTITION, None, timestamp)])
-        self._ask(broker, f"ListOffsets {text}", request, _Asked(broker))
+        self._send(broker, f"ListOffsets {text}", request, _Pending(broker))
 
-    def find_nobody(self) -> None:
+    def report_no_leader(self) -> None:
         """Record that a client found no leader for the partition."""
         self.world.last_error = ErrorCode.LEADER_NOT_AVAILABLE
         self.last_read, self.listed = [], None
-        self.world.say(f"{CLIENT}: nobody leads the partition")
+        self.world.add_line(f"{CLIENT}: the partition has no leader")
 
     def consume(self, broker: StoryBroker, offset: Offset | None, epoch: int | None) -> None:
         """Read from the position, or from `offset`, until a fetch returns no record."""
@@ -118,10 +118,10 @@ class Clients:
     def _read(self, broker: StoryBroker, epoch: int | None) -> bool:
         part = FetchPartition(PARTITION, None, self.position, READ_BYTES, epoch)
         before = len(self.last_read)
-        self._ask(broker, "", Fetch(None, None, 0, 0, READ_BYTES, [part]), _Asked(broker))
+        self._send(broker, "", Fetch(None, None, 0, 0, READ_BYTES, [part]), _Pending(broker))
         return len(self.last_read) > before
 
-    def _ask(self, broker: StoryBroker, text: str, request: object, asked: _Asked) -> None:
+    def _send(self, broker: StoryBroker, text: str, request: object, pending: _Pending) -> None:
         lost = not broker.alive or not self.world.reachable(CLIENT, broker.name)
         if text:
             mark = "lost" if lost else ""
@@ -129,66 +129,66 @@ class Clients:
         if lost:
             return
         self._correlation += 1
-        self._asked[self._correlation] = asked
+        self._pending[self._correlation] = pending
         event = on.RequestReceived(CLIENT, self._correlation, request, self.world.now_ms)
         self.world.step(broker, event)
 
     def _answered(self, correlation: int, response: object) -> None:
-        asked = self._asked.pop(correlation)
+        pending = self._pending.pop(correlation)
         match response:
             case ProduceResponse(partitions=[produced]):
-                self._acknowledged(asked, produced.error, produced.base_offset)
+                self._acknowledged(pending, produced.error, produced.base_offset)
             case FetchResponse(partitions=[fetched]):
                 if fetched.error is not ErrorCode.NONE:
-                    self._refuse(asked, fetched.error)
+                    self._print_error(pending, fetched.error)
                 elif isinstance(fetched.records, Region):
-                    self._take(asked, read_region(asked.broker.disk, fetched.records))
+                    self._read_records(pending, read_region(pending.broker.disk, fetched.records))
             case DeleteRecordsResponse(partitions=[deleted]):
                 if deleted.error is ErrorCode.NONE:
-                    self._told(asked, f"low watermark {deleted.low_watermark}")
+                    self._print_response(pending, f"low watermark {deleted.low_watermark}")
                 else:
-                    self._refuse(asked, deleted.error)
+                    self._print_error(pending, deleted.error)
             case ListOffsetsResponse(partitions=[listed]):
                 self.listed = listed.offset
                 if listed.error is ErrorCode.NONE:
-                    self._told(asked, f"offset={listed.offset}")
+                    self._print_response(pending, f"offset={listed.offset}")
                 else:
-                    self._refuse(asked, listed.error)
+                    self._print_error(pending, listed.error)
 
-    def _take(self, asked: _Asked, records: bytes) -> None:
+    def _read_records(self, pending: _Pending, records: bytes) -> None:
         found = [entry for entry in decode_names(records) if entry.offset >= self.position]
-        shown = asked.broker.seen.high_watermark
+        shown = pending.broker.visible.high_watermark
         found = [entry for entry in found if entry.offset < shown]
         self.last_read += found
         if found:
             self.position = found[-1].offset + 1
 
-    def _acknowledged(self, asked: _Asked, error: ErrorCode, base: Offset | None) -> None:
+    def _acknowledged(self, pending: _Pending, error: ErrorCode, base: Offset | None) -> None:
         if error is not ErrorCode.NONE:
-            self._refuse(asked, error)
+            self._print_error(pending, error)
             return
-        self.acked.update(asked.names)
+        self.acked.update(pending.names)
         assert base is not None, "an acknowledged batch has its place"
-        if asked.acks == ACKS_ALL:
-            place = {entry.offset: entry for entry in asked.broker.look().log}
-            ends = range(base, base + len(asked.names))
+        if pending.acks == ACKS_ALL:
+            place = {entry.offset: entry for entry in pending.broker.visible_state().log}
+            ends = range(base, base + len(pending.names))
             self.world.history.acked += [place[offset] for offset in ends if offset in place]
-        self._tell_ack(asked)
+        self._print_ack(pending)
 
-    def _tell_ack(self, asked: _Asked) -> None:
+    def _print_ack(self, pending: _Pending) -> None:
         """Print an acknowledgement; consecutive ones of a broker share one line."""
         lines = self.world.lines
-        if lines and lines[-1] is self._ack_line and lines[-1].sender == asked.broker.name:
+        if lines and lines[-1] is self._ack_line and lines[-1].sender == pending.broker.name:
             lines.pop()
         else:
             self._ack_names = []
-        self._ack_names += asked.names
-        self._told(asked, f"ack {shorten(self._ack_names)}")
+        self._ack_names += pending.names
+        self._print_response(pending, f"ack {shorten(self._ack_names)}")
         self._ack_line = lines[-1]
 
-    def _refuse(self, asked: _Asked, error: ErrorCode) -> None:
+    def _print_error(self, pending: _Pending, error: ErrorCode) -> None:
         self.world.last_error = error
-        self._told(asked, error.name)
+        self._print_response(pending, error.name)
 
-    def _told(self, asked: _Asked, text: str) -> None:
-        self.world.lines.append(message(asked.broker.name, CLIENT, text))
+    def _print_response(self, pending: _Pending, text: str) -> None:
+        self.world.lines.append(message(pending.broker.name, CLIENT, text))

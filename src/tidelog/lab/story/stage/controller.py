@@ -68,7 +68,7 @@ KEY = PartitionKey(TOPIC_ID, 0)
 RECOVERY_TIMEOUT_MS = 30_000
 
 
-class HandController:
+class StoryController:
     """The metadata store, and all changes that a story can make to it."""
 
     def __init__(
@@ -80,7 +80,7 @@ class HandController:
         self.store = Mvcc()
         self.image = ClusterImage()
         self.reports = LogReports(self.image, RECOVERY_TIMEOUT_MS)
-        self._by_itself = recovery is not None
+        self._elects_itself = recovery is not None
         self._term = ControllerTerm(self.image, 1, self.reports, recovery or UncleanRecovery.NONE)
         self._out: list[ControllerEffect] = []
         self._transactions = TransactionsInFlight()
@@ -261,7 +261,7 @@ class HandController:
         self._transactions.settle(self.image.revision)
 
     def _rules(self, able: frozenset[BrokerId]) -> ElectionRules:
-        if self._by_itself:
+        if self._elects_itself:
             return self._term.rules(KEY, able)
         # A story elects by name. Only `unclean=true` lets the controller choose by itself.
         allowed = self.image.unclean_election_allowed(TOPIC_ID)

@@ -65,10 +65,10 @@ def members(brokers: Iterable[str]) -> str:
     return "{" + " ".join(brokers) + "}"
 
 
-def spell_offsets(picture: ReplicaSnapshot) -> str:
+def format_offsets(snapshot: ReplicaSnapshot) -> str:
     """Return `LEO=2 HW=1`, with the log start if it is not 0."""
-    start = f"start={picture.log_start_offset} " if picture.log_start_offset else ""
-    return f"{start}LEO={picture.log_end_offset} HW={picture.high_watermark}"
+    start = f"start={snapshot.log_start_offset} " if snapshot.log_start_offset else ""
+    return f"{start}LEO={snapshot.log_end_offset} HW={snapshot.high_watermark}"
 
 
 def request_text(request: object) -> str:
@@ -130,7 +130,7 @@ def _end(end: EpochEnd) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleState:
     """The visible state of a replica, from which the output is derived."""
 
     leads: bool
@@ -148,21 +148,23 @@ class Seen:
     """The offset to which the replica refuses to truncate its log, if any."""
 
 
-def tell_changes(name: str, before: Seen, after: Seen, why: str) -> Iterator[str]:
+def describe_changes(
+    name: str, before: VisibleState, after: VisibleState, why: str
+) -> Iterator[str]:
     """Yield the text of each change between two states of a replica."""
     if after.log_start_offset > before.log_end_offset:
-        yield f"{name} drops its log and begins anew at {after.log_start_offset}"
+        yield f"{name} drops its log and restarts it at {after.log_start_offset}"
     else:
         kept = set(after.log)
-        gone = [e for e in before.log if e not in kept and e.offset >= after.log_start_offset]
-        if gone:
-            cut = min(gone[0].offset, after.log_end_offset)
-            yield f"{name} truncates to {cut}{why and f' ({why})'}, dropping {names(gone)}"
+        dropped = [e for e in before.log if e not in kept and e.offset >= after.log_start_offset]
+        if dropped:
+            cut = min(dropped[0].offset, after.log_end_offset)
+            yield f"{name} truncates to {cut}{why and f' ({why})'}, dropping {names(dropped)}"
         if after.log_start_offset > before.log_start_offset:
             yield f"{name} log start {before.log_start_offset} -> {after.log_start_offset}"
-        mended = [e for e in set(after.log) - set(before.log) if e.offset < before.log_end_offset]
-        if mended and not gone:
-            yield f"{name} has {names(sorted(mended))} again"
+        restored = [e for e in set(after.log) - set(before.log) if e.offset < before.log_end_offset]
+        if restored and not dropped:
+            yield f"{name} has {names(sorted(restored))} again"
     if after.refused is not None and before.refused is None:
         yield f"{name} refuses to truncate to {after.refused}, below its HW {after.high_watermark}"
     if after.log_end_offset > before.log_end_offset:

@@ -20,8 +20,8 @@ from tidelog.lab.story.stage.broker import Sent, StoryBroker
 from tidelog.lab.story.stage.narration import CONTROLLER, message, request_text, response_text
 from tidelog.lab.story.stage.world import World
 
-QUESTIONS_MAX = 10
-"""An upper limit for the requests around one fetch; no log needs this number."""
+REQUESTS_MAX = 10
+"""An upper limit for the requests around one fetch; no log needs this many."""
 REQUEST, REPLY = "request", "reply"
 
 
@@ -62,11 +62,11 @@ class Network:
         `fate` applies to the fetch itself.
         """
         fetched = False
-        for _ in range(QUESTIONS_MAX):
-            sent = self._question(broker)
+        for _ in range(REQUESTS_MAX):
+            sent = self._next_request(broker)
             if sent is None:
                 if not fetched:
-                    self.world.say(f"{broker.name} has nobody to ask")
+                    self.world.add_line(f"{broker.name} has no request to send")
                 return
             is_fetch = isinstance(sent.request, Fetch)
             if is_fetch and fetched:
@@ -78,39 +78,39 @@ class Network:
 
     def ask(self, broker: StoryBroker, fate: Fate = ARRIVES) -> None:
         """Run one exchange, whatever the follower's next request is."""
-        sent = self._question(broker)
+        sent = self._next_request(broker)
         if sent is None:
-            self.world.say(f"{broker.name} has nobody to ask")
+            self.world.add_line(f"{broker.name} has no request to send")
         else:
             self._exchange(sent, fate)
 
     def follows(self, broker: StoryBroker) -> bool:
         """Return whether a broker has a request for a leader."""
-        sent = self._question(broker)
+        sent = self._next_request(broker)
         if sent is not None:
             broker.outbox.insert(0, sent)
         return sent is not None
 
-    def _question(self, broker: StoryBroker) -> Sent | None:
+    def _next_request(self, broker: StoryBroker) -> Sent | None:
         """Return a broker's next request to its leader, or None.
 
         Stale requests and a held request fail first. So does a fetch without partitions,
         which only removes partitions from its session.
         """
-        for _ in range(QUESTIONS_MAX):
+        for _ in range(REQUESTS_MAX):
             partition = broker.partition
             if partition is None:
                 return None
             while broker.outbox:
                 sent = broker.outbox.pop(0)
                 current = sent.leader_epoch == partition.leader_epoch
-                about_us = not isinstance(sent.request, Fetch) or sent.request.partitions
-                if current and about_us and sent.receiver == partition.leader:
+                has_partition = not isinstance(sent.request, Fetch) or sent.request.partitions
+                if current and has_partition and sent.receiver == partition.leader:
                     return sent
                 self._fail(sent)
-            if broker.in_limbo is None:
+            if broker.held_request is None:
                 return None
-            correlation, broker.in_limbo = broker.in_limbo, None
+            correlation, broker.held_request = broker.held_request, None
             self.world.step(broker, on.RequestFailed(correlation, self.world.now_ms))
         return None
 
@@ -122,7 +122,7 @@ class Network:
         reached = reached and self.world.brokers[receiver].alive
         lost = fate.lose == REQUEST or not reached
         held = fate.hold == REQUEST
-        self._say(sender.name, receiver, request_text(sent.request), lost=lost, held=held)
+        self._add_message(sender.name, receiver, request_text(sent.request), lost=lost, held=held)
         if held:
             self._hold(fate.name, Held(sent, None, request_text(sent.request)))
             return False
@@ -135,10 +135,10 @@ class Network:
         """Let the receiver reply; deliver, lose or hold the reply. True if it was delivered."""
         sender = sent.sender
         receiver = self.world.brokers[self.world.labels[sent.receiver]]
-        response = self._answer(sent, receiver)
+        response = self._handle(sent, receiver)
         lost, held = fate.lose == REPLY, fate.hold == REPLY
-        text = "no answer" if response is None else response_text(response)
-        self._say(receiver.name, sender.name, text, lost=lost, held=held)
+        text = "no response" if response is None else response_text(response)
+        self._add_message(receiver.name, sender.name, text, lost=lost, held=held)
         if held and response is not None:
             self._hold(fate.name, Held(sent, response, text))
             return False
@@ -148,7 +148,7 @@ class Network:
         self._arrive(sent, response)
         return True
 
-    def _answer(self, sent: Sent, receiver: StoryBroker) -> object | None:
+    def _handle(self, sent: Sent, receiver: StoryBroker) -> object | None:
         """Return the receiver's response, with records read from its log at this moment."""
         peer = sent.sender.name
         event = on.RequestReceived(peer, sent.correlation, sent.request, self.world.now_ms)
@@ -164,7 +164,7 @@ class Network:
         if sent.incarnation != sent.sender.incarnation:
             return
         event = on.ResponseReceived(sent.correlation, response, self.world.now_ms)
-        self.world.step(sent.sender, event, _why_cut(response))
+        self.world.step(sent.sender, event, _truncation_reason(response))
 
     def _fail(self, sent: Sent) -> None:
         if sent.incarnation != sent.sender.incarnation:
@@ -179,7 +179,7 @@ class Network:
 
     def _hold(self, name: str, held: Held) -> None:
         self.keep(name, held)
-        held.sent.sender.in_limbo = held.sent.correlation
+        held.sent.sender.held_request = held.sent.correlation
 
     def deliver(self, name: str, fate: Fate = ARRIVES) -> None:
         """Deliver a held message; the story may deliver it again.
@@ -189,27 +189,27 @@ class Network:
         held = self.held[name]
         sent = held.sent
         sender, receiver = sent.sender.name, self.world.labels.get(sent.receiver, CONTROLLER)
-        before = sent.sender.seen
+        before = sent.sender.visible
         if held.response is not None:
             if fate != ARRIVES:
-                raise StoryError(f"{name!r} is a reply; nothing follows from it to lose or hold")
-            self._say(receiver, sender, held.text, late=True)
+                raise StoryError(f"{name!r} is a reply, which causes no message to lose or hold")
+            self._add_message(receiver, sender, held.text, late=True)
             self._arrive(sent, held.response)
         else:
-            self._say(sender, receiver, held.text, late=True)
+            self._add_message(sender, receiver, held.text, late=True)
             if not self.world.brokers[receiver].alive:
                 return
             if not self._reply(sent, fate) and fate != ARRIVES:
                 return
-        if sent.sender.seen == before:
-            self.world.say(f"{sender} ignores it")
+        if sent.sender.visible == before:
+            self.world.add_line(f"{sender} ignores the message")
 
-    def _say(self, sender: str, receiver: str, text: str, **fate: bool) -> None:
+    def _add_message(self, sender: str, receiver: str, text: str, **fate: bool) -> None:
         mark = next((name for name, true in fate.items() if true), "")
         self.world.lines.append(message(sender, receiver, text, mark))
 
 
-def _why_cut(response: object) -> str:
+def _truncation_reason(response: object) -> str:
     """Return the reason for a truncation that results from this response."""
     match response:
         case ListOffsetsResponse():

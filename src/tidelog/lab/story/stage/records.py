@@ -75,20 +75,20 @@ def _sound_names(buffer: bytes) -> tuple[LogEntry, ...]:
     return tuple(found)
 
 
-def spell(entries: Iterable[LogEntry]) -> str:
+def format_log(entries: Iterable[LogEntry]) -> str:
     """Return `m1@0 m2@0`; a long run of consecutive names becomes `m1..m9@0`."""
     words: list[str] = []
     run: list[LogEntry] = []
     for entry in [*entries, None]:
         if run and (entry is None or not _continues(run[-1], entry)):
-            words += _spell_run(run)
+            words += _format_run(run)
             run = []
         if entry is not None:
             run.append(entry)
     return " ".join(words)
 
 
-def _spell_run(run: Sequence[LogEntry]) -> list[str]:
+def _format_run(run: Sequence[LogEntry]) -> list[str]:
     if len(run) < RUN_MIN:
         return [f"{entry.id}@{entry.epoch}" for entry in run]
     return [f"{run[0].id}..{run[-1].id}@{run[-1].epoch}"]

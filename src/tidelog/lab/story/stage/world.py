@@ -5,7 +5,7 @@ store and flushes at once. It delivers requests to other brokers and ISR proposa
 the story says so (network.py, and the command `ask-isr`). A metadata change reaches every
 broker that the controller can reach, unless the story withholds it from a broker.
 
-Invariants between two commands: `seen` of each broker is its current visible state, and
+Invariants between two commands: `visible` of each broker is its current visible state, and
 `history.committed` contains every record that a leader committed while its epoch was current.
 """
 
@@ -29,16 +29,16 @@ from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.types import BrokerId
 from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
 from tidelog.lab.story.grammar import StoryError, known_name
-from tidelog.lab.story.stage.broker import NOTHING_SEEN, Sent, StoryBroker, as_recovered
-from tidelog.lab.story.stage.controller import CONTROLLER_ID, PARTITION, HandController
+from tidelog.lab.story.stage.broker import NOT_VISIBLE, Sent, StoryBroker, as_recovered
+from tidelog.lab.story.stage.controller import CONTROLLER_ID, PARTITION, StoryController
 from tidelog.lab.story.stage.narration import (
     CLIENT,
     CONTROLLER,
     Line,
+    describe_changes,
+    format_offsets,
     message,
     report_text,
-    spell_offsets,
-    tell_changes,
 )
 
 SESSION_MS = 9_000
@@ -74,7 +74,7 @@ class World:
         self.now_ms = 0
         self.lines: list[Line] = []
         self.history = History()
-        self.controller = HandController(setup.min_insync_replicas, setup.unclean, setup.recovery)
+        self.controller = StoryController(setup.min_insync_replicas, setup.unclean, setup.recovery)
         self.proposals: list[Sent] = []
         self._reports: list[Sent] = []
         """Reports about logs, on their way to the controller."""
@@ -100,7 +100,7 @@ class World:
             self.controller.store.expire(self.brokers[name].session)
         replicas = tuple(self.brokers[name].id for name in setup.brokers)
         self.controller.create_topic(replicas)
-        self.spread()
+        self.send_changes_to_all()
         self.lines.clear()
 
     # -- look-ups --------------------------------------------------------------------------
@@ -137,25 +137,25 @@ class World:
 
     # -- output ----------------------------------------------------------------------------
 
-    def say(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Print a line about an event."""
         self.lines.append(Line(text))
 
     def observe(self, broker: StoryBroker) -> None:
         """Print what changed on a broker since the last call; record newly committed records."""
-        before, after = broker.seen, broker.look()
-        if after in (before, NOTHING_SEEN):
+        before, after = broker.visible, broker.visible_state()
+        if after in (before, NOT_VISIBLE):
             return
-        broker.seen = after
-        if before is not NOTHING_SEEN:
-            for text in tell_changes(broker.name, before, broker.seen, self._why):
-                self.say(text)
+        broker.visible = after
+        if before is not NOT_VISIBLE:
+            for text in describe_changes(broker.name, before, broker.visible, self._why):
+                self.add_line(text)
         partition = self.controller.image.partitions and self.controller.partition
-        if not partition or broker.seen.leader_epoch != partition.leader_epoch:
+        if not partition or broker.visible.leader_epoch != partition.leader_epoch:
             return
-        if broker.seen.leads:
-            for entry in broker.seen.log:
-                if entry.offset < broker.seen.high_watermark:
+        if broker.visible.leads:
+            for entry in broker.visible.log:
+                if entry.offset < broker.visible.high_watermark:
                     self.history.committed.setdefault(entry.offset, entry)
 
     # -- events and effects ----------------------------------------------------------------
@@ -191,13 +191,13 @@ class World:
                     broker.disk.sync_dir(directory)
                 self.step(broker, on.FlushCompleted(effect.flush, None, self.now_ms))
             case do.CleanLog():
-                for told in clean(broker.disk, effect.plan):
-                    self.step(broker, on.LogCleaned(effect.cleaning, told, self.now_ms))
+                for progress in clean(broker.disk, effect.plan):
+                    self.step(broker, on.LogCleaned(effect.cleaning, progress, self.now_ms))
             case do.Halt():
-                self.say(f"{broker.name} stops")
+                self.add_line(f"{broker.name} stops")
                 broker.die()
             case do.Close():
-                self.say(f"{broker.name} closes the connection")
+                self.add_line(f"{broker.name} closes the connection")
             case _:
                 self._store(broker, effect)
 
@@ -274,7 +274,7 @@ class World:
         if line not in self.lines:  # the broker resends it whenever the cluster changes
             self.lines.append(line)
         answer = self.controller.report(request)
-        self.spread()
+        self.send_changes_to_all()
         self.step(sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
 
     def _recover(self) -> bool:
@@ -284,39 +284,39 @@ class World:
         if before.leader is not None or changed.leader is None:
             return False
         if changed.unclean_election != before.unclean_election:
-            self.say(f"controller: {self.labels[changed.leader]} has the most records")
+            self.add_line(f"controller: {self.labels[changed.leader]} has the most records")
         self.controller.commit(changed)
-        self.spread()
+        self.send_changes_to_all()
         return True
 
     # -- metadata --------------------------------------------------------------------------
 
-    def spread(self, deaf: Iterable[str] = ()) -> None:
-        """Send metadata changes to all reachable brokers, except those that are deaf.
+    def send_changes_to_all(self, unseen: Iterable[str] = ()) -> None:
+        """Send metadata changes to all reachable brokers from which they are not withheld.
 
-        The brokers in the argument become deaf first.
+        From now on, changes are withheld from the brokers in `unseen`.
         """
-        for name in deaf:
-            self.broker(name).deaf = True
+        for name in unseen:
+            self.broker(name).metadata_withheld = True
         for broker in self.brokers.values():
-            if not broker.deaf and self.reachable(broker.name, CONTROLLER):
-                self.tell(broker)
+            if not broker.metadata_withheld and self.reachable(broker.name, CONTROLLER):
+                self.send_changes(broker)
 
-    def tell(
-        self, broker: StoryBroker, newest_only: bool = False, words: int | None = None
+    def send_changes(
+        self, broker: StoryBroker, newest_only: bool = False, changes: int | None = None
     ) -> None:
         """Send one broker all metadata changes it missed, or with `newest_only` the last state.
 
-        With `words` it receives only this number of changes to the partition. It does not
+        With `changes` it receives only this number of changes to the partition. It does not
         receive the rest until another call.
         """
-        broker.deaf = False
+        broker.metadata_withheld = False
         if broker.node is None or broker.watches is None:
             return
         end = self.controller.store.revision
-        if words is not None and broker.partition is not None:
-            end = self.controller.last_before(broker.partition.partition_epoch + words + 1)
-            broker.deaf = end < self.controller.store.revision
+        if changes is not None and broker.partition is not None:
+            end = self.controller.last_before(broker.partition.partition_epoch + changes + 1)
+            broker.metadata_withheld = end < self.controller.store.revision
         if newest_only:
             self._read_at, outer = end, self._read_at
             self.step(broker, on.WatchLost(self.now_ms), "its own HW")
@@ -329,26 +329,26 @@ class World:
 
     # -- start, crash and time -------------------------------------------------------------
 
-    def start(self, broker: StoryBroker, quiet: bool = False, deaf: Iterable[str] = ()) -> None:
+    def start(self, broker: StoryBroker, quiet: bool = False, unseen: Iterable[str] = ()) -> None:
         """Start a broker's process and register it; it loses any earlier leadership."""
         self.controller.store.expire(broker.session)
-        picture = broker.picture(self.now_ms)
+        snapshot = broker.snapshot(self.now_ms)
         node = broker.boot(self.now_ms)
         if not quiet:
-            broker.seen = as_recovered(picture)
-            self.say(f"{broker.name} is up, {spell_offsets(picture)}")
+            broker.visible = as_recovered(snapshot)
+            self.add_line(f"{broker.name} is up, {format_offsets(snapshot)}")
         self.step(broker, on.Started(self.now_ms), "its own HW")
         self.controller.catch_up()
-        broker.deaf = False
-        for name in deaf:
-            self.broker(name).deaf = True
-        self._let_in(broker)
+        broker.metadata_withheld = False
+        for name in unseen:
+            self.broker(name).metadata_withheld = True
+        self._register_and_admit(broker)
         assert node.broker_epoch is not None, "it has registered"
-        self.spread()
+        self.send_changes_to_all()
         if self.controller.image.partitions:
             self.deliver_reports()
 
-    def _let_in(self, broker: StoryBroker) -> None:
+    def _register_and_admit(self, broker: StoryBroker) -> None:
         """Register a broker: it loses leadership, its reports are handled, then it is unfenced."""
         controller = self.controller
         if controller.image.partitions:
@@ -365,17 +365,17 @@ class World:
 
     def _admit(self, broker: StoryBroker, want_fence: bool) -> None:
         """Unfence a registered broker once it has sent all required reports."""
-        news = broker.registered and not broker.may_join and not want_fence
+        joins = broker.registered and not broker.may_join and not want_fence
         broker.may_join = not want_fence
-        if news:
+        if joins:
             self.controller.admit(broker.id)
-            self.spread()
+            self.send_changes_to_all()
 
     def crash(self, broker: StoryBroker) -> None:
         """Kill the process; its unflushed writes stay in the machine's page cache."""
         broker.die()
         self.proposals = [sent for sent in self.proposals if sent.sender is not broker]
-        self.say(f"{broker.name} is down")
+        self.add_line(f"{broker.name} is down")
 
     def pass_time(self, elapsed_ms: int) -> None:
         """Let time pass for all brokers; those that reach the controller keep their session."""
@@ -408,12 +408,12 @@ class World:
 
     # -- snapshot --------------------------------------------------------------------------
 
-    def picture(self) -> ClusterSnapshot:
+    def snapshot(self) -> ClusterSnapshot:
         """Return a snapshot of the cluster, for the invariants."""
         partition = self.controller.partition
         return ClusterSnapshot(
             {
-                broker.id: broker.picture(self.now_ms)
+                broker.id: broker.snapshot(self.now_ms)
                 for broker in self.brokers.values()
                 if broker.id in partition.replicas
             },
