@@ -19,7 +19,7 @@ from tidelog.apps.cli.mutant_hunt import (
     show_results,
 )
 from tidelog.apps.cli.usage import write_file
-from tidelog.lab.mutants.catalogue import MUTANTS
+from tidelog.lab.mutants.hunt import MUTANTS
 
 HARMLESS = ("--records", "1", "--leader-epochs", "1", "--messages", "0", "--workers", "1")
 HARMFUL = (
@@ -99,7 +99,7 @@ def test_incomplete_search_is_reported_as_such() -> None:
     found = run("check", *HARMLESS, "--max-states", "10")
     assert found.exit_code == 1
     assert "raise --max-states" in found.stdout
-    assert "not reached: a log is cut" in found.stdout
+    assert "not reached: a log is truncated" in found.stdout
 
 
 def test_a_story_that_cant_be_written_is_bad_usage() -> None:

@@ -14,9 +14,8 @@ from tidelog.core.record.record_batch import CRC_FROM
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.campaign import begin
 from tidelog.lab.fuzz.effort import Effort
-from tidelog.lab.fuzz.large_requests import large_requests
 from tidelog.lab.fuzz.memory_broker import Line, MemoryBroker
-from tidelog.lab.fuzz.requests import RequestMaker, World
+from tidelog.lab.fuzz.requests import RequestMaker, World, large_requests
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, JOIN_GROUP, CREATE_TOPICS = 0, 1, 2, 3, 11, 19
 HEAVY = "heavy"

@@ -50,7 +50,7 @@ def test_without_any_epoch_all_fall_back_to_the_high_watermark(name: str) -> Non
 
 
 def test_high_watermark_rule_sends_no_request() -> None:
-    with pytest.raises(AssertionError, match="asks nobody"):
+    with pytest.raises(AssertionError, match="sends no request"):
         POLICIES[HIGH_WATERMARK].cut_on_answer(EpochEnd(0, 3), cache((0, 0)), 7, 4)
 
 

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from tidelog.lab.modelcheck import verdicts
 from tidelog.lab.modelcheck.counterexample import render
 from tidelog.lab.modelcheck.explorer import explore
-from tidelog.lab.modelcheck.published import invariants, kip_320
+from tidelog.lab.modelcheck.published import invariants, truncation_rules
 from tidelog.lab.modelcheck.published.async_isr import VALID_HIGH_WATERMARK
-from tidelog.lab.modelcheck.published.kip_101 import Kip101
-from tidelog.lab.modelcheck.published.kip_279 import Kip279, high_watermark_reached_own_epoch
-from tidelog.lab.modelcheck.published.kip_320 import Kip320
-from tidelog.lab.modelcheck.published.kip_320_first_try import Kip320FirstTry
 from tidelog.lab.modelcheck.published.packed_model import PackedModel
 from tidelog.lab.modelcheck.published.packing import Packing, renamings
 from tidelog.lab.modelcheck.published.replication import (
@@ -27,7 +23,14 @@ from tidelog.lab.modelcheck.published.replication import (
     Replica,
     Size,
 )
-from tidelog.lab.modelcheck.published.truncate_to_high_watermark import TruncateToHighWatermark
+from tidelog.lab.modelcheck.published.truncation_rules import (
+    Kip101,
+    Kip279,
+    Kip320,
+    Kip320FirstTry,
+    TruncateToHighWatermark,
+    high_watermark_reached_own_epoch,
+)
 
 A, B = 0, 1
 
@@ -292,10 +295,13 @@ def test_kip_320_refuses_followers_and_leaders_of_another_epoch() -> None:
     assert rules.may_shrink(leader, stale)
     newer = LeaderAndIsr(2, A, frozenset({A, B}))
     assert rules.become_follower(newer, leader, stale) is None
-    assert Kip320(kip_320.EPOCH_IN_FETCH).may_fetch(leader, stale)
-    assert Kip320(kip_320.EPOCH_IN_COMMIT).acknowledges(leader, stale, 0)
-    assert Kip320(kip_320.EPOCH_IN_EXPAND).may_expand(leader, stale)
-    assert Kip320(kip_320.EPOCH_IN_TRUNCATION).become_follower(newer, leader, stale) is not None
+    assert Kip320(truncation_rules.EPOCH_IN_FETCH).may_fetch(leader, stale)
+    assert Kip320(truncation_rules.EPOCH_IN_COMMIT).acknowledges(leader, stale, 0)
+    assert Kip320(truncation_rules.EPOCH_IN_EXPAND).may_expand(leader, stale)
+    assert (
+        Kip320(truncation_rules.EPOCH_IN_TRUNCATION).become_follower(newer, leader, stale)
+        is not None
+    )
 
 
 def test_unknown_rule_is_refused() -> None:

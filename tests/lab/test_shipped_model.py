@@ -6,8 +6,8 @@ from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.modelcheck.explorer import explore
 from tidelog.lab.modelcheck.shipped import invariants
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
-from tidelog.lab.modelcheck.shipped.pictures import fields_of, picture_of
-from tidelog.lab.modelcheck.shipped.renaming import Renamer
+from tidelog.lab.modelcheck.shipped.local_step import fields_of, frozen_replica
+from tidelog.lab.modelcheck.shipped.state import Renamer
 
 SMALL = Bounds(replicas=2, records=1, leader_epoch=1, partition_epoch=2, messages=1)
 ONE_DAMAGE = Bounds(2, 1, 2, 3, messages=0, min_insync_replicas=2, damages=1)
@@ -111,6 +111,6 @@ def test_a_renamed_state_is_the_same_state() -> None:
 
 def test_frozen_state_of_another_process_can_be_read() -> None:
     fields = (0, 1, (2, 3))
-    picture = picture_of(fields)
-    assert picture_of((0, 1, (2, 3))) is picture
+    picture = frozen_replica(fields)
+    assert frozen_replica((0, 1, (2, 3))) is picture
     assert fields_of(bytes(bytearray(picture))) == fields

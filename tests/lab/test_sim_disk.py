@@ -5,19 +5,19 @@ from collections.abc import Callable
 import pytest
 
 from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, replace_file
-from tidelog.lab.sim.machine.disk import Habits, ProcessDied, SimDisk
+from tidelog.lab.sim.machine.disk import PowerLossWeights, ProcessDied, SimDisk
 from tidelog.lab.sim.world import World
 
-ONLY: dict[str, Habits] = {
-    kind: Habits(
+ONLY: dict[str, PowerLossWeights] = {
+    kind: PowerLossWeights(
         **{name: float(name == kind) for name in ("forget", "tear", "flip", "zero", "keep")}
     )
     for kind in ("forget", "tear", "flip", "zero", "keep")
 }
 
 
-def disk(habits: Habits | None = None, seed: int = 1) -> SimDisk:
-    made = SimDisk(World(seed), "1", habits or ONLY["forget"])
+def disk(power_loss: PowerLossWeights | None = None, seed: int = 1) -> SimDisk:
+    made = SimDisk(World(seed), "1", power_loss or ONLY["forget"])
     made.make_dir("d")
     made.sync_dir("")
     return made

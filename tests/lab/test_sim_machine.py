@@ -3,7 +3,7 @@
 from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import OutcomeUnknown, Put, TxnResult
 from tidelog.core.node import events as on
-from tidelog.lab.sim.machine.network import Network, Weather
+from tidelog.lab.sim.machine.network import LinkConditions, Network
 from tidelog.lab.sim.machine.store import SimStore, StoreClient, StoreFaults
 from tidelog.lab.sim.world import World
 
@@ -29,9 +29,9 @@ def test_event_planned_in_the_past_runs_now() -> None:
     assert seen == [10]
 
 
-def deliver(weather: Weather, count: int = 400) -> tuple[list[int], dict[str, int]]:
+def deliver(conditions: LinkConditions, count: int = 400) -> tuple[list[int], dict[str, int]]:
     world = World(1)
-    network = Network(world, weather)
+    network = Network(world, conditions)
     seen: list[int] = []
     for number in range(count):
         network.send(1, 2, seen.append, number)
@@ -41,13 +41,13 @@ def deliver(weather: Weather, count: int = 400) -> tuple[list[int], dict[str, in
 
 
 def test_a_calm_network_delivers_everything_once_in_time() -> None:
-    seen, faults = deliver(Weather(1, 1))
+    seen, faults = deliver(LinkConditions(1, 1))
     assert seen == list(range(400))
     assert not faults
 
 
 def test_bad_network_drops_duplicates_delays_and_reorders() -> None:
-    seen, faults = deliver(Weather(1, 9, drop=0.1, duplicate=0.1, late=0.1))
+    seen, faults = deliver(LinkConditions(1, 9, drop=0.1, duplicate=0.1, late=0.1))
     assert 300 < len(set(seen)) < 400
     assert any(seen.count(number) == 2 for number in seen)
     assert max(seen.count(number) for number in seen) == 2
@@ -59,7 +59,7 @@ def test_bad_network_drops_duplicates_delays_and_reorders() -> None:
 
 def test_a_cut_holds_in_one_direction_and_ends() -> None:
     world = World(1)
-    network = Network(world, Weather(1, 1))
+    network = Network(world, LinkConditions(1, 1))
     seen: list[str] = []
     network.cut(1, 2, 50)
     assert not network.send(1, 2, seen.append, "lost")
@@ -72,7 +72,7 @@ def test_a_cut_holds_in_one_direction_and_ends() -> None:
 
 def test_a_clogged_link_loses_nothing() -> None:
     world = World(1)
-    network = Network(world, Weather(1, 1))
+    network = Network(world, LinkConditions(1, 1))
     seen: list[int] = []
     network.clog(1, 2, 100)
     for number in range(9):
@@ -101,7 +101,7 @@ class Broker:
 
 def make_store(faults: StoreFaults | None = None) -> tuple[World, SimStore]:
     world = World(1)
-    store = SimStore(world, Network(world, Weather(1, 1)), faults or StoreFaults())
+    store = SimStore(world, Network(world, LinkConditions(1, 1)), faults or StoreFaults())
     store.on_change = lambda: None
     return world, store
 
@@ -124,7 +124,7 @@ def test_an_unknown_outcome_is_applied_now_later_or_never() -> None:
     applied = set()
     for seed in range(30):
         world = World(seed)
-        store = SimStore(world, Network(world, Weather(1, 1)), StoreFaults(unknown=1.0))
+        store = SimStore(world, Network(world, LinkConditions(1, 1)), StoreFaults(unknown=1.0))
         store.on_change = lambda: None
         writer = Broker(store, 1)
         store.transact(writer.client, put(7, "k"))

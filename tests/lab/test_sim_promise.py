@@ -2,7 +2,7 @@
 
 from tidelog.core.node.measuring.journal import Note
 from tidelog.core.types import TopicPartition
-from tidelog.lab.sim.oracle.admissions import Admissions
+from tidelog.lab.sim.oracle.admissions import LossReports
 from tidelog.lab.sim.oracle.promise import Promise
 
 
@@ -52,7 +52,7 @@ def test_records_committed_by_damaged_replicas_only_may_be_lost() -> None:
     promise.settle(2)
     assert not promise.allows_loss_from(6)
     assert promise.is_intact()
-    assert promise.mended == 1
+    assert promise.repaired == 1
 
 
 def test_a_broker_may_serve_damage_only_until_it_is_restarted() -> None:
@@ -65,7 +65,7 @@ def test_a_broker_may_serve_damage_only_until_it_is_restarted() -> None:
 
 
 def test_loss_is_covered_by_log_events_of_brokers() -> None:
-    said = Admissions(TopicPartition("t", 1))
+    said = LossReports(TopicPartition("t", 1))
     said.noted([Note("log_damaged", ("t", 0, 3, "checksum differs")), Note("registered", (7,))])
     assert not said.covers(3), "of another partition"
     said.noted([Note("truncated", ("t", 1, 4, 2, 5))])

@@ -25,7 +25,7 @@ from tidelog.apps.cli.main import cli
 from tidelog.core.errors import ErrorCode
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
-from tidelog.lab.mutants.catalogue import ESCAPED
+from tidelog.lab.mutants.hunt import ESCAPED
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, UNREGISTER
 from tidelog.lab.spec.invariants import INVARIANTS

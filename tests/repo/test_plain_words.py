@@ -29,8 +29,6 @@ OLD_MESSAGES = (
     "apps/spark",
     "core/lineage",
     "core/storage",
-    "lab/fuzz",
-    "lab/historical_truncation.py",
     "shell/client",
     "shell/metrics",
     "shell/supervisor",

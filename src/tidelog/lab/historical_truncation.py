@@ -40,7 +40,7 @@ class HighWatermarkTruncation:
         _high_watermark: Offset,
     ) -> Cut:
         """Fail: this rule sends no request."""
-        raise AssertionError("this rule asks nobody about epochs")
+        raise AssertionError("the high-watermark rule sends no request for epochs")
 
 
 class Kip101Truncation:

@@ -19,8 +19,7 @@ from rich.text import Text
 from tidelog.apps.cli import output
 from tidelog.lab.modelcheck import verdicts
 from tidelog.lab.modelcheck.explorer import Progress
-from tidelog.lab.mutants.catalogue import ESCAPED, MUTANTS
-from tidelog.lab.mutants.hunt import STATES_MAX, Report, hunt
+from tidelog.lab.mutants.hunt import ESCAPED, MUTANTS, STATES_MAX, Report, hunt
 
 REPORT_S = 0.2
 """Interval of progress reports, and of the parent's polls."""

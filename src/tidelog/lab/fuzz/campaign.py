@@ -1,4 +1,4 @@
-"""Millions of frames for one broker in memory, each of them checked.
+"""Send millions of frames to a broker in memory, and check how it handles each of them.
 
 Frames come from a pool of valid requests and of frames that were accepted before. Most frames are
 damaged copies from the pool, and a few have thousands of entries. The broker is replaced after
@@ -32,32 +32,31 @@ from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
-from tidelog.lab.fuzz.large_requests import any_large
 from tidelog.lab.fuzz.memory_broker import Line, MemoryBroker, WrongAnswer
 from tidelog.lab.fuzz.mutators import mutate
-from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
+from tidelog.lab.fuzz.requests import RequestMaker, World, any_large, spare_brokers
 
 FRAMES_PER_BROKER = 20_000
 LARGE_SHARE = 1 / 5000
 POOL = 4000
 SLOW_S = 1.0
-"""CPU time, far more than any frame takes."""
+"""A frame that takes more CPU time than this is a finding."""
 PASS_EVERY = 32
 PASS_MS = 100
 """The time that passes after every PASS_EVERY frames."""
 PATIENCE_MS = 3_700_000
-"""After this long, every request is answered."""
+"""The time within which every waiting request must be answered."""
 FRAME_BYTES_MAX = 4000
 READ_ANSWERS = 8
 """One of this many responses is decoded."""
 JOINS = JOIN_GROUP.to_bytes(2, "big")
-"""The first bytes of a JoinGroup."""
+"""The first bytes of a JoinGroup request."""
 WATCH_EVERY = 256
 TOPICS = ("orders", "compacted", "packed")
 
 
 class Finding(NamedTuple):
-    """A frame, and what it did wrong."""
+    """A frame that revealed a bug, and the symptom."""
 
     frame: bytes
     what: str
@@ -78,7 +77,7 @@ class Tally(NamedTuple):
 
 
 def begin() -> tuple[MemoryBroker, World]:
-    """A broker with a few topics: plain, compacted, recompressed."""
+    """Start a broker with three topics: plain, compacted, recompressed."""
     broker = MemoryBroker()
     configs: tuple[dict[str, str], ...] = (
         {},
@@ -139,7 +138,7 @@ def read_answer(frame: bytes, line: Line) -> dict[str, Any] | None:
 
 
 class Campaign:
-    """The frames of one process."""
+    """Sends and checks the frames of one process."""
 
     def __init__(
         self, seed: int, seeds: list[bytes], watch: Callable[[bytes], None], pool: int = POOL
@@ -161,7 +160,7 @@ class Campaign:
         """Run this many frames, or until this time of `time.monotonic`."""
         while self.frames < frames and time.monotonic() < until_s:
             for _ in range(min(WATCH_EVERY, frames - self.frames)):
-                self._one()
+                self._send_one()
             progress(self.frames)
         self._end_broker()
         grown_kb = self._last_kb - self._first_kb
@@ -169,19 +168,19 @@ class Campaign:
             self.frames, self.answered, self.refused, self.slowest_s, grown_kb, self.findings
         )
 
-    def _one(self) -> None:
-        frame = self._next()
+    def _send_one(self) -> None:
+        frame = self._next_frame()
         self._watch(frame)
         self.frames += 1
         line = Line()
         began = time.process_time()
-        sound = self._judge(frame, lambda: self._take(frame, line))
+        sound = self._run_checked(frame, lambda: self._pass_to_broker(frame, line))
         took = time.process_time() - began
         self.slowest_s = max(self.slowest_s, took)
         if took > SLOW_S:
             self.findings.append(Finding(frame, f"took {took:.1f} s", ""))
         if sound:
-            self._sort(frame, line)
+            self._classify(frame, line)
         if self.frames % FRAMES_PER_BROKER == 0:
             self._end_broker()
             self._broker, _ = begin()
@@ -189,7 +188,7 @@ class Campaign:
             self._last_kb = _resident_kb()
             self._first_kb = self._first_kb or self._last_kb
 
-    def _take(self, frame: bytes, line: Line) -> None:
+    def _pass_to_broker(self, frame: bytes, line: Line) -> None:
         broker = self._broker
         if self.frames & 3 == 0:
             decode_alone(frame)
@@ -198,7 +197,7 @@ class Campaign:
         if self.frames % PASS_EVERY == 0:
             broker.pass_time(PASS_MS)
 
-    def _next(self) -> bytes:
+    def _next_frame(self) -> bytes:
         draw, pool = self._random.random, self._pool
         chance = draw()
         if chance < LARGE_SHARE:
@@ -209,7 +208,7 @@ class Campaign:
         frame = pool[int(draw() * len(pool))]
         return spare_brokers(frame if draw() < 0.1 else mutate(self._random, frame, pool))
 
-    def _sort(self, frame: bytes, line: Line) -> None:
+    def _classify(self, frame: bytes, line: Line) -> None:
         if line.refused is not None:
             self.refused += 1
             return
@@ -218,14 +217,14 @@ class Campaign:
             return
         self.answered += 1
         if frame.startswith(JOINS):
-            self._judge(frame, lambda: self._learn(frame, line))
+            self._run_checked(frame, lambda: self._remember_member(frame, line))
         draw = self._random.random
         if draw() < 1 / READ_ANSWERS:
-            self._judge(frame, lambda: read_answer(frame, line))
+            self._run_checked(frame, lambda: read_answer(frame, line))
         if draw() < 0.02 and len(frame) < FRAME_BYTES_MAX:
             self._pool[int(draw() * len(self._pool))] = frame
 
-    def _learn(self, frame: bytes, line: Line) -> None:
+    def _remember_member(self, frame: bytes, line: Line) -> None:
         """Use the id of a new member in later requests."""
         response = read_answer(frame, line)
         if response is not None:
@@ -235,14 +234,14 @@ class Campaign:
         """Give waiting requests time to finish; those that do not are findings."""
         end_ms = self._broker.now_ms + PATIENCE_MS
         while self._broker.now_ms < end_ms and any(line.waits for _, line in self._waiting):
-            if not self._judge(b"", lambda: self._broker.pass_time(PATIENCE_MS // 60)):
+            if not self._run_checked(b"", lambda: self._broker.pass_time(PATIENCE_MS // 60)):
                 break
         for frame, line in self._waiting:
             if line.waits:
                 self.findings.append(Finding(frame, "was never answered", ""))
         self._waiting.clear()
 
-    def _judge(self, frame: bytes, act: Callable[[], object]) -> bool:
+    def _run_checked(self, frame: bytes, act: Callable[[], object]) -> bool:
         """Run `act`. An exception is a finding, and the broker is replaced; then return False."""
         try:
             act()
@@ -292,7 +291,7 @@ def _resident_kb() -> int:
 
 
 def same_fault(finding: Finding) -> Callable[[bytes], bool]:
-    """A function that tells whether a frame raises the same exception in a new broker."""
+    """Return a function: does a frame raise the same exception in a new broker?"""
     kind = finding.what.partition(":")[0]
 
     def fails(frame: bytes) -> bool:
@@ -307,6 +306,6 @@ def same_fault(finding: Finding) -> Callable[[bytes], bool]:
 
 
 def signature(finding: Finding) -> Any:
-    """A key for grouping: findings with the same one probably have the same cause."""
+    """Return a key for grouping: findings with equal keys probably have the same cause."""
     places = [line.strip() for line in finding.where.splitlines() if line.startswith("  File")]
     return finding.what.partition(":")[0], places[-1] if places else ""

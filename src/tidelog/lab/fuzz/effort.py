@@ -1,4 +1,4 @@
-"""Counts how much a broker does in one turn: the same number on every machine.
+"""Count the function calls of a broker in one turn: the same number on every machine.
 
 A request delays all others while the broker works on it in one turn. Time depends on the machine
 and its load; the number of calls does not, and a request that is slow because of a loop makes many.

@@ -1,7 +1,7 @@
-"""A whole broker behind its dispatch, without sockets, files or clocks.
+"""A whole broker in memory, without sockets, files or clocks.
 
-It is its own controller, and its store is a table in memory. Time passes only in `pass_time`, so
-hours of waiting take no time.
+The broker is its own controller, and its metadata store is a table in memory. Time passes only in
+`pass_time`, so hours of waiting take no time.
 
 Invariant: when `take` returns, all consequences of the frame have happened, except those that wait
 for time; a response has the length that its first bytes state.
@@ -52,7 +52,7 @@ class WrongAnswer(AssertionError):
 
 
 class Answer:
-    """The place of one response."""
+    """The slot for one response."""
 
     __slots__ = ("_line",)
 
@@ -100,7 +100,7 @@ class Line:
 
     def answered(self, chunks: Chunks) -> None:
         if self.filled:
-            raise WrongAnswer("answered twice")
+            raise WrongAnswer("a second response to the same request")
         self.filled = True
         self.answer = chunks
         if not chunks:
@@ -129,7 +129,7 @@ class MemoryBroker:
         self._events: deque[Callable[[], on.Event]] = deque()
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._next_turns: deque[Callable[[], None]] = deque()
-        self.turn_ends: Callable[[], None] = _nothing
+        self.turn_ends: Callable[[], None] = _ignore
         """Called where a real event loop would serve other connections."""
         self._stepping = False
         self._made_ids = 0
@@ -142,7 +142,7 @@ class MemoryBroker:
         )
         self._internal = InternalDispatch(
             self._dispatch,
-            lambda: ListeningHandshake(MEMBER, ADDRESS, self._made_nonce()),
+            lambda: ListeningHandshake(MEMBER, ADDRESS, self._new_nonce()),
             self.node.image.topic_names,
             self._step,
             lambda: self.now_ms,
@@ -154,12 +154,12 @@ class MemoryBroker:
     def take(self, line: Line, frame: bytes) -> None:
         """Pass one frame, without its length, to the client listener."""
         self._dispatch.frame(line, memoryview(bytearray(frame)))
-        self._follow()
+        self._run_consequences()
 
     def take_internal(self, line: Line, frame: bytes) -> None:
         """Pass one frame to the internal listener, on a connection without a handshake."""
         self._internal.frame(line, memoryview(bytearray(frame)))
-        self._follow()
+        self._run_consequences()
 
     def pass_time(self, for_ms: int) -> None:
         """Advance the clock and run all timers that are due."""
@@ -172,13 +172,13 @@ class MemoryBroker:
             self._renew()
             self._step(on.Ticked(self.now_ms))
         else:
-            raise AssertionError("endless timers at the same time")
+            raise AssertionError("the node's timers never stop firing")
         self.now_ms = end_ms
         due, self._later = self._later, []
         for act in (act for _, act in due):
             act()
         self._renew()
-        self._follow()
+        self._run_consequences()
 
     def _renew(self) -> None:
         if self._session is not None:
@@ -190,7 +190,7 @@ class MemoryBroker:
         else:
             act()
 
-    def _made_nonce(self) -> bytes:
+    def _new_nonce(self) -> bytes:
         self._made_nonces += 1
         return self._made_nonces.to_bytes(NONCE_BYTES, "big")
 
@@ -203,9 +203,9 @@ class MemoryBroker:
     def _step(self, event: on.Event) -> None:
         for effect in self.node.step(event):
             self._carry_out(effect)
-        self._follow()
+        self._run_consequences()
 
-    def _follow(self) -> None:
+    def _run_consequences(self) -> None:
         if self._stepping:
             return
         self._stepping = True
@@ -218,7 +218,7 @@ class MemoryBroker:
                     self._next_turns.popleft()()
                 else:
                     return
-            raise AssertionError("endless events")
+            raise AssertionError("one frame causes events without end")
         finally:
             self._stepping = False
 
@@ -273,7 +273,7 @@ class MemoryBroker:
             self._events.append(lambda batch=batch: on.StoreChanged(batch, self.now_ms))  # type: ignore[misc]
 
 
-def _nothing() -> None:
+def _ignore() -> None:
     """Ignore the end of the turn."""
 
 

@@ -1,4 +1,4 @@
-"""Damage to frames: bytes changed, moved, repeated or cut off, and absurd lengths.
+"""Damage frames: change, move, repeat or cut off bytes, or write absurd lengths.
 
 The first four bytes (API key and version) mostly stay: a frame of an unknown API tests little.
 """

@@ -16,13 +16,13 @@ def render(model: Model[Any], violation: Violation) -> str:
     lines = [f"# {model.name} breaks {violation.invariant}", "#"]
     meaning = model.meaning(violation.invariant)
     if meaning:
-        lines += [f"# It should hold that {meaning}.", "#"]
-    lines += [f"# No shorter way than these {steps} leads there.", ""]
+        lines += [f"# Invariant: {meaning}.", "#"]
+    lines += [f"# This is a shortest path: {steps}.", ""]
     tables = [model.describe(step.state) for step in violation.path]
     lines += ["state", "----", *tables[0], ""]
     for step, before, after in zip(violation.path[1:], tables, tables[1:], strict=False):
         changed = [line for line in after if line not in before]
-        lines += [step.action, "----", *(changed or ["(nothing to be seen)"]), ""]
+        lines += [step.action, "----", *(changed or ["(no visible change)"]), ""]
     lines += [f"check {violation.invariant}", "----", "VIOLATED", *tables[-1], ""]
     return "\n".join(lines)
 

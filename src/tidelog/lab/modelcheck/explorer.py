@@ -67,7 +67,7 @@ class Model(ABC, Generic[S]):
         return state
 
     def meaning(self, invariant: str) -> str:  # noqa: ARG002
-        """Return what an invariant says, as the end of "It should hold that"."""
+        """Return what an invariant says, as a clause without a full stop."""
         return ""
 
     def describe(self, state: S) -> list[str]:

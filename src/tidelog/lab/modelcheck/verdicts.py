@@ -11,16 +11,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tidelog.lab.modelcheck.explorer import Exploration, Model, ProgressCallback, explore
-from tidelog.lab.modelcheck.published import async_isr, kip_320
+from tidelog.lab.modelcheck.published import async_isr, truncation_rules
 from tidelog.lab.modelcheck.published.async_isr import AsyncIsr
 from tidelog.lab.modelcheck.published.invariants import STRONG_ISR, WEAK_ISR
-from tidelog.lab.modelcheck.published.kip_101 import Kip101
-from tidelog.lab.modelcheck.published.kip_279 import Kip279
-from tidelog.lab.modelcheck.published.kip_320 import Kip320
-from tidelog.lab.modelcheck.published.kip_320_first_try import Kip320FirstTry
 from tidelog.lab.modelcheck.published.packed_model import PackedModel
 from tidelog.lab.modelcheck.published.replication import KafkaReplication, Size
-from tidelog.lab.modelcheck.published.truncate_to_high_watermark import TruncateToHighWatermark
+from tidelog.lab.modelcheck.published.truncation_rules import (
+    Kip101,
+    Kip279,
+    Kip320,
+    Kip320FirstTry,
+    TruncateToHighWatermark,
+)
 
 TWO_REPLICAS = Size(2, 2, 2, 2)
 THREE_REPLICAS = Size(3, 2, 2, 2)
@@ -77,11 +79,11 @@ KNOWN_UNREDUCED: dict[tuple[str, Size], Expected] = {
 }
 
 KNOWN_MUTANTS: dict[str, Expected] = {
-    kip_320.EPOCH_IN_COMMIT: _isr(124_073, weak=12, strong=12),
-    kip_320.EPOCH_IN_FETCH: _isr(144_225, weak=12),
-    kip_320.EPOCH_IN_EXPAND: _isr(134_589, weak=14, strong=14),
-    kip_320.OWN_EPOCH_IN_EXPAND: _isr(150_577, weak=13, strong=11),
-    kip_320.EPOCH_IN_TRUNCATION: _isr(145_899, weak=13, strong=13),
+    truncation_rules.EPOCH_IN_COMMIT: _isr(124_073, weak=12, strong=12),
+    truncation_rules.EPOCH_IN_FETCH: _isr(144_225, weak=12),
+    truncation_rules.EPOCH_IN_EXPAND: _isr(134_589, weak=14, strong=14),
+    truncation_rules.OWN_EPOCH_IN_EXPAND: _isr(150_577, weak=13, strong=11),
+    truncation_rules.EPOCH_IN_TRUNCATION: _isr(145_899, weak=13, strong=13),
 }
 
 
@@ -149,7 +151,7 @@ def table(size: Size, *, symmetric: bool = True) -> list[Case]:
 def mutants(size: Size = THREE_REPLICAS) -> list[Case]:
     """Return KIP-320 without each of its five rules in turn. Two replicas need none of them."""
     cases = []
-    for rule in kip_320.RULES:
+    for rule in truncation_rules.RULES:
         rules = Kip320(without=rule)
         expected = KNOWN_MUTANTS[rule] if size == THREE_REPLICAS else None
         cases.append(Case(rules.name, str(size), partial(PackedModel, rules, size), expected))

@@ -5,8 +5,7 @@ cache, fenced brokers, two controllers at once. The simulator must find them. Wh
 events must coincide, a story must find them.
 """
 
-from tidelog.lab.mutants.mutant import Mutant
-from tidelog.lab.mutants.universe import Change
+from tidelog.lab.mutants.mutant import Change, Mutant
 
 _REPLICATION = "tidelog.core.replication"
 _STORAGE = "tidelog.core.storage"
@@ -18,7 +17,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "believe-a-store-that-went-back",
         "a broker does not start on a metadata store that is behind what it has seen",
-        "own: folders were set aside on the word of a store without its write-ahead log",
+        "own bug: a store without its write-ahead log made brokers set folders aside",
         (
             Change(
                 f"{_NODE}.membership.store_follower",
@@ -29,7 +28,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "commit-under-min-isr",
-        "nothing commits while fewer than min.insync.replicas are in sync",
+        "no record commits while fewer than min.insync.replicas replicas are in sync",
         "KAFKA-15583 / KIP-966",
         (
             Change(
@@ -41,7 +40,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "epoch-zero-not-rebuilt",
-        "recovery puts every epoch back into the cache, epoch 0 too",
+        "recovery restores every leader epoch in the cache, epoch 0 too",
         "KAFKA-10432",
         (
             Change(
@@ -54,7 +53,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "no-advance-when-the-isr-changes",
-        "a smaller ISR may commit more at once",
+        "the high watermark advances at once when the ISR shrinks",
         "KAFKA-13091",
         (
             Change(
@@ -86,7 +85,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "session-keeps-the-old-epoch",
-        "a fetch session takes the leader epoch of each new request",
+        "a fetch session uses the leader epoch of each new request",
         "KAFKA-9338",
         (
             Change(
@@ -98,8 +97,8 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "cut-off-leader-goes-on",
-        "a broker whose session is over serves nobody",
+        "cut-off-leader-keeps-serving",
+        "a broker whose session has expired serves no clients and followers",
         "a zombie leader alone in its ISR",
         (
             Change(
@@ -112,7 +111,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "epochs-without-records-stay",
-        "epochs that hold no record go when the log is compared, even if no record does",
+        "comparing logs removes epochs without records, even if it truncates no record",
         "KAFKA-10706",
         (
             Change(
@@ -124,8 +123,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "controller-without-token",
-        "every write of a controller is void once another has taken office",
-        "fencing tokens; 330 of 1,000 schedules without",
+        "the store rejects every write of a controller that was replaced",
+        "fencing tokens; without them 330 of 1,000 schedules failed",
         (
             Change(
                 f"{_CONTROLLER}.store_transactions",
@@ -136,7 +135,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "acknowledge-before-commit",
-        "acks=all is answered when the high watermark has passed",
+        "a write with acks=all is acknowledged after the high watermark has passed it",
         "M17",
         (
             Change(
@@ -165,7 +164,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "earlier-life-joins",
-        "a follower joins the ISR only as the incarnation that is registered",
+        "a follower joins the ISR only in its registered incarnation",
         "KAFKA-14139, KAFKA-14617 / KIP-903",
         (
             Change(
@@ -205,8 +204,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "assigned-before-it-is-written",
-        "nobody gets an assignment before it is written",
-        "the next coordinator would share out the same generation again",
+        "no member receives an assignment before it is written to the log",
+        "the next coordinator would assign the same generation again",
         (
             Change(
                 f"{_GROUPS}.membership.presence",
@@ -218,8 +217,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "leader-assigns-twice",
-        "of two assignments for one generation the first one counts",
-        "a leader that asks again after a time-out may have drawn anew",
+        "of two assignments for the same generation, the first one counts",
+        "a group leader that retries after a timeout may send another assignment",
         (
             Change(
                 f"{_GROUPS}.membership.presence",
@@ -230,8 +229,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "compacted-above-the-high-watermark",
-        "only what is committed supersedes anything",
-        "the new record may be cut off, and the old one is gone",
+        "compaction removes a record only if a committed record replaces it",
+        "the newer record may be truncated after the older one was removed",
         (
             Change(
                 f"{_STORAGE}.cleaning.dirtiness",
@@ -242,8 +241,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tombstones-do-not-wait",
-        "no tombstone goes while a replica is out of sync",
-        "the replica would come back with the deleted value",
+        "compaction removes no tombstone while a replica is out of sync",
+        "the replica would return with the deleted value",
         (
             Change(
                 f"{_NODE}.upkeep.cleaning",
@@ -255,7 +254,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "last-known-leader-returns",
         "when ISR and ELR are empty the replica with the most records leads",
-        "Kafka elects the last known leader, whatever its log lacks",
+        "Kafka elects the last known leader, even if its log lacks records",
         (
             Change(
                 f"{_CONTROLLER}.election",
@@ -267,7 +266,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "preferred-leader-out-of-sync",
-        "a preferred election takes a member of the ISR only",
+        "a preferred election elects only a member of the ISR",
         "Kafka's rule for elections of type PREFERRED",
         (
             Change(
@@ -279,8 +278,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "folder-hides-the-loss",
-        "a lost folder is not made anew before the loss is told",
-        "killed in between, a broker would find an empty log and miss nothing",
+        "a broker reports a lost folder before it creates the folder again",
+        "a broker killed in between would find an empty log and report no loss",
         (
             Change(
                 f"{_NODE}.membership.log_reporter",
@@ -292,7 +291,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "registration-dies-with-its-session",
         "a broker stays registered while its process is down",
-        "with one of three brokers down no topic and no first group could be created",
+        "with one of three brokers down, no topic could be created",
         (
             Change(
                 f"{_CONTROLLER}.metadata.cluster_image",
@@ -320,7 +319,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "ages-by-a-clock-that-jumped",
-        "retention counts ages by the earlier of the new and the confirmed clock",
+        "retention computes ages by the earlier of the new and the confirmed time",
         "a clock that was wrong for a minute deleted all records; Kafka does so",
         (
             Change(
@@ -332,7 +331,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-jump-is-trusted-at-once",
-        "a clock that jumped has to hold before it is trusted",
+        "a clock that jumped is trusted only after it ran without a jump for a while",
         "a clock that was wrong for a minute deleted all records; Kafka does so",
         (
             Change(
@@ -358,7 +357,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "producers-expire-by-a-clock-that-jumped",
-        "producer ids expire by the earlier of the new and the confirmed clock",
+        "producer ids expire by the earlier of the new and the confirmed time",
         "a retry after a jump was written twice",
         (
             Change(
@@ -386,8 +385,8 @@ ESCAPED: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fetch-before-flush",
-        "with flush-before-ack a follower tells only what it has flushed",
-        "flush before ack means on every replica",
+        "with flush-before-ack a follower reports only records that it has flushed",
+        "flush-before-ack applies to every replica",
         (
             Change(
                 f"{_REPLICATION}.follower",
@@ -397,9 +396,9 @@ ESCAPED: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "acts-before-its-loss-is-told",
+        "acts-before-its-loss-is-reported",
         "a broker stays fenced until the cluster knows which logs it lost",
-        "it may be elected before the word of its loss arrives",
+        "the broker may be elected before the report of its loss arrives",
         (
             Change(
                 f"{_NODE}.membership.registration",

@@ -1,7 +1,6 @@
 """Mutants that each remove one rule about damaged logs, or elections that compare logs."""
 
-from tidelog.lab.mutants.mutant import Mutant
-from tidelog.lab.mutants.universe import Change
+from tidelog.lab.mutants.mutant import Change, Mutant
 
 _STORAGE = "tidelog.core.storage"
 _CONTROLLER = "tidelog.core.controller"
@@ -13,7 +12,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "elected-before-all-have-reported",
         "an election by log waits for every replica that may have all committed records",
-        "a replica that registers first would lead, and others would drop what it lacks",
+        "a replica that registers first would lead, and others would drop records that it lacks",
         (
             Change(
                 f"{_CONTROLLER}.election",
@@ -42,7 +41,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "damaged-replica-stays-in-sync",
         "a damaged replica leaves the ISR",
-        "it would lead, or be counted on, without records that were committed",
+        "it would lead, or count as in sync, without committed records",
         (
             Change(
                 f"{_CONTROLLER}.partition_changes",
@@ -66,7 +65,7 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "leads-before-its-damage-is-told",
+        "leads-before-its-damage-is-reported",
         "a broker stays fenced until the controller has stored the damage it found at startup",
         "it would lead without records that it once held (issue 16, first row)",
         (
@@ -128,7 +127,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "scrubber-ignores-what-it-finds",
-        "what the scrubber finds damaged is reported",
+        "the scrubber reports each damaged batch that it finds",
         "damage in records that no client reads would stay until they are needed",
         (
             Change(
@@ -141,7 +140,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "scrubber-spares-the-active-segment",
-        "the scrubber checks what was written to the active segment too",
+        "the scrubber also checks the active segment",
         "a lost write at the end of an idle log would stay until its records are needed",
         (
             Change(
@@ -155,7 +154,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "follower-truncates-below-high-watermark",
         "a follower keeps committed records that its leader lacks",
-        "an old copy of one replica's log would make the others drop what it lacks",
+        "an old copy of one replica's log would make the others drop records that it lacks",
         (
             Change(
                 _FOLLOWER,
@@ -167,7 +166,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "refused-leader-is-believed-later",
         "a leader that was refused does not count as a second leader in its next epoch",
-        "after its next restart the others would drop what it lacks",
+        "after its next restart the others would drop the records that it lacks",
         (
             Change(
                 _FOLLOWER,
@@ -191,7 +190,7 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        "refusal-reported-to-nobody",
+        "refusal-not-reported",
         "a follower reports a leader that lacks committed records",
         "the damaged leader would stay the leader, and its followers would stay out of sync",
         (
@@ -208,7 +207,7 @@ ESCAPED: tuple[Mutant, ...] = (
     Mutant(
         "fetches-from-its-end-during-a-repair",
         "a replica under repair fetches only the records that it lacks",
-        "its leader would take it into the ISR without them",
+        "its leader would add it to the ISR without them",
         (
             Change(
                 "tidelog.core.replication.follower",
@@ -221,7 +220,7 @@ ESCAPED: tuple[Mutant, ...] = (
     Mutant(
         "repaired-with-records-of-another-epoch",
         "damaged records are replaced only by records of the same leader epoch",
-        "records of another lineage would stand among those that were committed",
+        "records of another lineage would be mixed with committed records",
         (
             Change(
                 "tidelog.core.replication.follower",

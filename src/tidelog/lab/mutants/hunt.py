@@ -1,4 +1,7 @@
-"""Search for a mutant until an invariant breaks, and return which one and after how long."""
+"""All mutants, and the search for one until an invariant breaks.
+
+Each mutant removes one rule, and names the bug or the model behind the rule.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,8 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tidelog.lab.mutants.mutant import Mutant
-from tidelog.lab.mutants.universe import Universe
+from tidelog.lab.mutants import broker_rules, damage_rules, replication_rules
+from tidelog.lab.mutants.mutant import Mutant, MutatedPackage
+
+MUTANTS: tuple[Mutant, ...] = (
+    *replication_rules.RULES,
+    *broker_rules.RULES,
+    *damage_rules.RULES,
+)
+
+ESCAPED: tuple[Mutant, ...] = (*broker_rules.ESCAPED, *damage_rules.ESCAPED)
+"""Mutants that the lab does not find. They are listed, but not searched for."""
+
 
 STATES_MAX = 600_000
 """The most states that the checker explores before it reports a mutant as not found."""
@@ -51,8 +64,8 @@ def hunt(mutant: Mutant, report: Report = silent) -> Catch:
 def hunt_with_stories(mutant: Mutant, report: Report = silent) -> Catch:
     """Play every story on the mutated package until one fails."""
     started = time.perf_counter()
-    with Universe(mutant.name, mutant.changes) as universe:
-        library = universe.load("tidelog.lab.story.library")
+    with MutatedPackage(mutant.name, mutant.changes) as package:
+        library = package.load("tidelog.lab.story.library")
         stories = sum(1 for _ in library.story_folder().rglob("*.txt"))
         for number, verdict in enumerate(library.check([library.story_folder()]), 1):
             report(min(number, stories), stories, "stories")
@@ -61,7 +74,7 @@ def hunt_with_stories(mutant: Mutant, report: Report = silent) -> Catch:
                 where = f"story {Path(verdict.path).stem}"
                 return Catch(mutant, True, verdict.title, where, seconds, list(verdict.problems))
     seconds = time.perf_counter() - started
-    return Catch(mutant, False, "every story goes as before", "", seconds, [])
+    return Catch(mutant, False, "every story passes", "", seconds, [])
 
 
 def hunt_with_simulator(
@@ -69,8 +82,8 @@ def hunt_with_simulator(
 ) -> Catch:
     """Run seeds of the simulator on the mutated package until one breaks an invariant."""
     started = time.perf_counter()
-    with Universe(mutant.name, mutant.changes) as universe:
-        runner = universe.load("tidelog.lab.sim.runner")
+    with MutatedPackage(mutant.name, mutant.changes) as package:
+        runner = package.load("tidelog.lab.sim.runner")
         for seed in range(seeds_max):
             report(seed, seeds_max, "seeds")
             result = runner.run_seed(seed)
@@ -92,15 +105,15 @@ def hunt_with_checker(
     mutant: Mutant, states_max: int = STATES_MAX, *, report: Report = silent
 ) -> Catch:
     """Run the model checker on the mutated package."""
-    assert mutant.bounds is not None, "this one is the simulator's"
+    assert mutant.bounds is not None, "only mutants with bounds are searched by the checker"
 
     def watch(now: Any) -> None:
         report(now.states, states_max, "states")
 
     started = time.perf_counter()
-    with Universe(mutant.name, mutant.changes) as universe:
-        explorer = universe.load("tidelog.lab.modelcheck.explorer")
-        cluster = universe.load("tidelog.lab.modelcheck.shipped.cluster_model")
+    with MutatedPackage(mutant.name, mutant.changes) as package:
+        explorer = package.load("tidelog.lab.modelcheck.explorer")
+        cluster = package.load("tidelog.lab.modelcheck.shipped.cluster_model")
         bounds = mutant.bounds
         model = cluster.ClusterModel(
             cluster.Bounds(
@@ -125,10 +138,10 @@ def hunt_with_checker(
                 progress=watch,
             )
             if search.violations:
-                worst = min(search.violations.values(), key=lambda v: v.depth)
-                broke, where = worst.invariant, f"{worst.depth} steps, {search.states:,} states"
-                steps = [step.action for step in worst.path[1:]]
+                first = min(search.violations.values(), key=lambda v: v.depth)
+                broke, where = first.invariant, f"{first.depth} steps, {search.states:,} states"
+                steps = [step.action for step in first.path[1:]]
         except AssertionError as assertion:
             # The core's own assertions are invariants too.
-            broke, where = f"assertion: {assertion}", "on the way"
+            broke, where = f"assertion: {assertion}", "during the search"
     return Catch(mutant, bool(where), broke, where, time.perf_counter() - started, steps)

@@ -1,8 +1,7 @@
 """Mutants that each remove one rule of replication; the model checker must find each."""
 
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
-from tidelog.lab.mutants.mutant import Mutant
-from tidelog.lab.mutants.universe import Change
+from tidelog.lab.mutants.mutant import Change, Mutant
 
 TWO = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=0)
 TWO_IN_FLIGHT = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=1)
@@ -34,7 +33,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "reply-from-an-older-epoch",
-        "a follower drops a reply to a question of an older leader epoch",
+        "a follower discards a response to a request of an older leader epoch",
         "KAFKA-18991, KAFKA-7786; epoch check in Fetch and when truncating",
         (
             _in(
@@ -46,7 +45,7 @@ RULES: tuple[Mutant, ...] = (
             # The node discards such replies too; remove that, so that it does not hide the mutant.
             Change(
                 "tidelog.lab.modelcheck.shipped.cluster_model",
-                "[*wire.asked_again(state[2], broker), message]",
+                "[*wire.after_new_request(state[2], broker), message]",
                 "[*state[2], message]",
             ),
         ),
@@ -66,7 +65,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "join-before-the-epoch-start",
-        "a follower joins the ISR only past the start of the leader's epoch",
+        "a follower joins the ISR only once it has passed the start of the leader's epoch",
         "KAFKA-7128; HW must have reached the own epoch in ExpandIsr",
         (
             _in(
@@ -91,7 +90,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "keep-what-followers-had",
-        "a leader forgets its followers' LEOs with every leader epoch",
+        "a leader discards its followers' LEOs at each new leader epoch",
         "design warning on leader to leader changes that skip an epoch",
         (
             _in(
@@ -118,7 +117,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "shrink-taken-for-granted",
-        "a replica that may still be in the ISR counts until the controller has let it go",
+        "a replica that may still be in the ISR counts until the controller removes it",
         "KIP-497",
         (
             _in(
@@ -148,14 +147,14 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "diverging-fetch-counts",
-        "a fetch that diverges tells nothing about the follower's progress",
+        "a diverging fetch does not update the follower's progress",
         "KAFKA-13141",
         (_in("leader", "    if diverging is None and event.log_start", "    if event.log_start"),),
         TWO,
     ),
     Mutant(
         "high-watermark-from-a-diverging-reply",
-        "a follower takes no high watermark from a reply that diverges",
+        "a follower ignores the high watermark of a diverging response",
         "KAFKA-14704",
         (
             _in(
@@ -163,10 +162,10 @@ RULES: tuple[Mutant, ...] = (
                 "        _truncate_unless_committed(replica, cut.offset, effects)\n"
                 "        return effects\n"
                 "    if event.batches",
-                "        told = min(event.high_watermark, replica.log_end_offset)\n"
-                "        replica.high_watermark = told\n"
+                "        received = min(event.high_watermark, replica.log_end_offset)\n"
+                "        replica.high_watermark = received\n"
                 "        truncate(replica, cut.offset, effects)\n"
-                "        replica.high_watermark = min(told, replica.log_end_offset)\n"
+                "        replica.high_watermark = min(received, replica.log_end_offset)\n"
                 "        return effects\n"
                 "    if event.batches",
             ),
@@ -174,7 +173,7 @@ RULES: tuple[Mutant, ...] = (
         TWO_MANY_EPOCHS,
     ),
     Mutant(
-        "epoch-not-cached-on-office",
+        "epoch-not-cached-by-new-leader",
         "a leader caches its epoch before its first write",
         "KAFKA-7415",
         (
@@ -188,7 +187,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "answer-does-not-name-its-epoch",
-        "a leader that lacks the asked epoch names the one its answer is about",
+        "a leader that lacks the requested epoch names the epoch of its response",
         "KAFKA-6361 / KIP-279",
         (
             Change(
@@ -232,8 +231,8 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "unknown-follower-does-not-hold-back",
-        "nothing commits until every member of the ISR has fetched in this epoch",
-        "new leaders know no remote LEO",
+        "no record commits until every ISR member has fetched in this epoch",
+        "a new leader does not know the LEOs of its followers",
         (
             _in(
                 "high_watermark",
@@ -255,7 +254,7 @@ RULES: tuple[Mutant, ...] = (
         TWO,
     ),
     Mutant(
-        "follower-trusts-the-told-high-watermark",
+        "follower-trusts-the-leaders-high-watermark",
         "a follower's high watermark is at most its own LEO",
         "M11",
         (
@@ -268,8 +267,8 @@ RULES: tuple[Mutant, ...] = (
         TWO,
     ),
     Mutant(
-        "stale-leader-word",
-        "an older word of the controller is ignored",
+        "stale-registration",
+        "a replica ignores a registration that is older than its own",
         "partition epochs on state changes",
         (
             _in(

@@ -22,7 +22,7 @@ from tidelog.core.controller.metadata import keys
 from tidelog.lab.modelcheck.shipped import messages as wire
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
 from tidelog.lab.modelcheck.shipped.invariants import broker_name
-from tidelog.lab.modelcheck.shipped.pictures import PARTITION_EPOCH, fields_of
+from tidelog.lab.modelcheck.shipped.local_step import PARTITION_EPOCH, fields_of
 from tidelog.lab.modelcheck.shipped.state import State
 from tidelog.lab.retelling.draft import StoryDraft
 from tidelog.lab.story.grammar import StoryError
@@ -253,8 +253,8 @@ class CheckerActions:
         newest = after[1][-1][2]
         behind = [
             other
-            for other, (picture, _) in zip(self._names, before[0], strict=True)
-            if other != name and fields_of(picture)[PARTITION_EPOCH] < newest
+            for other, (frozen, _) in zip(self._names, before[0], strict=True)
+            if other != name and fields_of(frozen)[PARTITION_EPOCH] < newest
         ]
         for other in self._names:
             withheld = self._draft.world.brokers[other].metadata_withheld

@@ -19,7 +19,12 @@ from tidelog.lab.modelcheck.explorer import Step, Violation
 from tidelog.lab.modelcheck.shipped import invariants
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds, ClusterModel
 from tidelog.lab.modelcheck.shipped.invariants import broker_name
-from tidelog.lab.modelcheck.shipped.pictures import HIGH_WATERMARK, LEADER, LEADER_EPOCH, fields_of
+from tidelog.lab.modelcheck.shipped.local_step import (
+    HIGH_WATERMARK,
+    LEADER,
+    LEADER_EPOCH,
+    fields_of,
+)
 from tidelog.lab.modelcheck.shipped.state import State
 from tidelog.lab.retelling.checker_actions import CheckerActions
 from tidelog.lab.retelling.draft import DraftStep, Retelling, StoryDraft, replay, story_text
@@ -158,8 +163,8 @@ def difference(world: World, state: State) -> str:
 
 def _differences(world: World, state: State) -> Iterator[str]:
     replicas = world.snapshot().replicas
-    for broker, (picture, log) in enumerate(state[0]):
-        fields = fields_of(picture)
+    for broker, (frozen, log) in enumerate(state[0]):
+        fields = fields_of(frozen)
         wanted = {
             "log": " ".join(f"m{record + 1}@{epoch}" for epoch, record in log),
             "HW": fields[HIGH_WATERMARK],

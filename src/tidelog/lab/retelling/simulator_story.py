@@ -2,7 +2,7 @@
 
     retold = retell_run(plan, policy, violation)
 
-The simulator's scribe writes several candidate stories of the run. This module plays them. It
+The simulator's recorder writes several candidate stories of the run. This module plays them. It
 prefers a story that shows the failure under the given rule and not under the shipped rule, and
 leaves out each step that this difference does not need. If no candidate shows the failure, the
 text says so, and keeps the steps that could be played.
@@ -63,7 +63,7 @@ def _blames_the_rule(draft: StoryDraft, invariant: str) -> bool:
 def _played(text: str, policy: str) -> tuple[StoryDraft, list[str]]:
     """Play every step that can be played, and return those that can't.
 
-    The last step is the scribe's own check, which is not played.
+    The last step is the recorder's own check, which is not played.
     """
     draft = StoryDraft(policy)
     left_out = []

@@ -187,7 +187,7 @@ class Faults:
 
     # -- processes -------------------------------------------------------------------------
 
-    def _tell_of_death(self, process: Process) -> None:
+    def _notify_of_death(self, process: Process) -> None:
         """Notify the other brokers, as when the kernel frees a dead process's lock."""
         node = process.node
         if not self._plan.proof_of_death or node is None or node.broker_epoch is None:
@@ -209,7 +209,7 @@ class Faults:
     def _kill(self, process: Process, action: Action) -> None:
         if process.node is not None:
             self._world.count("process killed")
-            self._tell_of_death(process)
+            self._notify_of_death(process)
             process.kill()
             self._return(process, action.amounts[0])
 
@@ -231,7 +231,7 @@ class Faults:
     def _lose_power(self, process: Process, action: Action) -> None:
         process.disk.stop_lying()
         self._world.count("power lost")
-        self._tell_of_death(process)
+        self._notify_of_death(process)
         process.lose_power()
         self._return(process, action.amounts[0])
 
@@ -441,7 +441,7 @@ class Faults:
             disk.stop_lying()
             return
         self._world.count("power lost after lies")
-        self._tell_of_death(process)
+        self._notify_of_death(process)
         process.lose_power()
         disk.lies_until_ms = 0
         for name in here:

@@ -27,10 +27,10 @@ WHOLE_MAX = 400
 ITEMS_MAX = 6
 BYTES_MAX = 24
 """Longer values are shown by their length."""
-NOISE = frozenset({"request", "now_ms", "broker_epoch", "correlation", "topic_id", "message"})
+OMITTED = frozenset({"request", "now_ms", "broker_epoch", "correlation", "topic_id", "message"})
 """Fields that do not help to find a cause."""
 ENDINGS = ("Received", "Response", "Answer")
-LASTING = frozenset({"die-in-write", "elect", "reassign", "delete-records", "compact-store"})
+NOT_TIMES = frozenset({"die-in-write", "elect", "reassign", "delete-records", "compact-store"})
 """Kinds of action whose first amount is not a time."""
 
 
@@ -40,12 +40,12 @@ def plain(value: Any, most: int = VALUE_MAX) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def ends_in_words(ends: Mapping[BrokerId, tuple[Offset, Offset]]) -> str:
+def describe_ends(ends: Mapping[BrokerId, tuple[Offset, Offset]]) -> str:
     """Describe each broker's log end offset and high watermark."""
     return ", ".join(f"broker {b} has LEO {end}, HW {mark}" for b, (end, mark) in ends.items())
 
 
-def action_words(action: Action) -> str:
+def describe_action(action: Action) -> str:
     """Describe one action of a plan: its kind, the broker, and the duration."""
     if action.kind == "produce":
         producer, count = action.amounts
@@ -56,7 +56,7 @@ def action_words(action: Action) -> str:
     if not action.amounts:
         return f"{action.kind} {target}"
     first, *rest = action.amounts
-    shown = f"{first:,} ms" if action.kind not in LASTING else str(first)
+    shown = f"{first:,} ms" if action.kind not in NOT_TIMES else str(first)
     drawn = f", drawn {' '.join(map(str, rest))}" if rest else ""
     return f"{action.kind} {target} ({shown}{drawn})"
 
@@ -91,15 +91,15 @@ def _class(kind: type) -> str:
 
 
 def _object(found: dict[str, Any], kind: type) -> str:
-    told = [
+    shown = [
         f"{name.removesuffix('_code')} {_plain(value)}"
         for name, value in found.items()
-        if name not in NOISE and not _says_nothing(value)
+        if name not in OMITTED and not _is_empty(value)
     ]
-    return f"{_class(kind)}({', '.join(told)})" if told else _class(kind)
+    return f"{_class(kind)}({', '.join(shown)})" if shown else _class(kind)
 
 
-def _says_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or value in ((), "") or value is ErrorCode.NONE
 
 
@@ -120,9 +120,9 @@ def _bytes(value: bytes | bytearray) -> str:
 
 
 def _fetch(value: Fetch) -> str:
-    asked = [f"{p.topic_partition} from {p.offset}" for p in value.partitions]
+    positions = [f"{p.topic_partition} from {p.offset}" for p in value.partitions]
     who = "" if value.replica is None else f" of broker {value.replica}"
-    return f"Fetch{who} {_listed(asked, '[]')}"
+    return f"Fetch{who} {_listed(positions, '[]')}"
 
 
 def _fetched(part: FetchPartitionResponse) -> str:
@@ -154,7 +154,7 @@ def _transaction(value: StoreTransaction) -> str:
 
 
 _DESCRIBE: dict[type, Callable[[Any], str]] = {
-    Action: action_words,
+    Action: describe_action,
     Forwarded: lambda value: f"forwarded {_plain(value.request)}",
     Fetch: _fetch,
     FetchResponse: _fetch_response,

@@ -22,7 +22,7 @@ SHIPPED = LEADER_EPOCH.name
 
 
 def run_plan(plan: Plan, policy: str = SHIPPED) -> Result:
-    """Run a plan: that of a seed, or one with actions left out."""
+    """Run a plan: the plan of a seed, or a shortened one."""
     began = time.process_time()
     result = Simulation(plan, POLICIES[policy]).run()
     result.cpu_s = time.process_time() - began
@@ -45,7 +45,7 @@ class Replay(NamedTuple):
 
 
 def replay(seed: int, policy: str = SHIPPED) -> Replay:
-    """Run a seed again and keep every event."""
+    """Repeat the run of a seed; return all its events."""
     simulation = Simulation(draw_plan(seed), POLICIES[policy], keep_events=True)
     history: list[HistoryEvent] = []
     simulation.site.history = history
@@ -54,7 +54,7 @@ def replay(seed: int, policy: str = SHIPPED) -> Replay:
 
 
 def with_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
-    """Return the plan with other actions."""
+    """Return a copy of the plan with these actions instead of its own."""
     return replace(plan, actions=sorted(actions))
 
 

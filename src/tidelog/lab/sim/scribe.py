@@ -1,13 +1,13 @@
 """Write a failing run as a story, as far as a story can express it.
 
 A run has long polls, sessions and heartbeats. A story (scenarios/README.md) has one partition,
-and only its commands happen. So the scribe watches the replicas of the failing partition and
+and only its commands happen. So the recorder watches the replicas of the failing partition and
 writes the commands that cause the same changes: a produce that was appended, a fetch that
 changed the leader's or the follower's state, a crash, a start, a decision of the controller.
-When each broker learns of an election is not recorded: in the story all learn of it at once.
-What a story can't express is left out, so an invariant that was violated in the run may hold in
-the story. `write_stories` therefore yields several versions; the caller plays them to find one
-that shows the violation (`tidelog story check`).
+The recorder does not note when each broker learns of an election: in the story all learn of it at
+once. It leaves out events that no command expresses, so an invariant that was violated in the run
+may hold in the story. `write_stories` therefore yields several versions; the caller plays them to
+find one that shows the violation (`tidelog story check`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ class _Before:
     followers: dict[BrokerId, int | None]
 
 
-class Scribe:
+class StoryRecorder:
     """Observes a run together with the oracle, and collects the story's steps."""
 
     def __init__(self, simulation: Simulation, partition: TopicPartition) -> None:
@@ -62,7 +62,7 @@ class Scribe:
     def about_to_step(self, process: Process, kind: type, fields: tuple[object, ...]) -> None:
         self._event = kind, fields
         replica = self._replica(process)
-        self._before = None if replica is None else _picture(replica)
+        self._before = None if replica is None else _state_of(replica)
 
     def _replica(self, process: Process) -> Replica | None:
         hosted = None if process.node is None else process.node.replicas.get(self._partition)
@@ -75,23 +75,25 @@ class Scribe:
             return
         kind, fields = event
         if kind is on.RequestReceived:
-            self._asked(process.id, replica, before, fields[2])
+            self._handled(process.id, replica, before, fields[2])
         elif kind is on.ResponseReceived and not replica.is_leader:
-            now = _picture(replica)
+            now = _state_of(replica)
             if (now.log_end_offset, now.high_watermark) != (
                 before.log_end_offset,
                 before.high_watermark,
             ):
                 self._fetched(process.id)
 
-    def _asked(self, broker: BrokerId, replica: Replica, before: _Before, request: object) -> None:
+    def _handled_request(
+        self, broker: BrokerId, replica: Replica, before: _Before, request: object
+    ) -> None:
         if isinstance(request, Produce) and replica.log_end_offset > before.log_end_offset:
             self._produced(broker, request)
         elif isinstance(request, Fetch) and request.replica in self._names:
             follower = request.replica
             assert follower is not None
-            if _picture(replica).followers.get(follower) != before.followers.get(follower):
-                self._say(f"fetch {self._names[follower]} lose=reply")
+            if _state_of(replica).followers.get(follower) != before.followers.get(follower):
+                self._add_step(f"fetch {self._names[follower]} lose=reply")
 
     def _produced(self, broker: BrokerId, request: Produce) -> None:
         count = parse(request.partitions[0].records).count
@@ -102,24 +104,24 @@ class Scribe:
         known = self._known
         stale = known is not None and known.leader != broker
         to = f" to={self._names[broker]}" if stale else ""
-        self._say(f"produce {name}{acks}{to}")
+        self._add_step(f"produce {name}{acks}{to}")
 
     def _fetched(self, broker: BrokerId) -> None:
         name = self._names[broker]
         if self.steps and self.steps[-1] == f"fetch {name} lose=reply":
             self.steps.pop()
-        self._say(f"fetch {name}")
+        self._add_step(f"fetch {name}")
 
     def stopped(self, process: Process, *, clean: bool) -> None:
         replica = self._replica(process)
         if process.id in self._names:
             end = 0 if replica is None else replica.log_end_offset
             self._stopped_at[process.id] = len(self.steps), end
-            self._say(f"crash {self._names[process.id]}")
+            self._add_step(f"crash {self._names[process.id]}")
         self._oracle.stopped(process, clean=clean)
 
     def emptied(self, process: Process, partition: TopicPartition) -> None:
-        """Becomes `lose-unflushed` in the story when the process starts."""
+        """Notify the oracle. The next `started` writes the step `lose-unflushed`."""
         self._oracle.emptied(process, partition)
 
     def is_damaged(self, partition: TopicPartition) -> bool:
@@ -129,7 +131,7 @@ class Scribe:
         return self._oracle.may_damage(process, partition)
 
     def damaged(self, process: Process, partition: TopicPartition) -> None:
-        """Becomes `lose-unflushed` when the process starts, if records are missing then."""
+        """Notify the oracle. The next `started` writes `lose-unflushed` if records are missing."""
         self._oracle.damaged(process, partition)
 
     def log_end(self, process: Process, partition: TopicPartition) -> Offset:
@@ -156,7 +158,7 @@ class Scribe:
         if shadow.end < end and index < len(self.steps):
             kept = len({entry.base for entry in shadow.entries})
             self.steps[index] = f"lose-unflushed {name}" + (f" keep={kept}" if kept else "")
-        self._say(f"start {name}")
+        self._add_step(f"start {name}")
 
     # -- the controller --------------------------------------------------------------------
 
@@ -190,25 +192,25 @@ class Scribe:
         name = self._names[new.leader]
         if new.leader in self._fenced:
             self._fenced.discard(new.leader)
-            self._say(f"unfence {name}")
+            self._add_step(f"unfence {name}")
         unclean = new.unclean_election
         uncleanly = unclean is not None and unclean.leader_epoch == new.leader_epoch
-        self._say(f"elect {name}" + (" unclean" if uncleanly else ""))
+        self._add_step(f"elect {name}" + (" unclean" if uncleanly else ""))
 
     def _fence(self, broker: BrokerId) -> None:
         if broker in self._names and broker not in self._fenced:
             self._fenced.add(broker)
-            self._say(f"fence {self._names[broker]}")
+            self._add_step(f"fence {self._names[broker]}")
 
     def _join(self, broker: BrokerId) -> None:
         name = self._names[broker]
         if broker in self._fenced:
             self._fenced.discard(broker)
-            self._say(f"unfence {name}")
-        self._say(f"fetch {name} times=2")
-        self._say("ask-isr")
+            self._add_step(f"unfence {name}")
+        self._add_step(f"fetch {name} times=2")
+        self._add_step("ask-isr")
 
-    def _say(self, step: str) -> None:
+    def _add_step(self, step: str) -> None:
         self.steps.append(step)
 
     @property
@@ -216,12 +218,12 @@ class Scribe:
         return list(self._names.values())
 
 
-def _picture(replica: Replica) -> _Before:
+def _state_of(replica: Replica) -> _Before:
     progress = {broker: f.log_end_offset for broker, f in replica.followers.items()}
     return _Before(replica.log_end_offset, replica.high_watermark, progress)
 
 
-def _accused(violation: Violation) -> TopicPartition:
+def _partition_of(violation: Violation) -> TopicPartition:
     """Return the partition of a violation: its text begins with the name."""
     name = violation.what.partition(":")[0]
     topic, dash, number = name.rpartition("-")
@@ -234,24 +236,24 @@ def write_stories(plan: Plan, policy: str, violation: Violation) -> Iterator[str
     They differ in how soon a high watermark is checkpointed, which is fixed for a whole story.
     """
     simulation = Simulation(plan, POLICIES[policy])
-    scribe = Scribe(simulation, _accused(violation))
-    simulation.site.observer = scribe
-    simulation.site.listener = scribe.about_to_step
-    simulation.site.store.on_change = scribe.store_changed
-    simulation.on_violation = _mark(scribe, violation.invariant)
+    recorder = StoryRecorder(simulation, _partition_of(violation))
+    simulation.site.observer = recorder
+    simulation.site.listener = recorder.about_to_step
+    simulation.site.store.on_change = recorder.store_changed
+    simulation.on_violation = _mark(recorder, violation.invariant)
     simulation.run()
-    end = scribe.steps_at_failure
-    steps = scribe.steps if end is None else scribe.steps[:end]
+    end = recorder.steps_at_failure
+    steps = recorder.steps if end is None else recorder.steps[:end]
     for checkpoints in ("slow-checkpoints=true ", ""):
-        cluster = f"cluster {' '.join(scribe.names)} {checkpoints}{_options(plan)}"
+        cluster = f"cluster {' '.join(recorder.names)} {checkpoints}{_options(plan)}"
         lines = [*_head(plan, policy, violation), cluster, *steps, *_tail(violation)]
         yield "\n".join(lines)
 
 
-def _mark(scribe: Scribe, invariant: str) -> Callable[[str], None]:
+def _mark(recorder: StoryRecorder, invariant: str) -> Callable[[str], None]:
     def note(broken: str) -> None:
-        if broken == invariant and scribe.steps_at_failure is None:
-            scribe.steps_at_failure = len(scribe.steps)
+        if broken == invariant and recorder.steps_at_failure is None:
+            recorder.steps_at_failure = len(recorder.steps)
 
     return note
 
@@ -269,7 +271,7 @@ def _head(plan: Plan, policy: str, violation: Violation) -> list[str]:
     return [
         f"# Seed {plan.seed} breaks {violation.invariant} under {policy}",
         "#",
-        "# Written by the simulator, which saw:",
+        "# Written by the simulator. The violation:",
         *(f"# {line}" for line in violation.what.splitlines()),
         "",
         f"policies: {policy}",

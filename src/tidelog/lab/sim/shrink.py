@@ -10,7 +10,7 @@ does, another subset is tried.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tidelog.lab.sim.machine.network import Weather
+from tidelog.lab.sim.machine.network import LinkConditions
 from tidelog.lab.sim.machine.store import StoreFaults
 from tidelog.lab.sim.runner import SHIPPED, run_plan, with_actions
 from tidelog.lab.sim.simulation import Result
@@ -59,9 +59,9 @@ class _Search:
             kept = [action for action in self.plan.actions if action.at_ms < end]
             self.try_plan(replace(with_actions(self.plan, kept), duration_ms=end))
 
-    def quieten(self) -> None:
+    def remove_background(self) -> None:
         """Remove network faults, store faults and consumers where the plan still fails."""
-        self.try_plan(replace(self.plan, weather=Weather(latency_max_ms=2)))
+        self.try_plan(replace(self.plan, conditions=LinkConditions(latency_max_ms=2)))
         self.try_plan(replace(self.plan, store=StoreFaults()))
         self.try_plan(replace(self.plan, consumers=[]))
 
@@ -95,7 +95,7 @@ def shrink(plan: Plan, result: Result, policy: str = SHIPPED, invariant: str = "
     search = _Search(plan, result, policy, invariant)
     before = len(plan.actions)
     search.cut_end()
-    search.quieten()
+    search.remove_background()
     search.drop_actions(lambda action: action.kind != "produce")
     search.drop_actions(lambda action: action.kind == "produce")
     search.cut_end()

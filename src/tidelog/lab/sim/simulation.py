@@ -23,7 +23,7 @@ from tidelog.lab.sim.clients.committer import COORDINATED_BY, SimCommitter
 from tidelog.lab.sim.clients.consumer import SimConsumer
 from tidelog.lab.sim.clients.group_member import Shares, SimMember, why_unshared
 from tidelog.lab.sim.clients.key_writer import COMPACTED, SimKeyWriter
-from tidelog.lab.sim.clients.newcomer import SimNewcomer
+from tidelog.lab.sim.clients.newcomer import SimIdRequester
 from tidelog.lab.sim.clients.producer import SimProducer
 from tidelog.lab.sim.clients.topic_maker import SimTopicMaker
 from tidelog.lab.sim.faults import Faults
@@ -41,11 +41,18 @@ from tidelog.lab.sim.world import LAST_EVENTS, World
 
 TOPIC_MAKER = 87
 KEY_WRITER, THIRD_ADMIN, FIRST_MEMBER, MEMBERS = 88, 89, 90, 3
-COMMITTER, SECOND_ADMIN, NEWCOMER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = 97, 98, 99, 100, 101, 151
+COMMITTER, SECOND_ADMIN, ID_REQUESTER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = (
+    97,
+    98,
+    99,
+    100,
+    101,
+    151,
+)
 STUCK_MS = 20_000
-"""Many times any timeout of a run: a cluster without progress for so long is stuck."""
+"""Many times any timeout of a run: a cluster without progress for this long is stuck."""
 SETTLE_MAX_MS = 150_000
-"""Limits a run that makes progress for ever: replicas that truncate and refetch in a loop."""
+"""The limit for a run that never settles, such as replicas that truncate and refetch in a loop."""
 SETTLE_STEP_MS = 200
 RESTART_MS = 15 * SETTLE_STEP_MS
 OPERATOR_MS = 6_000
@@ -86,7 +93,7 @@ class Result:
     """Committed records lost where the settings allow it."""
     damages: int = 0
     """Damaged replicas; each counts once until it is repaired."""
-    mended: int = 0
+    repaired: int = 0
     """Damaged replicas that rejoined the ISR with sound files."""
     epochs: int = 0
     """The sum of the partitions' last leader epochs: how often leaders changed."""
@@ -110,11 +117,11 @@ class Simulation:
         self.on_violation: Callable[[str], None] = lambda _: None
         self._shipped = policy is LEADER_EPOCH
         self.world = World(plan.seed, keep_events=keep_events)
-        network = Network(self.world, plan.weather)
+        network = Network(self.world, plan.conditions)
         store = SimStore(self.world, network, plan.store)
         self.site = Site(self.world, network, store)
         for broker in range(1, plan.brokers + 1):
-            disk = SimDisk(self.world, str(broker), plan.habits)
+            disk = SimDisk(self.world, str(broker), plan.power_loss)
             process = Process(self.site, plan.node_config(broker), disk, policy)
             self.site.brokers[broker] = process
         self.partitions = {
@@ -164,29 +171,29 @@ class Simulation:
             refused = self.oracle.registrations.creation_refused
             self.topic_maker = SimTopicMaker(self.site, TOPIC_MAKER, refused)
             self.world.at(CALM_START_MS, self.topic_maker.create)
-        self.newcomer = SimNewcomer(self.site, NEWCOMER, self._id_given_twice)
+        self.id_requester = SimIdRequester(self.site, ID_REQUESTER, self._id_assigned_twice)
         self.producers = [
             SimProducer(
                 self.site,
                 FIRST_PRODUCER + number,
-                acks=habits.acks,
-                idempotent=habits.idempotent,
+                acks=options.acks,
+                idempotent=options.idempotent,
                 acknowledged=self._acknowledged,
             )
-            for number, habits in enumerate(plan.producers)
+            for number, options in enumerate(plan.producers)
         ]
         self.consumers = [
             SimConsumer(
                 self.site,
                 FIRST_CONSUMER + number,
-                TopicPartition(TOPIC, habits.partition),
-                from_followers=habits.from_followers,
-                tells_epoch=habits.tells_epoch,
+                TopicPartition(TOPIC, options.partition),
+                from_followers=options.from_followers,
+                sends_epoch=options.sends_epoch,
                 consumed=self._consumed,
                 corrupt=self._corrupt,
                 skipped=self._skipped,
             )
-            for number, habits in enumerate(plan.consumers)
+            for number, options in enumerate(plan.consumers)
         ]
         self.faults = Faults(self.site, plan, self.producers, self.admin)
 
@@ -218,14 +225,14 @@ class Simulation:
             static = bool(number and self.plan.seed % 2)
             member = SimMember(self.site, FIRST_MEMBER + number, self.shares, static=static)
             self.members.append(member)
-            self.world.at(1_000 + 100 * number, member.go_on)
+            self.world.at(1_000 + 100 * number, member.send_next)
 
     # -- the run ---------------------------------------------------------------------------
 
     def run(self) -> Result:
         """Run both phases; under the shipped policy, stop at the first violation."""
         try:
-            self._suffer()
+            self._run_plan()
             self._settle()
         except InvariantBroken:
             pass  # recorded when it was raised
@@ -234,11 +241,11 @@ class Simulation:
         self._sum_up()
         return self.result
 
-    def _suffer(self) -> None:
+    def _run_plan(self) -> None:
         for process in self.site.brokers.values():
             process.start()
         self.world.at(300, self.admin.create_topic)
-        self.world.at(400, self.newcomer.ask)
+        self.world.at(400, self.id_requester.request_id)
         for consumer in self.consumers:
             self.world.at(1_000, consumer.poll)
         self.faults.plan_all()
@@ -265,7 +272,7 @@ class Simulation:
         why = self._why_not_settled()
         end = begun + SETTLE_MAX_MS
         while why is not None and self.world.now_ms < min(moved + STUCK_MS, end):
-            self._decide_on_lost_folders(begun)
+            self._elect_as_operator(begun)
             self._restart_unregistered(begun)
             self.world.run_until(self.world.now_ms + SETTLE_STEP_MS)
             why = self._why_not_settled()
@@ -276,11 +283,11 @@ class Simulation:
             why = self._why_not_settled(excused)
         if why is not None:
             waited = (self.world.now_ms - begun) / 1000
-            self._report("settles", f"{waited:g} s after the last fault: {why}")
+            self._report("settles", f"not settled {waited:g} s after the last fault: {why}")
         self.result.settled_ms = self.world.now_ms - begun
         self.oracle.check_settled(excused)
 
-    def _decide_on_lost_folders(self, begun_ms: int) -> None:
+    def _elect_as_operator(self, begun_ms: int) -> None:
         """Elect leaders uncleanly, as an operator, where all brokers are up and none may lead."""
         brokers = [process.node for process in self.site.brokers.values()]
         if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
@@ -292,7 +299,7 @@ class Simulation:
             one.key for one in known if one.leader is None and (one.lost or of[one.key] in hurt)
         )
         for key in waiting:
-            self.oracle.truths[of[key]].check_needs_person()
+            self.oracle.truths[of[key]].check_needs_operator()
         if waiting:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
 
@@ -332,7 +339,7 @@ class Simulation:
         for number, consumer in enumerate(self.consumers):
             end = len(self.oracle.truths[consumer.partition].committed)
             if consumer.position < end and consumer.partition not in excused:
-                return f"consumer {number} is at {consumer.position}, {end} are committed"
+                return f"consumer {number} is at offset {consumer.position} of {end} committed ones"
         return None
 
     # -- violations -----------------------------------------------------------------------
@@ -362,11 +369,11 @@ class Simulation:
     def _corrupt(self, partition: TopicPartition, offset: Offset, broker: BrokerId) -> None:
         """Report a damaged batch, unless its broker can't know of the damage yet."""
         if not self.oracle.may_serve_damage(partition, broker):
-            what = f"{partition}: broker {broker} sent a damaged batch at {offset} to a consumer"
+            what = f"{partition}: broker {broker} sent a damaged batch at offset {offset}"
             self._report("consumers-see-no-change", what)
 
     def _skipped(self, partition: TopicPartition, start: Offset, end: Offset) -> None:
-        what = f"{partition}: a consumer that fetched from {start} got {end}, and nothing before it"
+        what = f"{partition}: a fetch from offset {start} returned records from offset {end} on"
         self._report("consumers-see-no-change", what)
 
     def _commit_lost(self, what: str) -> None:
@@ -377,8 +384,8 @@ class Simulation:
         if not self.oracle.truths[COORDINATED_BY].lost:
             self._report("assignments-hold", what)
 
-    def _id_given_twice(self, producer_id: int) -> None:
-        self._report("producer-ids-unique", f"producer id {producer_id} was given twice")
+    def _id_assigned_twice(self, producer_id: int) -> None:
+        self._report("producer-ids-unique", f"producer id {producer_id} was assigned twice")
 
     def _sum_up(self) -> None:
         result = self.result
@@ -393,7 +400,7 @@ class Simulation:
         result.commits = 0 if self.committer is None else self.committer.commits
         result.consumed = sum(consumer.read for consumer in self.consumers)
         for truth in self.oracle.truths.values():
-            result.mended += truth.promise.mended
+            result.repaired += truth.promise.repaired
             result.committed += len(truth.committed)
             result.lost += sum(map(len, truth.lost.values()))
             if truth.registration is not None:

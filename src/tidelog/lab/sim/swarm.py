@@ -17,8 +17,8 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import BrokerId, TopicId
-from tidelog.lab.sim.machine.disk import Habits
-from tidelog.lab.sim.machine.network import Weather
+from tidelog.lab.sim.machine.disk import PowerLossWeights
+from tidelog.lab.sim.machine.network import LinkConditions
 from tidelog.lab.sim.machine.store import StoreFaults
 
 _GROUPS = GroupConfig(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=200)
@@ -51,7 +51,7 @@ class ConsumerPlan(NamedTuple):
 
     partition: int
     from_followers: bool
-    tells_epoch: bool
+    sends_epoch: bool
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ class Plan:
     flush_before_ack: bool
     proof_of_death: bool
     duration_ms: int
-    weather: Weather
+    conditions: LinkConditions
     store: StoreFaults
-    habits: Habits
+    power_loss: PowerLossWeights
     producers: list[ProducerPlan]
     consumers: list[ConsumerPlan]
     groups: bool = False
@@ -269,9 +269,9 @@ def draw_plan(seed: int) -> Plan:
         flush_before_ack=draw.random() < 0.25,
         proof_of_death=draw.random() < 0.5,
         duration_ms=draw.choice((5_000, 7_000, 9_000)),
-        weather=Weather(5, 60) if restless else _draw_weather(draw, rough),
+        conditions=LinkConditions(5, 60) if restless else _draw_conditions(draw, rough),
         store=_draw_store(draw),
-        habits=_draw_habits(draw),
+        power_loss=_draw_power_loss(draw),
         producers=_draw_producers(draw),
         consumers=_draw_consumers(draw, partitions),
         groups=Random(f"{seed}/groups").random() < 0.3,
@@ -295,10 +295,10 @@ def draw_plan(seed: int) -> Plan:
     return plan
 
 
-def _draw_weather(draw: Random, rough: bool) -> Weather:
+def _draw_conditions(draw: Random, rough: bool) -> LinkConditions:
     if not rough:
-        return Weather(latency_max_ms=draw.choice((2, 5)))
-    return Weather(
+        return LinkConditions(latency_max_ms=draw.choice((2, 5)))
+    return LinkConditions(
         latency_max_ms=draw.choice((3, 10, 40, 100)),
         drop=draw.choice((0.0, 0.01, 0.03)),
         duplicate=draw.choice((0.0, 0.02, 0.05)),
@@ -314,8 +314,8 @@ def _draw_store(draw: Random) -> StoreFaults:
     )
 
 
-def _draw_habits(draw: Random) -> Habits:
-    return Habits(
+def _draw_power_loss(draw: Random) -> PowerLossWeights:
+    return PowerLossWeights(
         forget=draw.choice((0.0, 1.0, 3.0)),
         tear=draw.choice((0.0, 1.0)),
         flip=draw.choice((0.0, 1.0)),

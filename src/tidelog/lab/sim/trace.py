@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidelog.core.node import events as on
-from tidelog.lab.sim.clients.producer import Lane, PendingBatch
+from tidelog.lab.sim.clients.producer import PartitionQueue, PendingBatch
 from tidelog.lab.sim.machine.process import Process
 from tidelog.lab.sim.machine.store import StoreClient
 from tidelog.lab.sim.plain_values import plain
@@ -48,7 +48,7 @@ def _value(value: Any) -> str:
             return f"broker {value.id}"
         case StoreClient():
             return f"broker {value.broker}"
-        case Lane():
+        case PartitionQueue():
             return str(value.partition)
         case PendingBatch():
             return b"+".join(value.values).decode()
@@ -60,7 +60,7 @@ def _peer(address: int) -> str:
     return f"broker {address}" if address < CLIENTS_FROM else f"client {address}"
 
 
-def _heard(_incarnation: int, kind: type, *fields: Any) -> str:
+def _received(_incarnation: int, kind: type, *fields: Any) -> str:
     if kind is on.ResponseReceived:
         return f"<- response to request {fields[0]}: {plain(fields[1])}"
     return f"<- {_event(kind, fields)}"
@@ -75,11 +75,11 @@ def _event(kind: type, fields: tuple[Any, ...]) -> str:
 
 
 _PHRASES: dict[tuple[str, str], Callable[..., str]] = {
-    ("process", "wake"): lambda *_: "looks at its timers",
+    ("process", "wake"): lambda *_: "checks its timers",
     ("process", "request"): lambda source, _life, number, request: (
         f"<- {_peer(source)}, request {number}: {plain(request)}"
     ),
-    ("process", "hear"): _heard,
+    ("process", "receive_for"): _received,
     ("process", "receive"): lambda kind, *fields: f"<- {_event(kind, fields)}",
     ("process", "refuse"): lambda source, _life, number: (
         f"is down: request {number} of {_peer(source)} is refused"
@@ -87,30 +87,30 @@ _PHRASES: dict[tuple[str, str], Callable[..., str]] = {
     ("process", "flushed"): lambda _life, effect, _syncs: (
         f"has flushed {', '.join((*effect.files, *effect.directories)) or 'nothing'}"
     ),
-    ("process", "carry_out_late"): lambda *_: "goes on after its disk was slow",
+    ("process", "carry_out_late"): lambda *_: "continues after its disk was slow",
     ("process", "start"): lambda *_: "starts",
-    ("process", "resume"): lambda *_: "goes on after a pause",
+    ("process", "resume"): lambda *_: "continues after a pause",
     ("", "answered"): lambda number, response: (
         f"<- response to request {number}: {plain(response)}"
     ),
     ("", "arrive"): lambda process, number, *what: (
         f"-> broker {process.id}, request {number}: {' '.join(map(_value, what))}"
     ),
-    ("", "late"): lambda number: f"looks whether request {number} is answered",
-    ("", "then"): lambda number, _what: f"goes on after request {number}",
-    ("cleaner", "go_on"): lambda number, _cleaning: f"goes on with cleaning {number}",
+    ("", "late"): lambda number: f"checks for the response to request {number}",
+    ("", "then"): lambda number, _what: f"continues after request {number}",
+    ("cleaner", "continue"): lambda number, _cleaning: f"continues cleaning {number}",
     ("producer", "failed"): lambda number, error: (
-        f"looks whether request {number} is answered, else {_value(error)}"
+        f"checks for the response to request {number}; without one: {_value(error)}"
     ),
-    ("producer", "retry"): lambda lane, batch: f"sends {_value(batch)} to {lane.partition} again",
-    ("faults", "act"): plain,
+    ("producer", "retry"): lambda queue, batch: f"sends {_value(batch)} to {queue.partition} again",
+    ("faults", "act"): lambda action: f"do: {plain(action)}",
     ("faults", "chase"): lambda partition, *_: f"look for the next leader of partition {partition}",
     ("faults", "kill"): lambda process, _action: f"kill broker {process.id}",
     ("faults", "restart"): lambda process: f"restart broker {process.id}",
     ("network", "mend"): lambda one, other: f"mends the link from {one} to {other}",
     ("store", "apply"): lambda client, effect: f"<- broker {client.broker}: {plain(effect)}",
-    ("store", "commit_unheard"): lambda effect: f"commits, without a response: {plain(effect)}",
-    ("store", "hear"): _from_store,
+    ("store", "commit_unanswered"): lambda effect: f"commits, without a response: {plain(effect)}",
+    ("store", "deliver"): _from_store,
     ("store", "pull"): lambda client, _watch: (
         f"-> broker {client.broker}: changes since its last read"
     ),

@@ -33,7 +33,7 @@ from tidelog.core.storage.cleaning.plan import CleanedGroup
 from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
-from tidelog.lab.sim.machine.disk import Habits, ProcessDied, SimDisk
+from tidelog.lab.sim.machine.disk import PowerLossWeights, ProcessDied, SimDisk
 from tidelog.lab.sim.world import World
 
 UNKNOWN = replace(COMPACT, cleanup_compact=False)
@@ -160,7 +160,7 @@ def test_a_power_failure_anywhere_in_a_cleaning_loses_nothing(
     seed: int, deed: Callable[[Disk, Log], None]
 ) -> None:
     for moment in range(CHANGES_MAX):
-        disk = SimDisk(World(seed * CHANGES_MAX + moment), "d", Habits())
+        disk = SimDisk(World(seed * CHANGES_MAX + moment), "d", PowerLossWeights())
         disk.make_dir("orders-0")
         disk.sync_dir("")
         log, before = prepared(disk)
@@ -191,7 +191,7 @@ def test_gaps_are_recorded_before_they_exist(
     """The settings of topics are unknown when logs are opened: only the checkpoint shows that
     gaps are not damage, also if the first swap was interrupted."""
     for moment in range(CHANGES_MAX):
-        disk = SimDisk(World(moment), "d", Habits())
+        disk = SimDisk(World(moment), "d", PowerLossWeights())
         directory = LogDirectory.open(disk, 0)
         log = directory.create(PARTITION, bytes(16), 0, COMPACT)
         fill(log)

@@ -22,12 +22,12 @@ NO_VERSION = -1
 VALID_HIGH_WATERMARK = "ValidHighWatermark"
 TYPE_OK = "TypeOk"
 MEANING = {
-    TYPE_OK: "every value is in its range and the leader in both ISRs",
+    TYPE_OK: "every value is in its range, and the leader is in both ISRs",
     VALID_HIGH_WATERMARK: "every member of the controller's ISR has reached the high watermark",
 }
 COMMITTED = "a record is committed"
-SHRUNK = "the controller takes a requested shrink"
-EXPANDED = "the controller takes a requested expansion"
+SHRUNK = "the controller accepts a requested shrink"
+EXPANDED = "the controller accepts a requested expansion"
 
 PENDING_IN_HIGH_WATERMARK = "pending-isr-in-high-watermark"
 VERSION_COMPARE = "version-compare-in-controller"
@@ -184,11 +184,11 @@ class AsyncIsr(Model[State]):
         reached = []
         if self.high_watermark(state) > 0:
             reached.append(COMMITTED)
-        taken = {(v - 1, isr) for v, isr in state.updates}.intersection(state.requests)
+        accepted = {(v - 1, isr) for v, isr in state.updates}.intersection(state.requests)
         sizes = {v: isr.bit_count() for v, isr in ((0, self._everyone), *state.updates)}
-        if any(isr.bit_count() < sizes[version] for version, isr in taken):
+        if any(isr.bit_count() < sizes[version] for version, isr in accepted):
             reached.append(SHRUNK)
-        if any(isr.bit_count() > sizes[version] for version, isr in taken):
+        if any(isr.bit_count() > sizes[version] for version, isr in accepted):
             reached.append(EXPANDED)
         return reached
 

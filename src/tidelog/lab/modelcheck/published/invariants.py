@@ -21,9 +21,9 @@ MEANING = {
     TYPE_OK: "every value is in its range",
     LEADER_IN_ISR: "the leader, if there is one, is in the ISR",
     HIGH_WATERMARK_IN_LOG: "no high watermark is above the end of its log",
-    WEAK_ISR: "all whom a leader counts in sync have exactly what it has committed",
-    STRONG_ISR: "all who may be elected have exactly what any leader has committed",
-    FOLLOWER_AGREES: "a follower in its leader's epoch has no record the leader has otherwise",
+    WEAK_ISR: "each ISR member of a leader has all records that this leader has committed",
+    STRONG_ISR: "each replica that may be elected has all records that any leader has committed",
+    FOLLOWER_AGREES: "a follower has no record that differs from its leader's in one epoch",
     COMMITTED_AGREE: "two logs are equal below the smaller of their high watermarks",
     EPOCH_NAMES_PREFIX: "logs with the same epoch at an offset are equal up to it",
 }

@@ -106,7 +106,7 @@ def _issue(quorum: Quorum, leader: int, isr: frozenset[int]) -> Quorum:
     return Quorum((*quorum.requests, request), isr, quorum.next_record_id)
 
 
-def take_request(request: LeaderAndIsr, replica: Replica) -> Replica:
+def apply_request(request: LeaderAndIsr, replica: Replica) -> Replica:
     """Apply a request. A new leader keeps its high watermark, often lower than the real one."""
     return replica._replace(
         leader_epoch=request.leader_epoch, leader=request.leader, isr=request.isr
@@ -143,7 +143,7 @@ class KafkaReplication(ABC):
         end = self.truncation_offset(leader, follower)
         if end > follower.log_end_offset:
             return None
-        return take_request(request, truncate_to(follower, end))
+        return apply_request(request, truncate_to(follower, end))
 
     def may_fetch(self, leader: Replica, follower: Replica) -> bool:
         return leader.presumes_leadership and follower.leader == leader.name

@@ -6,7 +6,7 @@ A state consists of nested tuples:
 
     (replicas, controller, messages, history)
 
-    replicas    per broker: (picture of the Partition, its log of (epoch, id))
+    replicas    per broker: (frozen of the Partition, its log of (epoch, id))
     controller  the registrations that a replica has not applied yet, and the newest one
     messages    in flight; each may arrive in any order or be lost
     history     (committed records, flags for errors seen, counts of records produced,
@@ -42,19 +42,22 @@ from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import PartitionConfig
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.lab.modelcheck.explorer import Model
-from tidelog.lab.modelcheck.shipped import invariants, pictures, renaming
+from tidelog.lab.modelcheck.shipped import invariants, local_step
 from tidelog.lab.modelcheck.shipped import messages as wire
-from tidelog.lab.modelcheck.shipped.local_step import NOW_MS, ModelBatch, Replicas
-from tidelog.lab.modelcheck.shipped.pictures import (
+from tidelog.lab.modelcheck.shipped.local_step import (
     ACCUSED,
     FOLLOWERS,
     HIGH_WATERMARK,
     LEADER,
+    NOW_MS,
     PARTITION_EPOCH,
-    Picture,
+    FrozenReplica,
+    ModelBatch,
+    Replicas,
     fields_of,
 )
 from tidelog.lab.modelcheck.shipped.state import (
+    Renamer,
     State,
     fell_back,
     known_by_two,
@@ -112,7 +115,7 @@ class ClusterModel(Model[State]):
         }
         self._replicas = Replicas(bounds.replicas, config, policy)
         self._renamings = [(*p, wire.CONTROLLER) for p in permutations(self.brokers)]
-        self._canonical = renaming.Renamer(self._renamings)
+        self._canonical = Renamer(self._renamings)
 
     def initial(self) -> Iterable[State]:
         """Yield one state: all replicas know that broker 0 leads epoch 0 and all are in sync."""
@@ -143,12 +146,12 @@ class ClusterModel(Model[State]):
 
     def successors(self, state: State) -> Iterator[tuple[str, State]]:
         """Yield every possible next step."""
-        for action, after in self._happenings(state):
+        for action, after in self._possible_steps(state):
             for settled in self._within_bounds(after):
                 if settled != state:
                     yield action, settled
 
-    def _happenings(self, state: State) -> Iterator[tuple[str, State]]:
+    def _possible_steps(self, state: State) -> Iterator[tuple[str, State]]:
         yield from self._client_steps(state)
         yield from self._follower_steps(state)
         yield from self._reports(state)
@@ -194,13 +197,13 @@ class ClusterModel(Model[State]):
 
     def _follower_steps(self, state: State) -> Iterator[tuple[str, State]]:
         for broker in self.brokers:
-            picture = state[0][broker][0]
-            question = self._replicas.question(broker, picture)
+            frozen = state[0][broker][0]
+            question = self._replicas.question(broker, frozen)
             if question is not None:
-                message = wire.question_message(broker, fields_of(picture)[LEADER], question)
+                message = wire.question_message(broker, fields_of(frozen)[LEADER], question)
                 yield (
                     f"FollowerAsk({_name(broker)})",
-                    with_messages(state, [*wire.asked_again(state[2], broker), message]),
+                    with_messages(state, [*wire.after_new_request(state[2], broker), message]),
                 )
 
     def _reports(self, state: State) -> Iterator[tuple[str, State]]:
@@ -208,18 +211,18 @@ class ClusterModel(Model[State]):
         for broker in self.brokers:
             fields = fields_of(state[0][broker][0])
             if fields[ACCUSED] >= 0 and fields[ACCUSED] == fields[LEADER]:
-                epoch = fields[pictures.LEADER_EPOCH]
+                epoch = fields[local_step.LEADER_EPOCH]
                 message = (wire.REPORT, broker, wire.CONTROLLER, epoch)
                 yield f"Report({_name(broker)})", with_messages(state, (*state[2], message))
 
     def _leader_steps(self, state: State) -> Iterator[tuple[str, State]]:
         for broker in self.brokers:
-            picture, log = state[0][broker]
+            frozen, log = state[0][broker]
             if not leads(state, broker):
                 continue
-            for follower, log_end_offset, *_ in fields_of(picture)[FOLLOWERS]:
+            for follower, log_end_offset, *_ in fields_of(frozen)[FOLLOWERS]:
                 if log_end_offset < len(log):
-                    late = self._replicas.lagging(broker, picture, follower)
+                    late = self._replicas.lagging(broker, frozen, follower)
                     lagging = with_replica(state, broker, (late, log))
                     after = self._step(lagging, broker, on.Ticked(NOW_MS), None)
                     yield f"FollowerLags({_name(broker)}, {_name(follower)})", after
@@ -259,8 +262,8 @@ class ClusterModel(Model[State]):
             known = fields_of(state[0][broker][0])[PARTITION_EPOCH]
             for registration in state[1]:
                 if registration[2] != known:
-                    picture, effects = self._learn(broker, state[0][broker][0], registration)
-                    after = self._apply(state, broker, picture, effects, None)
+                    frozen, effects = self._learn(broker, state[0][broker][0], registration)
+                    after = self._apply(state, broker, frozen, effects, None)
                     yield f"Learn({_name(broker)}, {registration[2]})", pruned(after)
 
     def _controller_steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -296,14 +299,13 @@ class ClusterModel(Model[State]):
         """
         known = min(fields_of(state[0][broker][0])[HIGH_WATERMARK], len(log))
         fresh = self._replicas.fresh(broker, known, log)
-        reborn = with_replica(state, broker, (fresh, log))
-        fenced = [reborn]
-        if broker in self._registration(reborn).isr:
-            fenced = list(self._without(reborn, broker))
+        restarted = with_replica(state, broker, (fresh, log))
+        fenced = [restarted]
+        if broker in self._registration(restarted).isr:
+            fenced = list(self._without(restarted, broker))
         for after in fenced:
-            heard, effects = self._learn(broker, fresh, after[1][-1])
-            told = self._apply(after, broker, heard, effects, None)
-            yield pruned(told)
+            frozen, effects = self._learn(broker, fresh, after[1][-1])
+            yield pruned(self._apply(after, broker, frozen, effects, None))
 
     def _without(self, state: State, broker: int) -> Iterator[State]:
         """Fence a broker for a moment; yield a state for each possible next leader."""
@@ -360,26 +362,26 @@ class ClusterModel(Model[State]):
     # -- steps of the broker's own code
 
     def _learn(
-        self, broker: int, picture: Picture, registration: tuple[Any, ...]
-    ) -> tuple[Picture, list[do.Effect]]:
+        self, broker: int, frozen: FrozenReplica, registration: tuple[Any, ...]
+    ) -> tuple[FrozenReplica, list[do.Effect]]:
         leader, leader_epoch, partition_epoch, isr, _ = registration
         event = on.PartitionChanged(
             leader if leader >= 0 else None, leader_epoch, partition_epoch, isr, self.brokers,
             False, NOW_MS,
         )  # fmt: skip
-        return self._replicas.step(broker, picture, event)
+        return self._replicas.step(broker, frozen, event)
 
     def _step(
         self, state: State, broker: int, event: on.Event, request: wire.Message | None
     ) -> State:
-        picture, effects = self._replicas.step(broker, state[0][broker][0], event)
-        return self._apply(state, broker, picture, effects, request)
+        frozen, effects = self._replicas.step(broker, state[0][broker][0], event)
+        return self._apply(state, broker, frozen, effects, request)
 
     def _apply(
         self,
         state: State,
         broker: int,
-        picture: Picture,
+        frozen: FrozenReplica,
         effects: list[do.Effect],
         request: wire.Message | None,
     ) -> State:
@@ -411,12 +413,12 @@ class ClusterModel(Model[State]):
                         sent.append(reply)
                 case _:
                     pass
-        after = with_replica(state, broker, (picture, log))
-        if fell_back(state[0][broker][0], picture, broker):
+        after = with_replica(state, broker, (frozen, log))
+        if fell_back(state[0][broker][0], frozen, broker):
             after = with_history(after, fell_back=True)
         if sent:
             after = with_messages(after, (*after[2], *sent))
-        if advanced is not None and fields_of(picture)[LEADER] == broker:
+        if advanced is not None and fields_of(frozen)[LEADER] == broker:
             after = with_history(after, committed=log[:advanced])
         if advanced is not None and self.bounds.damages:
             after = with_history(after, confirmed=known_by_two(after))

@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias
 
-from tidelog.lab.modelcheck.shipped.pictures import (
+from tidelog.lab.modelcheck.shipped.local_step import (
     ACCUSED,
     HIGH_WATERMARK,
     LEADER,
@@ -17,7 +17,7 @@ State: TypeAlias = tuple[Any, ...]
 
 HW_AT_MOST_LEO = "the high watermark is at most the log end offset"
 COMMITTED_ON_CANDIDATES = "every replica that may be elected has all committed records"
-KNOWN_BY_TWO_SURVIVES = "some replica in ISR or ELR has all that two knew to be committed"
+KNOWN_BY_TWO_SURVIVES = "some replica in ISR or ELR has all records that two knew to be committed"
 """The weaker form of the rule above, for a log that has lost its end undetected. If only the
 damaged replica knew that a record was committed, no other replica can detect the loss."""
 ONE_HISTORY = "no two leaders disagree on what is committed"
@@ -40,7 +40,7 @@ NAMES = (
 GOALS: tuple[str, ...] = (
     "a record commits",
     "leadership moves",
-    "a log is cut",
+    "a log is truncated",
     "the ISR shrinks and grows",
 )
 DAMAGED_LEADER = "a replica leads that lacks committed records"
@@ -48,8 +48,8 @@ DAMAGED_LEADER = "a replica leads that lacks committed records"
 
 def violated(state: State) -> list[str]:
     """Return the names of the invariants that do not hold."""
-    pictured, registrations, _, (committed, wrong, _, _, damages, confirmed) = state
-    replicas = [(fields_of(picture), log) for picture, log in pictured]
+    frozen_replicas, registrations, _, (committed, wrong, _, _, damages, confirmed) = state
+    replicas = [(fields_of(frozen), log) for frozen, log in frozen_replicas]
     broken = []
     if wrong & DISAGREED:
         broken.append(ONE_HISTORY)
@@ -101,7 +101,7 @@ def reached(state: State, brokers: tuple[int, ...]) -> list[str]:
     if leader_epoch > 0:
         met.append("leadership moves")
     if sum(len(log) for _, log in replicas) < produced:
-        met.append("a log is cut")
+        met.append("a log is truncated")
     if partition_epoch > leader_epoch + 1 and isr == brokers:
         met.append("the ISR shrinks and grows")
     if damages and leader >= 0 and replicas[leader][1][: len(committed)] != committed:
@@ -113,8 +113,8 @@ def describe(state: State) -> list[str]:
     """Return a table: a line for each replica, and one for the controller and the network."""
     replicas, registrations, messages, (committed, *_) = state
     lines = []
-    for broker, (picture, log) in enumerate(replicas):
-        fields = fields_of(picture)
+    for broker, (frozen, log) in enumerate(replicas):
+        fields = fields_of(frozen)
         role = "leader  " if fields[LEADER] == broker else "follower"
         records = " ".join(f"m{record + 1}@{epoch}" for epoch, record in log)
         lines.append(

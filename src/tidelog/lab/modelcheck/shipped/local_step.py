@@ -1,11 +1,12 @@
 """One replica's step, run by the broker's own code and cached.
 
-The checker's states hold pictures of replicas (pictures.py). A step thaws a picture into a
-real `Partition`, applies a real event to it, and freezes the result. The same replica
-handles the same event in thousands of cluster states. So each step runs once and is then
-looked up, which makes checking the real code fast enough.
+The checker's states hold frozen replicas: the fields of a `Partition` as bytes. A step thaws a
+frozen replica into a real `Partition`, applies a real event to it, and freezes the result. The
+same replica handles the same event in thousands of cluster states. So each step runs once and is
+then looked up, which makes checking the real code fast enough.
 """
 
+import marshal
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,7 +17,37 @@ from tidelog.core.replication.log_end_offset import NEVER_MS
 from tidelog.core.replication.partition import Partition, PartitionConfig
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.types import BrokerId
-from tidelog.lab.modelcheck.shipped.pictures import Picture, fields_of, picture_of
+
+FrozenReplica: TypeAlias = bytes
+Fields: TypeAlias = tuple[Any, ...]
+
+LOG_END_OFFSET, HIGH_WATERMARK, LEADER, LEADER_EPOCH, PARTITION_EPOCH = 1, 2, 5, 6, 7
+ISR, FOLLOWERS, ACCUSED = 9, 10, 18
+"""The positions of these values in the fields that `Replica.freeze` returns."""
+
+_FIELDS: dict[FrozenReplica, Fields] = {}
+_FROZEN: dict[FrozenReplica, FrozenReplica] = {}
+
+
+def frozen_replica(fields: Fields) -> FrozenReplica:
+    """Return the fields as bytes, the same object for equal fields.
+
+    Bytes cache their hash, tuples do not, and a search hashes the same few thousand replicas
+    millions of times. Format 2 has no back references.
+    """
+    packed = marshal.dumps(fields, 2)
+    frozen = _FROZEN.setdefault(packed, packed)
+    _FIELDS[frozen] = fields
+    return frozen
+
+
+def fields_of(frozen: FrozenReplica) -> Fields:
+    """Return the fields of a frozen replica, also if another process froze it."""
+    fields = _FIELDS.get(frozen)
+    if fields is None:
+        fields = _FIELDS[frozen] = marshal.loads(frozen)
+    return fields
+
 
 Record: TypeAlias = tuple[int, int]
 """A record as (leader epoch, id)."""
@@ -48,47 +79,47 @@ class Replicas:
         self._config = config
         self._policy = policy
         self._brokers: dict[BrokerId, int | None] = dict.fromkeys(range(brokers))
-        self._steps: dict[Any, tuple[Picture, list[do.Effect]]] = {}
+        self._steps: dict[Any, tuple[FrozenReplica, list[do.Effect]]] = {}
         self._questions: dict[Any, do.Question | None] = {}
 
     def fresh(
         self, broker: BrokerId, high_watermark: int = 0, log: tuple[Record, ...] = ()
-    ) -> Picture:
-        """Return the picture of a replica that has just started on this log, without a leader."""
+    ) -> FrozenReplica:
+        """Return the frozen state of a replica that has just started on this log."""
         epochs = LeaderEpochs()
         for offset, (epoch, _) in enumerate(log):
             epochs.assign(epoch, offset)
-        return picture_of(self._partition(broker, epochs, len(log), high_watermark).freeze())
+        return frozen_replica(self._partition(broker, epochs, len(log), high_watermark).freeze())
 
     def step(
-        self, broker: BrokerId, picture: Picture, event: on.Event
-    ) -> tuple[Picture, list[do.Effect]]:
-        """Apply the event; return the replica's next picture and its effects."""
-        key = (broker, picture, _key(event))
+        self, broker: BrokerId, frozen: FrozenReplica, event: on.Event
+    ) -> tuple[FrozenReplica, list[do.Effect]]:
+        """Apply the event; return the replica's next frozen and its effects."""
+        key = (broker, frozen, _key(event))
         known = self._steps.get(key)
         if known is None:
-            partition = self._thawed(broker, picture)
+            partition = self._thawed(broker, frozen)
             effects = partition.step(event)
             _forget_times(partition)
-            known = self._steps[key] = (picture_of(partition.freeze()), effects)
+            known = self._steps[key] = (frozen_replica(partition.freeze()), effects)
         return known
 
-    def question(self, broker: BrokerId, picture: Picture) -> do.Question | None:
+    def question(self, broker: BrokerId, frozen: FrozenReplica) -> do.Question | None:
         """Return the request that the replica would now send to its leader, if any."""
-        key = (broker, picture)
+        key = (broker, frozen)
         if key not in self._questions:
-            self._questions[key] = self._thawed(broker, picture).next_question(NOW_MS)
+            self._questions[key] = self._thawed(broker, frozen).next_question(NOW_MS)
         return self._questions[key]
 
-    def lagging(self, broker: BrokerId, picture: Picture, follower: BrokerId) -> Picture:
-        """Return the leader's picture if `follower` has not caught up for too long."""
-        partition = self._thawed(broker, picture)
+    def lagging(self, broker: BrokerId, frozen: FrozenReplica, follower: BrokerId) -> FrozenReplica:
+        """Return the leader's frozen state if `follower` has not caught up for too long."""
+        partition = self._thawed(broker, frozen)
         partition.followers[follower].last_caught_up_ms = NEVER_MS
-        return picture_of(partition.freeze())
+        return frozen_replica(partition.freeze())
 
-    def _thawed(self, broker: BrokerId, picture: Picture) -> Partition:
+    def _thawed(self, broker: BrokerId, frozen: FrozenReplica) -> Partition:
         partition = self._partition(broker, LeaderEpochs())
-        partition.thaw(fields_of(picture))
+        partition.thaw(fields_of(frozen))
         return partition
 
     def _partition(

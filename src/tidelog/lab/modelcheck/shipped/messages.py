@@ -57,7 +57,7 @@ def question_message(sender: int, leader: int, question: do.Question) -> Message
             return (ASK_OFFSETS, sender, leader, question.leader_epoch, AWAITED)
 
 
-def asked_again(messages: tuple[Message, ...], follower: int) -> list[Message]:
+def after_new_request(messages: tuple[Message, ...], follower: int) -> list[Message]:
     """Return the messages in flight after this follower sends a new request."""
     left = []
     for message in messages:
@@ -139,8 +139,8 @@ def reply_event(message: Message) -> on.Event:
         )
     if kind == EPOCH_REPLY:
         _, _, _, leader_epoch, epoch, error, end = message
-        told = EpochEnd(*end) if end != (-1, -1) else None
-        return on.EpochEndAnswered(leader_epoch, epoch, ErrorCode(error), told, NOW_MS)
+        epoch_end = EpochEnd(*end) if end != (-1, -1) else None
+        return on.EpochEndAnswered(leader_epoch, epoch, ErrorCode(error), epoch_end, NOW_MS)
     if kind == OFFSETS_REPLY:
         _, _, _, leader_epoch, error, start, end = message
         return on.OffsetsAnswered(leader_epoch, ErrorCode(error), start, end, NOW_MS)

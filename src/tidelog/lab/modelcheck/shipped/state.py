@@ -1,20 +1,26 @@
 """The cluster's state in the checker, and functions that derive one state from another.
 
-States are immutable; cluster_model.py describes their parts.
+States are immutable; cluster_model.py describes their parts. States that differ only in the
+brokers' names count as one: `Renamer` finds the smallest of them.
 """
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from tidelog.lab.modelcheck.shipped.messages import Message
-from tidelog.lab.modelcheck.shipped.pictures import (
+from tidelog.lab.modelcheck.shipped import messages as wire
+from tidelog.lab.modelcheck.shipped.local_step import (
+    ACCUSED,
+    FOLLOWERS,
     HIGH_WATERMARK,
+    ISR,
     LEADER,
     LEADER_EPOCH,
     PARTITION_EPOCH,
-    Picture,
+    FrozenReplica,
     fields_of,
+    frozen_replica,
 )
+from tidelog.lab.modelcheck.shipped.messages import Message
 
 State: TypeAlias = tuple[Any, ...]
 
@@ -27,7 +33,7 @@ def leads(state: State, broker: int) -> bool:
     return bool(fields_of(state[0][broker][0])[LEADER] == broker)
 
 
-def fell_back(before: Picture, after: Picture, broker: int) -> bool:
+def fell_back(before: FrozenReplica, after: FrozenReplica, broker: int) -> bool:
     """Return whether a leader's high watermark fell within one leader epoch."""
     old, new = fields_of(before), fields_of(after)
     return bool(
@@ -39,12 +45,12 @@ def fell_back(before: Picture, after: Picture, broker: int) -> bool:
 
 def known_by_two(state: State) -> int:
     """Return how many records are below the high watermarks of at least two replicas."""
-    marks = sorted(fields_of(picture)[HIGH_WATERMARK] for picture, _ in state[0])
+    marks = sorted(fields_of(frozen)[HIGH_WATERMARK] for frozen, _ in state[0])
     return int(marks[-2]) if len(marks) > 1 else 0
 
 
 def with_replica(state: State, broker: int, replica: tuple[Any, ...]) -> State:
-    """Return the state with another picture and log for one broker."""
+    """Return the state with another frozen and log for one broker."""
     replicas = state[0]
     return ((*replicas[:broker], replica, *replicas[broker + 1 :]), *state[1:])
 
@@ -93,3 +99,91 @@ def with_history(
         max(by_two, confirmed),
     )
     return (*state[:3], history)
+
+
+# -- symmetry: other names for the brokers -----------------------------------------------
+
+
+Names: TypeAlias = tuple[int, ...]
+"""names[old] is the new name; the last entry, at index -1, stays -1 (no broker)."""
+
+
+class Renamer:
+    """Rename whole states, with a cache of the renamed parts."""
+
+    def __init__(self, renamings: list[Names]) -> None:
+        # The first renaming is the identity and needs no work.
+        self._renamings = [(names, _sources(names), {}, {}, {}) for names in renamings[1:]]  # type: list[tuple[Names, Names, dict[Any, Any], dict[Any, Any], dict[Any, Any]]]
+
+    def smallest(self, state: State) -> State:
+        """Return the smallest of all renamings of `state`."""
+        best = state
+        replicas, controller, messages, history = state
+        for names, (first, *others), replicas_known, controllers, sent in self._renamings:
+            # Most renamings are already larger at the first replica.
+            frozen, log = replicas[first]
+            head = (replicas_known.get(frozen) or _remember(replicas_known, frozen, names), log)
+            if head > best[0][0]:
+                continue
+            tail = [
+                (replicas_known.get(p) or _remember(replicas_known, p, names), entries)
+                for p, entries in [replicas[old] for old in others]
+            ]
+            renamed = (head, *tail)
+            if renamed > best[0]:
+                continue
+            other = controllers.get(controller)
+            if other is None:
+                other = controllers[controller] = _renamed_controller(controller, names)
+            moved = sent.get(messages)
+            if moved is None:
+                moved = sent[messages] = tuple(sorted(wire.renamed(m, names) for m in messages))
+            candidate = (renamed, other, moved, history)
+            if candidate < best:
+                best = candidate
+        return best
+
+
+def _sources(names: Names) -> Names:
+    """Return the old broker for each new name."""
+    return tuple(names.index(new) for new in range(len(names) - 1))
+
+
+def _remember(known: dict[Any, Any], frozen: Any, names: Names) -> Any:
+    renamed = known[frozen] = _renamed_replica(frozen, names)
+    return renamed
+
+
+def _renamed_replica(frozen: FrozenReplica, names: Names) -> FrozenReplica:
+    """Rename the brokers in a frozen replica: leader, ISR, followers, refused leader.
+
+    The assignment stays, because it contains all brokers.
+    """
+    fields = list(fields_of(frozen))
+    isr = fields[ISR]
+    members = tuple(sorted(names[b] for b in isr[0]))
+    if len(isr) > 1:
+        _, joining, leaving, proposed_at = isr
+        joining = tuple(names[b] for b in joining)
+        leaving = tuple(sorted(names[b] for b in leaving))
+        isr = (members, joining, leaving, proposed_at)
+    else:
+        isr = (members,)
+    fields[LEADER] = names[fields[LEADER]]
+    fields[ACCUSED] = names[fields[ACCUSED]]
+    fields[ISR] = isr
+    fields[FOLLOWERS] = tuple(sorted((names[f[0]], *f[1:]) for f in fields[FOLLOWERS]))
+    return frozen_replica(tuple(fields))
+
+
+def _renamed_controller(controller: Any, names: Names) -> Any:
+    return tuple(
+        (
+            names[leader],
+            leader_epoch,
+            partition_epoch,
+            tuple(sorted(names[b] for b in isr)),
+            tuple(sorted(names[b] for b in elr)),
+        )
+        for leader, leader_epoch, partition_epoch, isr, elr in controller
+    )

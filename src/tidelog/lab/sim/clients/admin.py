@@ -38,7 +38,7 @@ class SimAdmin:
         if self.topic_made:
             return
         self._creations.add(self._correlation + 1)
-        self._ask(find_broker(self._site, self._random), self._topic)
+        self._send_request(find_broker(self._site, self._random), self._topic)
         self._world.after(RETRY_MS, self.create_topic)
 
     def elect(
@@ -50,24 +50,26 @@ class SimAdmin:
         election lets any replica become the leader of a partition without one.
         """
         request = ElectLeadersReceived(0, election, partitions)
-        self._ask(find_broker(self._site, self._random), request)
+        self._send_request(find_broker(self._site, self._random), request)
 
     def reassign(self, key: PartitionKey, replicas: tuple[BrokerId, ...]) -> None:
         """Move a partition to these brokers."""
         request = AlterReassignmentsReceived(0, {key: replicas})
-        self._ask(find_broker(self._site, self._random), request)
+        self._send_request(find_broker(self._site, self._random), request)
 
     def unregister(self, broker: BrokerId) -> None:
         """Remove a broker's registration; the broker may be up when the request arrives."""
-        self._ask(find_broker(self._site, self._random), UnregisterBrokerReceived(0, broker))
+        self._send_request(
+            find_broker(self._site, self._random), UnregisterBrokerReceived(0, broker)
+        )
 
     def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
         """Delete the records before `offset`."""
         leader = find_leader(self._site, self._random, partition)
         request = DeleteRecords(1_000, [DeleteRecordsPartition(partition, offset)])
-        self._ask(leader, request)
+        self._send_request(leader, request)
 
-    def _ask(self, broker: BrokerId | None, request: object) -> None:
+    def _send_request(self, broker: BrokerId | None, request: object) -> None:
         if broker is None:
             return
         self._correlation += 1

@@ -65,17 +65,17 @@ class SimCommitter:
     def commit(self) -> None:
         """Commit the next offset. The outcome of the one before is known, or stays unknown."""
         if self._finishing:
-            self._look()
+            self._fetch_committed()
             return
         offset, self._next = self._next, self._next + 1
         self._unanswered.add(offset)
         to_commit = OffsetToCommit(*PARTITION, offset, topic_id=self._topic_id)
-        self._ask(OffsetCommit(GROUP, NO_GENERATION, NO_MEMBER, None, [to_commit]))
+        self._send_request(OffsetCommit(GROUP, NO_GENERATION, NO_MEMBER, None, [to_commit]))
 
-    def _look(self) -> None:
-        self._ask(OffsetFetch(GROUP, [PARTITION]))
+    def _fetch_committed(self) -> None:
+        self._send_request(OffsetFetch(GROUP, [PARTITION]))
 
-    def _ask(self, request: object) -> None:
+    def _send_request(self, request: object) -> None:
         correlation = self._correlation = self._correlation + 1
         broker = find_leader(self._site, self._random, COORDINATED_BY)
         if broker is not None and self._knows_topic(broker):
@@ -95,9 +95,9 @@ class SimCommitter:
 
     def refused(self, correlation: int) -> None:
         if correlation == self._correlation:
-            self._go_on(self.commit)
+            self._pause_then(self.commit)
 
-    def _go_on(self, what: Callable[[], None]) -> None:
+    def _pause_then(self, what: Callable[[], None]) -> None:
         self._correlation += 1
         self._world.after(PAUSE_MS, self._then, self._correlation, what)
 
@@ -113,18 +113,18 @@ class SimCommitter:
                 self.acked = self._next - 1
                 self.commits += 1
                 self._unanswered.discard(self.acked)
-            self._go_on(self._look)
+            self._pause_then(self._fetch_committed)
             return
         assert isinstance(response, OffsetFetchResponse)
         if response.error_code is ErrorCode.NONE:
-            self._judge(response.partitions[0].committed_offset)
+            self._check_committed(response.partitions[0].committed_offset)
             self.done = self._finishing
         if not self.done:
-            self._go_on(self.commit)
+            self._pause_then(self.commit)
 
-    def _judge(self, found: Offset) -> None:
+    def _check_committed(self, found: Offset) -> None:
         if found in self._unanswered:
             self._unanswered.discard(found)
             self.acked = found
         elif self.acked is not None and found != self.acked:
-            self._lost(f"{self.acked} was committed, {found} is found")
+            self._lost(f"offset {self.acked} was committed, but a fetch returned {found}")

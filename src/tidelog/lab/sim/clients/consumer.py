@@ -45,7 +45,7 @@ class SimConsumer:
         partition: TopicPartition,
         *,
         from_followers: bool,
-        tells_epoch: bool,
+        sends_epoch: bool,
         consumed: Consumed,
         corrupt: Corrupt,
         skipped: Skipped,
@@ -58,11 +58,11 @@ class SimConsumer:
         self._address = address
         self.partition = partition
         self._from_followers = from_followers
-        self._tells_epoch = tells_epoch
+        self._sends_epoch = sends_epoch
         self._consumed = consumed
         self._corrupt = corrupt
         self._skipped = skipped
-        self._asked: BrokerId = 0
+        self._target: BrokerId = 0
         self._random = site.world.random(f"consumer/{address}")
         self._correlation = 0
         site.clients[address] = self
@@ -74,22 +74,22 @@ class SimConsumer:
             None,
             self.position,
             FETCH_MAX_BYTES,
-            last_fetched_epoch=self._epoch if self._tells_epoch else None,
+            last_fetched_epoch=self._epoch if self._sends_epoch else None,
         )
         request = Fetch(None, None, MAX_WAIT_MS, 1, FETCH_MAX_BYTES, [part])
-        self._ask(self._choose(), request)
+        self._send_request(self._choose(), request)
 
     def _choose(self) -> BrokerId | None:
         if self._from_followers:
             return self._random.choice(sorted(self._site.brokers))
         return find_leader(self._site, self._random, self.partition)
 
-    def _ask(self, broker: BrokerId | None, request: object) -> None:
+    def _send_request(self, broker: BrokerId | None, request: object) -> None:
         correlation = self._correlation = self._correlation + 1
         if broker is None:
             self._world.after(BACKOFF_MS, self._late, correlation)
             return
-        self._asked = broker
+        self._target = broker
         target = self._site.brokers[broker]
         network = self._site.network
         network.send(self._address, broker, target.request, self._address, 0, correlation, request)
@@ -127,14 +127,14 @@ class SimConsumer:
             self._epoch = None
             self._back_off()
         else:
-            self._take(part)
+            self._receive(part)
 
-    def _take(self, part: FetchPartitionResponse) -> None:
+    def _receive(self, part: FetchPartitionResponse) -> None:
         assert part.records is None or isinstance(part.records, bytes)
         try:
             self._read_batches(part.records or b"")
         except CorruptRecord:
-            self._corrupt(self.partition, self.position, self._asked)
+            self._corrupt(self.partition, self.position, self._target)
             self._back_off()
             return
         self._correlation += 1
@@ -157,7 +157,7 @@ class SimConsumer:
     def _find_start(self) -> None:
         part = ListOffsetsPartition(self.partition, None, EARLIEST)
         leader = find_leader(self._site, self._random, self.partition)
-        self._ask(leader, ListOffsets(None, [part]))
+        self._send_request(leader, ListOffsets(None, [part]))
 
     def _reset(self, response: ListOffsetsResponse) -> None:
         offset = response.partitions[0].offset

@@ -47,10 +47,12 @@ class Shares:
         before = shares.get(name, partitions)
         shares[name] = partitions
         if before != partitions:
-            self._broken(f"{name} got {before!r}, then {partitions!r} of {generation}")
+            both = f"{list(before)}, then {list(partitions)}"
+            self._broken(f"generation {generation}: {name} was assigned {both}")
         for other, theirs in shares.items():
             if other != name and set(theirs) & set(partitions):
-                self._broken(f"{other} has {theirs!r}, {name} {partitions!r} of {generation}")
+                both = f"{other} has {list(theirs)}, {name} has {list(partitions)}"
+                self._broken(f"generation {generation}: {both}")
 
 
 class SimMember:
@@ -79,20 +81,20 @@ class SimMember:
         """Stop restarting, so that the group can settle."""
         self._steady = True
 
-    def go_on(self) -> None:
+    def send_next(self) -> None:
         """Send the next request: join, sync or heartbeat; or restart."""
         joined = self._joined
         if joined is None:
-            self._ask(self._join(), JOIN_TIMEOUT_MS)
+            self._send_request(self._join(), JOIN_TIMEOUT_MS)
         elif not self._synced:
-            self._ask(self._sync(joined), TIMEOUT_MS)
+            self._send_request(self._sync(joined), TIMEOUT_MS)
         elif not self._steady and self._random.random() < RESTARTS:
             self._member_id = NO_MEMBER
-            self._begin_anew()
+            self._leave_generation()
             self._pause()
         else:
             beat = Heartbeat(SHARED, joined.generation_id, self._member_id, self._instance)
-            self._ask(beat, TIMEOUT_MS)
+            self._send_request(beat, TIMEOUT_MS)
 
     def _join(self) -> JoinGroup:
         self._starts += 1
@@ -126,7 +128,7 @@ class SimMember:
             assignments,
         )
 
-    def _ask(self, request: Request, timeout_ms: int) -> None:
+    def _send_request(self, request: Request, timeout_ms: int) -> None:
         correlation = self._correlation = self._correlation + 1
         broker = find_leader(self._site, self._random, COORDINATED_BY)
         if broker is not None:
@@ -137,7 +139,7 @@ class SimMember:
 
     def _late(self, correlation: int) -> None:
         if correlation == self._correlation:
-            self.go_on()
+            self.send_next()
 
     def _pause(self) -> None:
         self._correlation += 1
@@ -158,9 +160,9 @@ class SimMember:
             self._member_id = response.member_id
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self._member_id = NO_MEMBER
-            self._begin_anew()
+            self._leave_generation()
         elif error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
-            self._begin_anew()
+            self._leave_generation()
         self._pause()
 
     def _served(self, response: JoinGroupResponse | SyncGroupResponse | HeartbeatResponse) -> None:
@@ -175,7 +177,7 @@ class SimMember:
         else:
             self.generation = self._joined.generation_id
 
-    def _begin_anew(self) -> None:
+    def _leave_generation(self) -> None:
         self._joined = None
         self._synced = False
         self.generation = -1
@@ -190,5 +192,5 @@ def why_unshared(members: Sequence[SimMember], shares: Shares) -> str | None:
     shared = shares.generations[generation]
     assigned = sorted(partition for one in members for partition in shared[one.name])
     if assigned != list(range(PARTITIONS)):
-        return f"in generation {generation} {assigned} are assigned"
+        return f"in generation {generation} the assigned partitions are {assigned}"
     return None

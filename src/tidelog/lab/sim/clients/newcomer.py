@@ -16,20 +16,20 @@ from tidelog.lab.sim.machine.process import Site
 PAUSE_MS = 450
 
 
-class SimNewcomer:
+class SimIdRequester:
     """Requests producer ids and reports each id that two requests received."""
 
-    def __init__(self, site: Site, address: Address, given_twice: Callable[[int], None]) -> None:
+    def __init__(self, site: Site, address: Address, assigned_twice: Callable[[int], None]) -> None:
         self.ids: dict[int, int] = {}
         """The correlation id of the request that received each producer id."""
         self._site = site
         self._address = address
-        self._given_twice = given_twice
+        self._assigned_twice = assigned_twice
         self._random = site.world.random(f"newcomer/{address}")
         self._correlation = 0
         site.clients[address] = self
 
-    def ask(self) -> None:
+    def request_id(self) -> None:
         """Request a producer id, now and again after each pause."""
         broker = find_broker(self._site, self._random)
         if broker is not None:
@@ -39,7 +39,7 @@ class SimNewcomer:
             self._site.network.send(
                 address, broker, target.request, address, 0, number, InitProducerId()
             )
-        self._site.world.after(PAUSE_MS, self.ask)
+        self._site.world.after(PAUSE_MS, self.request_id)
 
     def answered(self, correlation: int, response: object) -> None:
         """Store the id. A response that the network duplicated does not count as a second use."""
@@ -47,7 +47,7 @@ class SimNewcomer:
         if response.error is not ErrorCode.NONE:
             return
         if self.ids.setdefault(response.producer_id, correlation) != correlation:
-            self._given_twice(response.producer_id)
+            self._assigned_twice(response.producer_id)
 
     def refused(self, correlation: int) -> None:
         """Do nothing: the client retries after its pause anyway."""

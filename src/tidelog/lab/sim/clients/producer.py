@@ -59,13 +59,13 @@ class PendingBatch:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class PartitionQueue:
     """The pending batches of one producer for one partition, in order."""
 
     partition: TopicPartition
     producer_id: int = -1
     sequence: int = 0
-    queue: list[PendingBatch] = field(default_factory=list)
+    batches: list[PendingBatch] = field(default_factory=list)
 
 
 class SimProducer:
@@ -89,8 +89,8 @@ class SimProducer:
         self._address = address
         self._acknowledged = acknowledged
         self._random = site.world.random(f"producer/{address}")
-        self._lanes: dict[TopicPartition, Lane] = {}
-        self._sent: dict[int, tuple[Lane, PendingBatch]] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._sent: dict[int, tuple[PartitionQueue, PendingBatch]] = {}
         self._correlation = 0
         self._written = 0
         self._ids = address * 1000
@@ -99,33 +99,33 @@ class SimProducer:
     @property
     def pending(self) -> int:
         """The number of batches that are neither acknowledged nor given up."""
-        return sum(len(lane.queue) for lane in self._lanes.values())
+        return sum(len(queue.batches) for queue in self._queues.values())
 
     def produce(self, partition: TopicPartition, count: int) -> None:
         """Write a batch of `count` records."""
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = Lane(partition)
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition)
             if self.idempotent:
-                lane.producer_id = self._new_id()
+                queue.producer_id = self._new_id()
         values = []
         for _ in range(count):
             self._written += 1
             values.append(b"%d.%d" % (self._address, self._written))
         batch = PendingBatch(values, self._world.now_ms + DELIVERY_TIMEOUT_MS)
-        lane.queue.append(batch)
-        self._pump(lane)
+        queue.batches.append(batch)
+        self._send_waiting(queue)
 
     def _new_id(self) -> int:
         self._ids += 1
         return self._ids
 
-    def _encode(self, lane: Lane, batch: PendingBatch) -> None:
+    def _encode(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         """Assign the batch its sequence number and encode it; first sends happen in order."""
         writer = NO_PRODUCER
         if self.idempotent:
-            writer = Writer(lane.producer_id, 0, lane.sequence)
-            lane.sequence += len(batch.values)
+            writer = Writer(queue.producer_id, 0, queue.sequence)
+            queue.sequence += len(batch.values)
         if len(batch.values) == 1:
             batch.data = bytes(encode_value(batch.values[0], self._world.now_ms, writer))
         else:
@@ -136,46 +136,48 @@ class SimProducer:
 
     # -- sending ---------------------------------------------------------------------------
 
-    def _pump(self, lane: Lane) -> None:
-        self._drop_expired(lane)
+    def _send_waiting(self, queue: PartitionQueue) -> None:
+        self._drop_expired(queue)
         room = IN_FLIGHT_MAX if self.idempotent else 1
-        for batch in lane.queue[:room]:
+        for batch in queue.batches[:room]:
             if not batch.in_flight:
-                self._send(lane, batch)
+                self._send(queue, batch)
 
-    def _drop_expired(self, lane: Lane) -> None:
+    def _drop_expired(self, queue: PartitionQueue) -> None:
         """Give up batches that expired before they were sent."""
         now = self._world.now_ms
-        kept = [batch for batch in lane.queue if batch.in_flight or now < batch.expires_ms]
-        if len(kept) < len(lane.queue):
-            self.given_up += len(lane.queue) - len(kept)
-            lane.queue = kept
+        kept = [batch for batch in queue.batches if batch.in_flight or now < batch.expires_ms]
+        if len(kept) < len(queue.batches):
+            self.given_up += len(queue.batches) - len(kept)
+            queue.batches = kept
             if self.idempotent:
-                self._start_over(lane)
+                self._start_over(queue)
 
-    def _send(self, lane: Lane, batch: PendingBatch) -> None:
+    def _send(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         batch.in_flight = True
         if not batch.data:
-            self._encode(lane, batch)
-        leader = find_leader(self._site, self._random, lane.partition)
+            self._encode(queue, batch)
+        leader = find_leader(self._site, self._random, queue.partition)
         if leader is None:
-            self._retry_later(lane, batch)
+            self._retry_later(queue, batch)
             return
         correlation = self._correlation = self._correlation + 1
-        self._sent[correlation] = lane, batch
+        self._sent[correlation] = queue, batch
         target = self._site.brokers[leader]
         network = self._site.network
-        network.send(self._address, leader, self._arrive, target, correlation, lane, batch.data)
+        network.send(self._address, leader, self._arrive, target, correlation, queue, batch.data)
         if self.acks == ACKS_NONE:
             del self._sent[correlation]
-            self._end(lane, batch)
+            self._end(queue, batch)
         else:
             wait = REQUEST_TIMEOUT_MS + 100
             self._world.after(wait, self._failed, correlation, ErrorCode.REQUEST_TIMED_OUT)
 
-    def _arrive(self, target: Process, correlation: int, lane: Lane, data: bytes) -> None:
+    def _arrive(
+        self, target: Process, correlation: int, queue: PartitionQueue, data: bytes
+    ) -> None:
         """Deliver the request with its own copy of the batch: the broker modifies the buffer."""
-        part = ProducePartition(lane.partition, bytearray(data))
+        part = ProducePartition(queue.partition, bytearray(data))
         request = Produce(self.acks, REQUEST_TIMEOUT_MS, [part])
         target.request(self._address, 0, correlation, request)
 
@@ -188,11 +190,11 @@ class SimProducer:
         found = self._sent.pop(correlation, None)
         if found is None:
             return
-        lane, batch = found
+        queue, batch = found
         if self.acks == ACKS_ALL and answer.base_offset is not None:
-            self._acknowledged(lane.partition, answer.base_offset, batch.crc)
+            self._acknowledged(queue.partition, answer.base_offset, batch.crc)
         self.acked += 1
-        self._end(lane, batch)
+        self._end(queue, batch)
 
     def refused(self, correlation: int) -> None:
         self._failed(correlation, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -201,45 +203,45 @@ class SimProducer:
         found = self._sent.pop(correlation, None)
         if found is None:
             return
-        lane, batch = found
+        queue, batch = found
         if error in _FINAL or self._world.now_ms >= batch.expires_ms:
-            self._give_up(lane, batch)
+            self._give_up(queue, batch)
         else:
-            self._retry_later(lane, batch)
+            self._retry_later(queue, batch)
 
-    def _retry_later(self, lane: Lane, batch: PendingBatch) -> None:
-        self._world.after(batch.backoff_ms, self._retry, lane, batch)
+    def _retry_later(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        self._world.after(batch.backoff_ms, self._retry, queue, batch)
         batch.backoff_ms = min(2 * batch.backoff_ms, BACKOFF_MAX_MS)
 
-    def _retry(self, lane: Lane, batch: PendingBatch) -> None:
-        if batch not in lane.queue or not batch.in_flight:
+    def _retry(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        if batch not in queue.batches or not batch.in_flight:
             return
         if self._world.now_ms >= batch.expires_ms:
-            self._give_up(lane, batch)
+            self._give_up(queue, batch)
         else:
-            self._send(lane, batch)
+            self._send(queue, batch)
 
-    def _give_up(self, lane: Lane, batch: PendingBatch) -> None:
-        if batch not in lane.queue:
+    def _give_up(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        if batch not in queue.batches:
             return  # another attempt to send the batch succeeded
         self.given_up += 1
-        lane.queue.remove(batch)
+        queue.batches.remove(batch)
         if self.idempotent:
-            self._start_over(lane)
-        self._pump(lane)
+            self._start_over(queue)
+        self._send_waiting(queue)
 
-    def _start_over(self, lane: Lane) -> None:
+    def _start_over(self, queue: PartitionQueue) -> None:
         """Renumber all batches in the queue, under a new producer id."""
-        lane.producer_id = self._new_id()
-        lane.sequence = 0
-        for batch in lane.queue:
+        queue.producer_id = self._new_id()
+        queue.sequence = 0
+        for batch in queue.batches:
             batch.data = b""
             batch.in_flight = False
-        stale = [c for c, (where, _) in self._sent.items() if where is lane]
+        stale = [c for c, (where, _) in self._sent.items() if where is queue]
         for correlation in stale:
             del self._sent[correlation]
 
-    def _end(self, lane: Lane, batch: PendingBatch) -> None:
-        if batch in lane.queue:
-            lane.queue.remove(batch)
-        self._pump(lane)
+    def _end(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        if batch in queue.batches:
+            queue.batches.remove(batch)
+        self._send_waiting(queue)

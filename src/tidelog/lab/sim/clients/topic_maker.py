@@ -12,6 +12,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.lab.sim.clients.metadata import find_broker
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Site
+from tidelog.lab.sim.plain_values import plain
 
 PAUSE_MS = 350
 _MADE = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -67,7 +68,8 @@ class SimTopicMaker:
             for number in range(self.made if process.node is not None else 0):
                 known = process.node.image.partition(_name(number), 0) if process.node else None
                 if known is None or set(known.isr) != set(known.replicas):
-                    return f"broker {process.id} sees {_name(number)} as {known}"
+                    what = f"topic {_name(number)} is not in sync on broker {process.id}"
+                    return f"{what}: {plain(known)}"
         return None
 
 

@@ -26,40 +26,40 @@ class SimCleaner:
         world: World,
         disk: SimDisk,
         random: Random,
-        tell: Callable[[int, CleaningMessage], None],
+        notify: Callable[[int, CleaningMessage], None],
         die: Callable[[], None],
     ) -> None:
         self._world = world
         self._disk = disk
         self._random = random
-        self._tell = tell
+        self._notify = notify
         self._die = die
-        self._under_way: dict[int, Iterator[CleaningMessage]] = {}
+        self._running: dict[int, Iterator[CleaningMessage]] = {}
 
     def clean(self, effect: CleanLog) -> None:
-        cleaning = self._under_way[effect.cleaning] = clean(self._disk, effect.plan)
+        cleaning = self._running[effect.cleaning] = clean(self._disk, effect.plan)
         takes = self._random.randint(1, START_MAX_MS)
-        self._world.after(takes, self._go_on, effect.cleaning, cleaning)
+        self._world.after(takes, self._continue, effect.cleaning, cleaning)
 
     def stop(self, effect: StopCleaning) -> None:
-        self._under_way.pop(effect.cleaning, None)
+        self._running.pop(effect.cleaning, None)
 
     def stop_all(self) -> None:
         """Stop all cleanings because the broker has ended."""
-        self._under_way.clear()
+        self._running.clear()
 
-    def _go_on(self, number: int, cleaning: Iterator[CleaningMessage]) -> None:
-        if self._under_way.get(number) is not cleaning:
+    def _continue(self, number: int, cleaning: Iterator[CleaningMessage]) -> None:
+        if self._running.get(number) is not cleaning:
             return  # stopped; a later incarnation of the broker may reuse the number
         stalled = self._disk.stall_ms
         try:
-            told = next(cleaning, None)
+            message = next(cleaning, None)
         except ProcessDied:
             self._die()
             return
         finally:
             self._disk.stall_ms = stalled
-        if told is not None:
+        if message is not None:
             takes = self._random.randint(0, GROUP_MAX_MS)
-            self._world.after(takes, self._go_on, number, cleaning)
-            self._tell(number, told)
+            self._world.after(takes, self._continue, number, cleaning)
+            self._notify(number, message)

@@ -17,17 +17,17 @@ READ_MS = 1000
 class SimClock:
     """The clocks of one process.
 
-    `told` is called with each reading of the wall clock. It returns whether to read again.
+    `on_reading` is called with each reading of the wall clock. It returns whether to read again.
     """
 
-    def __init__(self, world: World, random: Random, told: Callable[[int], bool]) -> None:
+    def __init__(self, world: World, random: Random, on_reading: Callable[[int], bool]) -> None:
         self.skew_ms = 0
         self.ahead_ms = 0
         """How far the wall clock is ahead of the monotonic one."""
         self.boots = 1
         self._world = world
         self._random = random
-        self._told = told
+        self._on_reading = on_reading
 
     def now_ms(self) -> int:
         return self._world.now_ms + self.skew_ms
@@ -46,5 +46,5 @@ class SimClock:
         self._world.after(self._random.randint(1, READ_MS), self._read)
 
     def _read(self) -> None:
-        if self._told(self.now_ms() + self.ahead_ms):
+        if self._on_reading(self.now_ms() + self.ahead_ms):
             self.read_soon()

@@ -82,7 +82,7 @@ class Sync(NamedTuple):
 
 
 @dataclass(slots=True)
-class Habits:
+class PowerLossWeights:
     """The weights of what a power failure does to the unsynced end of a file."""
 
     forget: float = 1.0
@@ -95,10 +95,10 @@ class Habits:
 class SimDisk:
     """One broker's log directory."""
 
-    def __init__(self, world: World, name: str, habits: Habits) -> None:
+    def __init__(self, world: World, name: str, power_loss: PowerLossWeights) -> None:
         self._world = world
         self._random = world.random(f"disk/{name}")
-        self._habits = habits
+        self._power_loss = power_loss
         self._names: Tree = {"": None}
         self._journals: dict[str, list[Undo]] = {}
         self.full_until_ms = 0
@@ -119,7 +119,7 @@ class SimDisk:
     def append(self, path: str, buffers: Sequence[Buffer]) -> int:
         inode = self._created(path)
         position = len(inode.data)
-        if self._trouble_ahead():
+        if self._write_fails():
             self._write_part(path, inode, b"".join(buffers))
         for buffer in buffers:
             inode.data += buffer
@@ -140,7 +140,7 @@ class SimDisk:
         inode.data = bytearray()
         inode.synced = 0
         inode.unreadable = None
-        if self._trouble_ahead():
+        if self._write_fails():
             self._write_part(path, inode, bytes(data))
         inode.data += data
 
@@ -221,7 +221,7 @@ class SimDisk:
         inode = self._inode(path)
         self._may_die()
         self._check_broken(path)
-        self._dawdle()
+        self._stall_if_slow()
         if not self._lies():
             inode.sync()
 
@@ -230,7 +230,7 @@ class SimDisk:
             raise MissingFile("sync of a missing directory", path)
         self._may_die()
         self._check_broken(path)
-        self._dawdle()
+        self._stall_if_slow()
         if not self._lies():
             self._journals.pop(path, None)
 
@@ -366,8 +366,14 @@ class SimDisk:
         stable = inode.data[: inode.synced] if inode.durable is None else inode.durable
         if inode.durable is None and len(inode.data) == inode.synced:
             return
-        habits = self._habits
-        weights = (habits.forget, habits.tear, habits.flip, habits.zero, habits.keep)
+        power_loss = self._power_loss
+        weights = (
+            power_loss.forget,
+            power_loss.tear,
+            power_loss.flip,
+            power_loss.zero,
+            power_loss.keep,
+        )
         fates = ("forget", "tear", "flip", "zero", "keep")
         fate = self._random.choices(fates, weights)[0]
         unsynced = len(inode.data) - inode.synced
@@ -402,7 +408,7 @@ class SimDisk:
 
     # -- internals -------------------------------------------------------------------------
 
-    def _trouble_ahead(self) -> bool:
+    def _write_fails(self) -> bool:
         """Return whether this write fails or kills the process."""
         now = self._world.now_ms
         if self.dies_in is not None:
@@ -438,7 +444,7 @@ class SimDisk:
             self._world.count("disk error")
             raise DiskError("input/output error", path)
 
-    def _dawdle(self) -> None:
+    def _stall_if_slow(self) -> None:
         if self.slow():
             self.stall_ms += self._random.randint(1, STALL_MAX_MS)
 

@@ -21,7 +21,7 @@ LATENCY_MAX_MS = 5_000
 
 
 @dataclass(slots=True)
-class Weather:
+class LinkConditions:
     """The latency and the fault probabilities of every link, without the faults of a plan."""
 
     latency_min_ms: int = 1
@@ -55,11 +55,11 @@ class Link:
 class Network:
     """All links; a link is created when it is first used."""
 
-    __slots__ = ("_links", "_weather", "_world", "calm")
+    __slots__ = ("_conditions", "_links", "_world", "calm")
 
-    def __init__(self, world: World, weather: Weather) -> None:
+    def __init__(self, world: World, conditions: LinkConditions) -> None:
         self._world = world
-        self._weather = weather
+        self._conditions = conditions
         self._links: dict[tuple[Address, Address], Link] = {}
         self.calm = False
         """If True, links delay messages but neither drop nor duplicate them at random."""
@@ -83,21 +83,21 @@ class Network:
             world.count("message dropped")
             return False
         draw = link.random.random
-        weather = self._weather
-        span = weather.latency_max_ms - weather.latency_min_ms + 1
-        arrival = now + weather.latency_min_ms + int(draw() * span)
+        conditions = self._conditions
+        span = conditions.latency_max_ms - conditions.latency_min_ms + 1
+        arrival = now + conditions.latency_min_ms + int(draw() * span)
         if not self.calm:
             fate = draw()
-            if fate < weather.drop or (now < link.loss_until_ms and fate < 0.5):
+            if fate < conditions.drop or (now < link.loss_until_ms and fate < 0.5):
                 world.count("message dropped")
                 return False
             fate = draw()
-            if fate < weather.duplicate and link.doubles:
+            if fate < conditions.duplicate and link.doubles:
                 world.count("message duplicated")
-                world.at(arrival + int(draw() * weather.late_max_ms), deliver, *message)
-            elif fate > 1.0 - weather.late:
+                world.at(arrival + int(draw() * conditions.late_max_ms), deliver, *message)
+            elif fate > 1.0 - conditions.late:
                 world.count("message delayed")
-                arrival += int(draw() * weather.late_max_ms)
+                arrival += int(draw() * conditions.late_max_ms)
         if arrival < link.stuck_until_ms:
             world.count("message delayed")
             arrival = link.stuck_until_ms + int(draw() * 20)

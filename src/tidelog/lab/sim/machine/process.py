@@ -16,13 +16,14 @@ from tidelog.core.history import HistoryEvent
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.measuring.journal import EVENTS, Note
+from tidelog.core.node.measuring.journal import Note
 from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.lab.broker_history import logged, stopped
 from tidelog.lab.sim.machine.cleaner import SimCleaner
 from tidelog.lab.sim.machine.clock import SimClock
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
@@ -33,12 +34,12 @@ from tidelog.lab.sim.world import World
 RESTART_MS = 300
 """The delay before the supervisor restarts a process that ended by itself."""
 
-_TAKEN_TOGETHER = (on.RequestReceived, on.ResponseReceived)
+_HANDLED_TOGETHER = (on.RequestReceived, on.ResponseReceived)
 """Events that a real broker handles in groups before it carries out any effect."""
 
 
 class Observer(Protocol):
-    """The oracle or scribe that processes and faults notify and query."""
+    """The oracle or recorder that processes and faults notify and query."""
 
     def started(self, process: "Process") -> None: ...
 
@@ -84,7 +85,7 @@ class Site:
         self.clients: dict[Address, Client] = {}
         self.observer: Observer
         self.listener: Callable[[Process, type, tuple[Any, ...]], None] | None = None
-        """Called with every event before a node handles it; only a scribe uses it."""
+        """Called with every event before a node handles it; only a recorder uses it."""
         self.history: list[HistoryEvent] | None = None
         """The log events of all brokers, or None if the run keeps no history."""
 
@@ -189,8 +190,8 @@ class Process:
         if self.node is not None:
             self._store_client.dead = True
             self._site.observer.stopped(self, clean=clean)
-            how = "stopped cleanly" if clean else "stopped"
-            self._record("stopped", {"clean": clean}, "INFO" if clean else "ERROR", how)
+            if self._site.history is not None:
+                self._site.history.append(stopped(self.id, self._world.now_ms, clean=clean))
             self.node = None
             self._inbox.clear()
             self._cleaner.stop_all()
@@ -261,15 +262,7 @@ class Process:
     def _log(self, notes: list[Note]) -> None:
         self._site.observer.noted(notes)
         if self._site.history is not None:
-            for note in notes:
-                self._record(note.event, note.fields(), EVENTS[note.event].level, note.text())
-
-    def _record(self, event: str, fields: dict[str, Any], level: str, text: str) -> None:
-        """Add an event to the history, with the text that a broker logs."""
-        if self._site.history is not None:
-            text = f"broker {self.id}: {text}"
-            found = HistoryEvent(self._world.now_ms, self.id, event, fields, level, text)
-            self._site.history.append(found)
+            self._site.history += logged(self.id, self._world.now_ms, notes)
 
     def _take(self, node: Node, kind: type, fields: tuple[Any, ...]) -> None:
         """Handle an event but delay its effects, as a real broker does with several messages."""
@@ -288,7 +281,7 @@ class Process:
             kind, fields = self._inbox.pop(0)
             # Send pending responses before the next event replaces log files.
             swaps = bool(self._inbox) and self._inbox[0][0] is on.LogCleaned
-            if self._inbox and kind in _TAKEN_TOGETHER and not swaps:
+            if self._inbox and kind in _HANDLED_TOGETHER and not swaps:
                 self._take(self.node, kind, fields)
             else:
                 self._step(self.node, kind, fields)
@@ -347,9 +340,9 @@ class Process:
         if client is not None:
             client.refused(correlation)
         else:
-            self._site.brokers[source].hear(incarnation, on.RequestFailed, correlation)
+            self._site.brokers[source].receive_for(incarnation, on.RequestFailed, correlation)
 
-    def hear(self, incarnation: int, kind: type, *fields: Any) -> None:
+    def receive_for(self, incarnation: int, kind: type, *fields: Any) -> None:
         """Receive an event for one incarnation; discard it if that incarnation has ended."""
         if self.incarnation == incarnation:
             self.receive(kind, *fields)
@@ -381,7 +374,7 @@ class Process:
             self._network.send(
                 self.id,
                 address,
-                self._site.brokers[address].hear,
+                self._site.brokers[address].receive_for,
                 incarnation,
                 on.ResponseReceived,
                 effect.correlation,
@@ -444,8 +437,8 @@ class Process:
                 self.disk.finish_sync_dir(path)
         self.receive(on.FlushCompleted, effect.flush, error)
 
-    def _cleaned(self, number: int, told: CleaningMessage) -> None:
-        self.receive(on.LogCleaned, number, told)
+    def _cleaned(self, number: int, message: CleaningMessage) -> None:
+        self.receive(on.LogCleaned, number, message)
 
     def _halt(self, effect: do.Halt) -> None:
         self.halted = effect.reason

@@ -78,7 +78,7 @@ class SimStore:
         self._random = world.random("store")
         self._clients: list[StoreClient] = []
         self._expires_ms: dict[SessionId, int] = {}
-        self._told: Revision = 0
+        self._notified: Revision = 0
         self._earlier: list[Snapshot] = [self.mvcc.range("")]
         """A snapshot of the store at each revision."""
         self._shown: Snapshot | None = None
@@ -107,20 +107,22 @@ class SimStore:
             self.world.count("outcome unknown, not applied")
         elif kind == 1:
             self.world.count("outcome unknown, applied")
-            self.world.after(2, self._commit_unheard, effect)
+            self.world.after(2, self._commit_unanswered, effect)
         else:
             self.world.count("outcome unknown, applied late")
-            self.world.after(self._random.randint(1, LATE_MAX_MS), self._commit_unheard, effect)
+            self.world.after(self._random.randint(1, LATE_MAX_MS), self._commit_unanswered, effect)
         self._time_out(client, effect.tag)
 
     def _time_out(self, client: StoreClient, tag: int) -> None:
         answer = OutcomeUnknown()
-        self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.TransactionAnswered, tag, answer)
+        self.world.after(
+            CALL_TIMEOUT_MS, self._deliver, client, on.TransactionAnswered, tag, answer
+        )
 
     def _apply(self, client: StoreClient, effect: StoreTransaction) -> None:
         self._answer(client, on.TransactionAnswered, effect.tag, self._commit(effect))
 
-    def _commit_unheard(self, effect: StoreTransaction) -> None:
+    def _commit_unanswered(self, effect: StoreTransaction) -> None:
         self._commit(effect)
 
     def _commit(self, effect: StoreTransaction) -> TxnAnswer:
@@ -134,7 +136,7 @@ class SimStore:
         if lost or not self.network.send(client.broker, STORE, self._snapshot, client, earlier):
             self.world.count("store unavailable")
             answer = Unavailable()
-            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.StoreRead, answer)
+            self.world.after(CALL_TIMEOUT_MS, self._deliver, client, on.StoreRead, answer)
 
     def _snapshot(self, client: StoreClient, earlier: Revision) -> None:
         snapshot = self.mvcc.range("", earlier)
@@ -148,23 +150,23 @@ class SimStore:
         if self._shown is None:
             self.world.count("store went back")
             self._shown = self._earlier[max(0, len(self._earlier) - 1 - by)]
-            self.world.after(duration_ms, self._come_back)
+            self.world.after(duration_ms, self._show_newest)
 
-    def _come_back(self) -> None:
+    def _show_newest(self) -> None:
         self._shown = None
         for client in self._clients:
             if client.watching and not client.dead:
                 self._pull_soon(client)
 
     def _answer(self, client: StoreClient, kind: type, *fields: object) -> None:
-        if self.network.send(STORE, client.broker, self._hear, client, kind, *fields):
+        if self.network.send(STORE, client.broker, self._deliver, client, kind, *fields):
             return
         if kind is on.TransactionAnswered:
             self._time_out(client, fields[0])  # type: ignore[arg-type]
         elif kind is on.StoreRead:
-            self.world.after(CALL_TIMEOUT_MS, self._hear, client, kind, Unavailable())
+            self.world.after(CALL_TIMEOUT_MS, self._deliver, client, kind, Unavailable())
 
-    def _hear(self, client: StoreClient, kind: type, *fields: object) -> None:
+    def _deliver(self, client: StoreClient, kind: type, *fields: object) -> None:
         if not client.dead:
             client.receive(kind, *fields)
 
@@ -175,20 +177,20 @@ class SimStore:
         client.session = None
         sent = client.clock()
         if not self.network.send(client.broker, STORE, self._opened, client, sent):
-            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.SessionLost)
+            self.world.after(CALL_TIMEOUT_MS, self._deliver, client, on.SessionLost)
 
     def _opened(self, client: StoreClient, sent_ms: int) -> None:
         if client.dead or client.session is not None:
             return
         if self._shown is not None:
-            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.SessionLost)
+            self.world.after(CALL_TIMEOUT_MS, self._deliver, client, on.SessionLost)
             return
         session = client.session = self.mvcc.open_session()
         self._expires_ms[session] = self.world.now_ms + client.ttl_ms
         self.world.after(client.ttl_ms, self._expire_due, session)
         deadline = sent_ms + client.ttl_ms
         if self.network.send(
-            STORE, client.broker, self._hear, client, on.SessionOpened, session, deadline
+            STORE, client.broker, self._deliver, client, on.SessionOpened, session, deadline
         ):
             self.world.after(client.ttl_ms // 3, self._renew, client, session)
         else:
@@ -206,21 +208,21 @@ class SimStore:
         if session in self._expires_ms:
             self._expires_ms[session] = self.world.now_ms + client.ttl_ms
             deadline = sent_ms + client.ttl_ms
-            self._reply(client, self._tell_renewed, session, deadline)
+            self._reply(client, self._deliver_renewal, session, deadline)
         else:
             self._reply(client, self._lost, session)
 
-    def _reply(self, client: StoreClient, tell: Callable[..., None], *fields: object) -> None:
-        self.network.send(STORE, client.broker, tell, client, *fields)
+    def _reply(self, client: StoreClient, deliver: Callable[..., None], *fields: object) -> None:
+        self.network.send(STORE, client.broker, deliver, client, *fields)
 
-    def _tell_renewed(self, client: StoreClient, session: SessionId, deadline_ms: int) -> None:
+    def _deliver_renewal(self, client: StoreClient, session: SessionId, deadline_ms: int) -> None:
         if client.session == session:
-            self._hear(client, on.SessionRenewed, deadline_ms)
+            self._deliver(client, on.SessionRenewed, deadline_ms)
 
     def _lost(self, client: StoreClient, session: SessionId) -> None:
         if client.session == session:
             client.session = None
-            self._hear(client, on.SessionLost)
+            self._deliver(client, on.SessionLost)
 
     def _expire_due(self, session: SessionId) -> None:
         expires = self._expires_ms.get(session)
@@ -254,7 +256,7 @@ class SimStore:
             if client.broker == broker and client.watching and not client.dead:
                 self.world.count("watch cut")
                 client.watching += 1
-                self._hear(client, on.WatchLost)
+                self._deliver(client, on.WatchLost)
 
     def compact(self, keep: int) -> None:
         """Compact the store's history except for the last `keep` revisions."""
@@ -262,8 +264,8 @@ class SimStore:
         self.mvcc.compact(self.mvcc.revision - keep)
 
     def _changed(self) -> None:
-        if self.mvcc.revision != self._told:
-            self._told = self.mvcc.revision
+        if self.mvcc.revision != self._notified:
+            self._notified = self.mvcc.revision
             self._earlier.append(self.mvcc.range(""))
             self.on_change()
             for client in self._clients:
@@ -286,10 +288,10 @@ class SimStore:
         batches = self.mvcc.watch("", client.seen)
         if isinstance(batches, Compacted):
             client.watching += 1
-            self._hear(client, on.WatchLost)
+            self._deliver(client, on.WatchLost)
             return
         for batch in batches:
             client.seen = batch.rev
-            self._hear(client, on.StoreChanged, batch)
+            self._deliver(client, on.StoreChanged, batch)
             if client.watching != watching or client.dead:
                 return

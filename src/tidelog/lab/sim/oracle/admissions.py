@@ -19,7 +19,7 @@ from tidelog.core.types import Offset, TopicPartition
 _DROPPED = ("truncated", "records_lost")
 
 
-class Admissions:
+class LossReports:
     """The offsets of one partition that were reported as damaged or dropped."""
 
     __slots__ = ("_damaged_from", "_dropped", "_name")

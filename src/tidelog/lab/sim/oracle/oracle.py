@@ -28,10 +28,10 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import read_offsets
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
-from tidelog.lab.sim.oracle.admissions import Admissions
+from tidelog.lab.sim.oracle.admissions import LossReports
 from tidelog.lab.sim.oracle.promise import Promise
 from tidelog.lab.sim.oracle.registrations import RegistrationOracle
-from tidelog.lab.sim.oracle.settled import check_equal_logs, check_mended
+from tidelog.lab.sim.oracle.settled import check_equal_logs, check_repaired
 from tidelog.lab.sim.oracle.shadow import Entry, Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.truth import Truth
@@ -86,7 +86,7 @@ class Oracle:
             truth = Truth(name, report, Promise(min_isr), unclean_allowed=unclean_allowed)
             truth.shadows = {broker: Shadow(broker) for broker in site.brokers}
             if two_damaged:
-                truth.admissions = Admissions(name)
+                truth.loss_reports = LossReports(name)
             self.truths[name] = truth
 
     # -- the store -------------------------------------------------------------------------
@@ -109,7 +109,8 @@ class Oracle:
                     new = decode_partition(self._partition_keys[name], kv.value)
                     self.truths[name].registered(new, self._away(self.truths[name]))
                     if new.controller_epoch < self._controller_epoch:
-                        what = f"controller {new.controller_epoch} wrote {plain(new, WHOLE_MAX)}"
+                        what = f"the replaced controller of epoch {new.controller_epoch} wrote "
+                        what += plain(new, WHOLE_MAX)
                         self.truths[name].report("one-controller", what)
                 elif key == keys.CONTROLLER_EPOCH:
                     self._controller_epoch = int(kv.value)
@@ -145,8 +146,8 @@ class Oracle:
                 continue
             if shadow.first_difference(truth.committed) is None:
                 truth.promise.settle(broker)
-                if truth.admissions is not None and not truth.promise.unsettled:
-                    truth.admissions.clear()
+                if truth.loss_reports is not None and not truth.promise.unsettled:
+                    truth.loss_reports.clear()
 
     def check_settled(self, excused: Collection[TopicPartition]) -> None:
         """Check the end of a run, when the cluster has settled.
@@ -161,7 +162,7 @@ class Oracle:
             self._settle(truth)
             if name not in excused:
                 check_equal_logs(self._site, name, truth)
-                check_mended(truth)
+                check_repaired(truth)
         if self.table is not None:
             self.table.check_settled(self._site)
 
@@ -223,8 +224,8 @@ class Oracle:
     def noted(self, notes: Sequence[Note]) -> None:
         """Read the events that a broker logged."""
         for truth in self.truths.values():
-            if truth.admissions is not None:
-                truth.admissions.noted(notes)
+            if truth.loss_reports is not None:
+                truth.loss_reports.noted(notes)
 
     def may_serve_damage(self, partition: TopicPartition, broker: BrokerId) -> bool:
         """Return whether this broker may serve damaged records.
@@ -260,16 +261,16 @@ class Oracle:
             )
             after = shadow.first_difference(truth.committed)
             if after is not None and (before is None or after < before):
-                self._wounded(truth, process.id, after)
+                self._lost_committed(truth, process.id, after)
 
-    def _wounded(self, truth: Truth, broker: BrokerId, offset: int) -> None:
+    def _lost_committed(self, truth: Truth, broker: BrokerId, offset: int) -> None:
         """Record that this replica lost committed records by a power failure or by damage."""
         if broker in truth.promise.damaged:
             return
         truth.promise.lost(broker, offset)
         member = truth.registration is not None and broker in truth.registration.isr
         if self._flush_before_ack and member:
-            what = f"{truth.name}: broker {broker} of the ISR lost {offset} though it was flushed"
+            what = f"{truth.name}: broker {broker} of the ISR lost the flushed offset {offset}"
             self._report("flushed-records-survive", what)
 
     def stepped(self, process: Process) -> None:
@@ -299,11 +300,11 @@ class Oracle:
             )
             if seen != shadow.seen:
                 shadow.seen = seen
-                self._look(process, replica, shadow, truth)
+                self._check_replica(process, replica, shadow, truth)
         if process.node.refused:
-            self._look_at_refusals(process)
+            self._check_refusals(process)
 
-    def _look_at_refusals(self, process: Process) -> None:
+    def _check_refusals(self, process: Process) -> None:
         """Check that a follower refuses a leader only if one of their two logs is damaged."""
         assert process.node is not None
         for name, refused in process.node.refused.items():
@@ -312,10 +313,14 @@ class Oracle:
                 continue
             current = refused.leader_epoch == truth.registration.leader_epoch
             if current and truth.promise.damaged.isdisjoint({refused.leader, process.id}):
-                what = f"broker {process.id} refuses {plain(refused, WHOLE_MAX)}, which is sound"
+                what = (
+                    f"broker {process.id} refuses an undamaged leader: {plain(refused, WHOLE_MAX)}"
+                )
                 truth.report("leader-complete", what)
 
-    def _look(self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth) -> None:
+    def _check_replica(
+        self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth
+    ) -> None:
         partition = replica.partition
         mark, end = partition.high_watermark, partition.log_end_offset
         log = replica.log
@@ -324,16 +329,17 @@ class Oracle:
         ):
             what = (
                 f"broker {process.id}: log start {partition.log_start_offset}, HW {mark}, "
-                f"LEO {end}, the log itself ends at {log.log_end_offset}"
+                f"LEO {end}, end of the log files {log.log_end_offset}"
             )
             truth.report("hw-below-leo", what)
         if (
             partition.leader_epoch < shadow.leader_epoch
             or partition.partition_epoch < shadow.partition_epoch
         ):
-            truth.report("epochs-monotonic", f"broker {process.id} went back in epochs")
+            what = f"broker {process.id} applied an older leader epoch or partition epoch"
+            truth.report("epochs-monotonic", what)
         led = shadow.leads and shadow.leader_epoch == partition.leader_epoch
-        self._look_at_log(process, replica, shadow, truth, led=led)
+        self._check_log(process, replica, shadow, truth, led=led)
         old_mark = shadow.high_watermark
         if shadow.leads and not partition.is_leader and mark > old_mark:
             # The metadata change that deposed this leader also let its HW advance.
@@ -344,14 +350,14 @@ class Oracle:
         shadow.leads = partition.is_leader
         shadow.high_watermark = mark
         if shadow.leads and not led:
-            truth.took_office(shadow, partition.leader_epoch)
+            truth.became_leader(shadow, partition.leader_epoch)
         if led and mark < old_mark:
-            what = f"broker {process.id} leads and its HW went from {old_mark} to {mark}"
+            what = f"the HW of broker {process.id}, the leader, fell from {old_mark} to {mark}"
             truth.report("hw-below-leo", what)
         if mark > old_mark:
             truth.advanced(shadow, old_mark, mark)
 
-    def _look_at_log(
+    def _check_log(
         self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth, *, led: bool
     ) -> None:
         log = replica.log
@@ -362,7 +368,7 @@ class Oracle:
         # If damage removed the end of a file, a truncation cuts no bytes. So compare the LEO too.
         if process.disk.cuts != shadow.cuts or log.log_end_offset < shadow.end:
             shadow.cuts = process.disk.cuts
-            self._look_at_cut(process, replica, shadow, truth, led=led)
+            self._check_truncation(process, replica, shadow, truth, led=led)
         if log.log_start_offset > shadow.start:
             truth.deleted_upto = max(truth.deleted_upto, log.log_start_offset)
             self._check_age(truth, process, shadow.drop_before(log.log_start_offset))
@@ -374,7 +380,7 @@ class Oracle:
             what = f"broker {process.id}: LEO {log.log_end_offset}, readable up to {shadow.end}"
             truth.report("hw-below-leo", what)
 
-    def _check_age(self, truth: Truth, process: Process, gone: list[Entry]) -> None:
+    def _check_age(self, truth: Truth, process: Process, deleted: list[Entry]) -> None:
         """Check that retention deleted no record that is younger than retention.ms.
 
         Ages count by the true time plus the largest lead of a monotonic clock, not by any wall
@@ -383,16 +389,16 @@ class Oracle:
         world, retention_ms = self._site.world, self._retention_ms
         if retention_ms is None or process.id in truth.promise.damaged:
             return
-        self.expired += len(gone)
+        self.expired += len(deleted)
         skews = [process.clocks.skew_ms for process in self._site.brokers.values()]
         self._skew_ms = max(self._skew_ms, *skews)
         now_ms = world.now_ms + self._skew_ms
-        for entry in gone:
+        for entry in deleted:
             if now_ms - entry.newest_ms <= retention_ms:
                 what = f"broker {process.id} deleted {entry}, {now_ms - entry.newest_ms} ms old"
                 truth.report("young-records-stay", f"{what}; retention.ms is {retention_ms}")
 
-    def _look_at_cut(
+    def _check_truncation(
         self, process: Process, replica: HostedReplica, shadow: Shadow, truth: Truth, *, led: bool
     ) -> None:
         """Read a log again after its files lost bytes, and check which records it dropped."""
@@ -406,8 +412,8 @@ class Oracle:
             truth.appended(shadow, shadow.entries, shadow.start)  # some may be repaired
         if shadow.start > old_start:
             truth.deleted_upto = max(truth.deleted_upto, shadow.start)
-        told = self._new_losses(process, shadow, truth)
-        restarted = any(loss.restarted_at is not None for loss in told)
+        reported = self._new_losses(process, shadow, truth)
+        restarted = any(loss.restarted_at is not None for loss in reported)
         if shadow.start > old_end or (restarted and shadow.start == old_end):
             kept = old_start  # the log restarted at a higher offset
         else:
@@ -417,7 +423,8 @@ class Oracle:
                 kept += 1
         if kept < old_end:
             if led:
-                truth.report("hw-below-leo", f"broker {process.id} leads and cut its log to {kept}")
+                what = f"broker {process.id}, the leader, truncated its log to offset {kept}"
+                truth.report("hw-below-leo", what)
             truth.truncated(shadow, kept)
         fresh = max(kept, shadow.start)
         if end > fresh:
@@ -426,14 +433,14 @@ class Oracle:
             return  # a damaged replica reports its damage instead
         # The broker must report exactly the records that it dropped.
         really = [(kept, old_end)] if kept < old_end else []
-        if [(loss.start, loss.end) for loss in told] != really:
-            what = f"broker {process.id} dropped {really} and reported {told}"
+        if [(loss.start, loss.end) for loss in reported] != really:
+            what = f"broker {process.id} dropped the offsets {really}, but reported {reported}"
             truth.report("losses-reported", what)
 
     def _new_losses(self, process: Process, shadow: Shadow, truth: Truth) -> list[Loss]:
         assert process.node is not None
         recent = process.node.losses.recent
-        told = [loss for loss in recent if loss.topic_partition == truth.name]
-        new = told[shadow.losses :]
-        shadow.losses = len(told)
+        reported = [loss for loss in recent if loss.topic_partition == truth.name]
+        new = reported[shadow.losses :]
+        shadow.losses = len(reported)
         return new

@@ -39,29 +39,29 @@ from tidelog.core.types import BrokerId, Offset
 class Promise:
     """The faults of one partition's replicas, and the offset from which records may be lost.
 
-    From `void_from` on, rule 3 or 4 no longer protects records.
+    From `unprotected_from` on, rule 3 or 4 no longer protects records.
     """
 
     __slots__ = (
-        "alone_from",
         "damaged",
+        "damaged_only_from",
         "decayed",
+        "first_lost",
         "folderless",
-        "mended",
         "min_isr",
         "outdated",
+        "repaired",
+        "unprotected_from",
         "unsettled",
-        "void_from",
-        "wounded",
     )
 
     def __init__(self, min_isr: int) -> None:
         self.min_isr = min_isr
         self.unsettled: dict[BrokerId, int] = {}
         """The store's revision when each broker stopped; only a later registration counts."""
-        self.wounded: dict[BrokerId, Offset] = {}
+        self.first_lost: dict[BrokerId, Offset] = {}
         """The first committed record that each replica lost by a power failure or an operator."""
-        self.void_from: Offset | None = None
+        self.unprotected_from: Offset | None = None
         self.folderless: set[BrokerId] = set()
         """Brokers whose folder was removed, and that have not been in the ISR since."""
         self.damaged: set[BrokerId] = set()
@@ -70,15 +70,15 @@ class Promise:
         """Damaged brokers that have run ever since: they may not have detected the damage yet."""
         self.outdated: set[BrokerId] = set()
         """Damaged brokers whose log was replaced by an old copy, which they can't detect."""
-        self.alone_from: Offset | None = None
+        self.damaged_only_from: Offset | None = None
         """The first record that was committed while only damaged replicas were in sync."""
-        self.mended = 0
+        self.repaired = 0
 
     def damage(self, broker: BrokerId, revision: int) -> None:
         """Record damage to a broker's files. Damage alone allows no loss."""
         self.damaged.add(broker)
         self.unsettled[broker] = revision
-        self._judge()
+        self._update_unprotected()
 
     def decay(self, broker: BrokerId) -> None:
         """Record damage to a running broker's files. It can settle without a new registration."""
@@ -87,8 +87,8 @@ class Promise:
 
     def committed(self, offset: Offset, isr: Collection[BrokerId]) -> None:
         """Record that an ISR of these brokers committed the records from `offset` on."""
-        if self.alone_from is None and self.damaged.issuperset(isr):
-            self.alone_from = offset
+        if self.damaged_only_from is None and self.damaged.issuperset(isr):
+            self.damaged_only_from = offset
 
     def emptied(self, broker: BrokerId, revision: int) -> None:
         """Record that a replica's folder was removed, with all records and the log start."""
@@ -102,39 +102,43 @@ class Promise:
 
     def stopped_uncleanly(self, broker: BrokerId, revision: int) -> None:
         self.unsettled[broker] = revision
-        self._judge()
+        self._update_unprotected()
 
     def lost(self, broker: BrokerId, offset: Offset) -> None:
-        self.wounded[broker] = min(offset, self.wounded.get(broker, offset))
-        self._judge()
+        self.first_lost[broker] = min(offset, self.first_lost.get(broker, offset))
+        self._update_unprotected()
 
     def settle(self, broker: BrokerId) -> None:
         """Clear the faults of a broker that is in the ISR again with every committed record."""
         self.unsettled.pop(broker, None)
-        self.wounded.pop(broker, None)
+        self.first_lost.pop(broker, None)
         self.folderless.discard(broker)
-        self.mended += broker in self.damaged
+        self.repaired += broker in self.damaged
         self.damaged.discard(broker)
         self.outdated.discard(broker)
         self.decayed.discard(broker)
-        if not self.wounded:
-            self.void_from = None
+        if not self.first_lost:
+            self.unprotected_from = None
         if not self.damaged:
-            self.alone_from = None
+            self.damaged_only_from = None
 
     def waiting(self, isr: Collection[BrokerId]) -> list[BrokerId]:
         """Return the unsettled brokers that are in the ISR."""
         return [broker for broker in self.unsettled if broker in isr]
 
     def allows_loss_from(self, offset: Offset) -> bool:
-        froms = (self.void_from, self.alone_from)
+        froms = (self.unprotected_from, self.damaged_only_from)
         return any(first is not None and offset >= first for first in froms)
 
     def is_intact(self) -> bool:
         """Return whether every committed record must survive without an operator's decision."""
-        return self.void_from is None and self.alone_from is None and not self.folderless
+        return (
+            self.unprotected_from is None and self.damaged_only_from is None and not self.folderless
+        )
 
-    def _judge(self) -> None:
-        if self.wounded and len(self.unsettled) >= self.min_isr:
-            first = 0 if self.damaged else min(self.wounded.values())
-            self.void_from = first if self.void_from is None else min(first, self.void_from)
+    def _update_unprotected(self) -> None:
+        if self.first_lost and len(self.unsettled) >= self.min_isr:
+            first = 0 if self.damaged else min(self.first_lost.values())
+            self.unprotected_from = (
+                first if self.unprotected_from is None else min(first, self.unprotected_from)
+            )

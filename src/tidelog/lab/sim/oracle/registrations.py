@@ -25,7 +25,7 @@ _BROKERS = (keys.BROKER_IDS, keys.BROKER_STATES)
 class RegistrationOracle:
     """Follows the broker keys of the store, one revision at a time."""
 
-    __slots__ = ("_complete", "_image", "_nobody_active", "_report", "_site", "may_leave")
+    __slots__ = ("_complete", "_image", "_none_active", "_report", "_site", "may_leave")
 
     def __init__(self, site: Site, report: Callable[[str, str], None]) -> None:
         self.may_leave = False
@@ -36,8 +36,8 @@ class RegistrationOracle:
         self._complete = False
         """Whether all brokers were active in time for every controller to learn of it before
         the first fault."""
-        self._nobody_active = False
-        """Whether, since then, no broker was active at some moment. A slow controller may still see
+        self._none_active = False
+        """Whether at some moment since then no broker was active. A slow controller may still see
         that state."""
 
     def store_changed(self, batch: Batch) -> None:
@@ -48,10 +48,10 @@ class RegistrationOracle:
         for broker in before:
             if broker in self._image.brokers or self.may_leave:
                 continue
-            self._report("registrations-stay", f"broker {broker} is not registered any more")
+            self._report("registrations-stay", f"broker {broker} lost its registration")
         if self._site.world.now_ms <= ALL_ACTIVE_BY_MS and not self.may_leave:
             self._complete |= len(self._image.active) == len(self._site.brokers)
-        self._nobody_active |= self._complete and not self._image.active
+        self._none_active |= self._complete and not self._image.active
         for change in batch.changes:
             if change.key.startswith(keys.TOPIC_IDS) and change.kv is not None:
                 self._check_new(change.key, change.kv)
@@ -63,7 +63,7 @@ class RegistrationOracle:
         made = decode_partition(PartitionKey(bytes.fromhex(topic), int(index)), kv.value)
         down = [b for b in (*made.isr, made.leader) if b is None or not self._online(b)]
         if down:
-            what = f"partition {index} was created with {down} in its ISR, which are down"
+            what = f"partition {index} was created with brokers {down} in its ISR, which are down"
             self._report("new-isr-is-online", what)
 
     def unregistered(self) -> list[BrokerId]:
@@ -75,5 +75,5 @@ class RegistrationOracle:
 
     def creation_refused(self, why: str) -> None:
         """Check whether the controller may refuse a topic with a replica on every broker."""
-        if self._complete and not self._nobody_active:
+        if self._complete and not self._none_active:
             self._report("topics-can-be-created", why)

@@ -6,7 +6,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
 from tidelog.lab.sim.machine.process import Site
 from tidelog.lab.sim.oracle.truth import Truth
-from tidelog.lab.sim.plain_values import ends_in_words
+from tidelog.lab.sim.plain_values import describe_ends
 
 
 def why_not_settled(
@@ -32,7 +32,7 @@ def given_up(site: Site, truths: Mapping[TopicPartition, Truth]) -> set[TopicPar
     """
     found = set()
     for name, truth in truths.items():
-        strict = truth.admissions is None and truth.promise.is_intact()
+        strict = truth.loss_reports is None and truth.promise.is_intact()
         if strict or truth.registration is None:
             continue
         nodes = [process.node for process in site.brokers.values() if process.node is not None]
@@ -44,13 +44,13 @@ def given_up(site: Site, truths: Mapping[TopicPartition, Truth]) -> set[TopicPar
 def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None:
     known = truth.registration
     if known is None:
-        return "was never made"
+        return "the partition was never created"
     if known.reassigning:
-        return f"still moves from {known.removing} to {known.adding}"
+        return f"the reassignment from {known.removing} to {known.adding} is not complete"
     if known.leader is None:
-        return f"no leader, ISR {known.isr}, ELR {known.elr}"
+        return f"no leader; ISR {known.isr}, ELR {known.elr}"
     if set(known.isr) != set(known.replicas):
-        return f"ISR {known.isr} of replicas {known.replicas}"
+        return f"not all replicas are in sync: ISR {known.isr}, replicas {known.replicas}"
     ends = {}
     for broker in known.replicas:
         node = site.brokers[broker].node
@@ -67,7 +67,7 @@ def _why_partition(site: Site, name: TopicPartition, truth: Truth) -> str | None
             return f"broker {broker} holds damaged records"
     leader_end = ends[known.leader][0]
     if any(end != (leader_end, leader_end) for end in ends.values()):
-        return ends_in_words(ends)
+        return describe_ends(ends)
     return None
 
 
@@ -79,29 +79,30 @@ def check_equal_logs(site: Site, name: TopicPartition, truth: Truth) -> None:
     leader = truth.shadows[known.leader]
     for broker in known.replicas:
         shadow = truth.shadows[broker]
-        truth.check_log_start(shadow, "begins in the end from")
+        truth.check_log_start(shadow, "after the cluster has settled")
         first = max(leader.start, shadow.start)
         ends = min(leader.end, shadow.end)
         for offset in range(first, ends):
             if leader.entry(offset) != shadow.entry(offset):
                 what = (
-                    f"for ever different at {offset}: broker {known.leader} has "
-                    f"{leader.entry(offset)}, broker {broker} {shadow.entry(offset)}"
+                    f"the settled logs differ at offset {offset}: broker {known.leader} has "
+                    f"{leader.entry(offset)}, broker {broker} has {shadow.entry(offset)}"
                 )
                 truth.report("logs-agree", what)
                 break
     missing = leader.first_difference(truth.committed)
     if missing is not None:
-        truth.report("acked-records-survive", f"committed {missing} is gone in the end")
+        what = f"the settled leader lacks the committed record at offset {missing}"
+        truth.report("acked-records-survive", what)
     _check_duplicates(site, name, truth)
 
 
-def check_mended(truth: Truth) -> None:
+def check_repaired(truth: Truth) -> None:
     """Check that every damaged replica is in sync, with the same records as the leader."""
     assert truth.registration is not None
     left = truth.promise.damaged.intersection(truth.registration.replicas)
     if left:
-        truth.report("settles", f"brokers {sorted(left)} were damaged and are not mended")
+        truth.report("settles", f"brokers {sorted(left)} are damaged and not repaired")
 
 
 def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
@@ -121,6 +122,8 @@ def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
             if batch.has_producer:
                 key = batch.producer_id, batch.base_sequence
                 if key in seen:
-                    twice = f"at {seen[key]} and {batch.base_offset}"
-                    truth.report("no-duplicates", f"producer, sequence {key} {twice}")
+                    twice = f"at offsets {seen[key]} and {batch.base_offset}"
+                    truth.report(
+                        "no-duplicates", f"producer id {key[0]}, sequence {key[1]} {twice}"
+                    )
                 seen[key] = batch.base_offset

@@ -19,7 +19,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
-from tidelog.lab.sim.plain_values import ends_in_words
+from tidelog.lab.sim.plain_values import describe_ends
 
 _READ_MAX = 1 << 20
 
@@ -88,7 +88,7 @@ class TableOracle:
     def acknowledged(self, offset: Offset, stamp: int) -> None:
         known = self._history.get(offset)
         if known is None or known.stamp != stamp:
-            what = f"acknowledged was write {stamp} at {offset}, committed is {known}"
+            what = f"write {stamp} was acknowledged at offset {offset}, committed there is {known}"
             self._report("acked-records-survive", f"{self._name}: {what}")
 
     def why_not_settled(self, site: Site) -> str | None:
@@ -99,7 +99,7 @@ class TableOracle:
             if replica is not None:
                 ends[broker] = replica.partition.log_end_offset, replica.partition.high_watermark
         if not ends or any(end != (self.end, self.end) for end in ends.values()):
-            return f"{self._name}: {ends_in_words(ends)}; committed is {self.end}"
+            return f"{self._name}: {describe_ends(ends)}; committed is {self.end}"
         return None
 
     def check_settled(self, site: Site) -> None:
@@ -123,17 +123,15 @@ class TableOracle:
             count += 1
             last[written.key] = offset
             if self._history.get(offset) != written:
-                what = f"has {written} at {offset}, committed is {self._history.get(offset)}"
+                what = f"has {written} at offset {offset}, committed is {self._history.get(offset)}"
                 self._report("compaction-changes-nothing", self._where(broker, what))
         self.cleaned_away = max(self.cleaned_away, sum(o < limit for o in self._history) - count)
         for key, offset in self._latest.items():
             found = last.get(key)
             deleted = self._history[offset].value is None and found is None
             if offset < limit and found != offset and not deleted:
-                what = (
-                    f"the latest of {key.decode()} is {self._history[offset]} at {offset}, it has"
-                )
-                has = "none" if found is None else f"{self._history[found]} at {found}"
+                what = f"the latest record is {self._history[offset]} at offset {offset}, it has"
+                has = "none" if found is None else f"{self._history[found]} at offset {found}"
                 self._report("latest-values-survive", self._where(broker, f"{what} {has}"))
 
     def _where(self, broker: BrokerId, what: str) -> str:

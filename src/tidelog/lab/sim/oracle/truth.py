@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.storage.disk import Disk
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.lab.sim.oracle.admissions import Admissions
+from tidelog.lab.sim.oracle.admissions import LossReports
 from tidelog.lab.sim.oracle.promise import Promise
 from tidelog.lab.sim.oracle.shadow import DELETED, HOLE, Entry, Shadow, entries_on_disk
 from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
@@ -36,7 +36,7 @@ class Truth:
         """The highest log start that retention or an administrator set."""
         self.acked: dict[Offset, Entry] = {}
         """Batches that acks=all acknowledged, by base offset."""
-        self.admissions: Admissions | None = None
+        self.loss_reports: LossReports | None = None
         """Set in runs that damage several replicas at a time: then losses must be reported."""
         self.registration: PartitionRegistration | None = None
         self._report = report
@@ -71,15 +71,18 @@ class Truth:
             self.report("one-leader-per-epoch", _went(old, new))
         for broker in new.isr:
             late = broker in away and broker in self.promise.damaged
-            if broker not in old.isr and broker not in self.promise.wounded and not late:
-                self._check_complete(broker, "joined the ISR")
+            if broker not in old.isr and broker not in self.promise.first_lost and not late:
+                self._check_complete(broker)
 
-    def _check_complete(self, broker: BrokerId, how: str) -> None:
+    def _check_complete(self, broker: BrokerId) -> None:
         if self.registration is not None and broker == self.registration.leader:
-            return  # took_office checks the leader
+            return  # became_leader checks the leader
         missing = self.shadows[broker].first_difference(self.committed)
         if missing is not None:
-            self.report("isr-holds-committed", f"broker {broker} {how} without {missing}")
+            self.report(
+                "isr-holds-committed",
+                f"broker {broker} joined the ISR without the committed offset {missing}",
+            )
 
     # -- replicas --------------------------------------------------------------------------
 
@@ -96,7 +99,7 @@ class Truth:
                 continue
             known = written.setdefault((offset, entry.epoch), entry)
             if known != entry:
-                what = f"broker {shadow.broker} has {entry} at {offset}, elsewhere it was {known}"
+                what = f"broker {shadow.broker} has {entry} at {offset}, another had {known}"
                 self.report("log-matching", what)
             if entry.epoch < epoch:
                 what = f"broker {shadow.broker} has epoch {entry.epoch} after {epoch} at {offset}"
@@ -109,16 +112,18 @@ class Truth:
         It may, if it lost some of them before in a power failure.
         """
         isr = () if self.registration is None else self.registration.isr
-        counts = shadow.broker in isr and shadow.broker not in self.promise.wounded
+        counts = shadow.broker in isr and shadow.broker not in self.promise.first_lost
         if to < len(self.committed) and counts and not shadow.leads:
-            what = f"broker {shadow.broker} cut its log to {to}, {len(self.committed)} committed"
+            what = f"broker {shadow.broker} truncated its log to offset {to}, "
+            what += f"but the records before offset {len(self.committed)} are committed"
             self.report("isr-holds-committed", what)
 
-    def took_office(self, shadow: Shadow, epoch: LeaderEpoch) -> None:
+    def became_leader(self, shadow: Shadow, epoch: LeaderEpoch) -> None:
         leader = (shadow.broker, shadow.incarnation)
         known = self._leaders.setdefault(epoch, leader)
         if known != leader:
-            what = f"epoch {epoch} led by broker (incarnation) {known} and {leader}"
+            both = [f"broker {broker} (incarnation {life})" for broker, life in (known, leader)]
+            what = f"epoch {epoch} has two leaders: {' and '.join(both)}"
             self.report("one-leader-per-epoch", what)
         if epoch > self._newest:
             before, self._newest = self._newest, epoch
@@ -130,13 +135,14 @@ class Truth:
                 self._lose(shadow, before, epoch, missing)
             if self._elected_uncleanly(before, epoch):
                 self.deleted_upto = max(self.deleted_upto, shadow.start)
-            self.check_log_start(shadow, f"leads epoch {epoch} from")
+            self.check_log_start(shadow, f"at the start of leader epoch {epoch}")
 
-    def check_log_start(self, shadow: Shadow, how: str) -> None:
+    def check_log_start(self, shadow: Shadow, when: str) -> None:
         """Report a log start above all deletions: it hides committed records."""
         if shadow.start > self.deleted_upto and not self._was_reported(self.deleted_upto):
-            what = f"broker {shadow.broker} {how} {shadow.start} on, none deleted those from"
-            self.report("acked-records-survive", f"{what} {self.deleted_upto} on")
+            what = f"the log of broker {shadow.broker} starts at offset {shadow.start} {when}, "
+            what += f"but only the records before offset {self.deleted_upto} were deleted"
+            self.report("acked-records-survive", what)
 
     def may_damage(self, broker: BrokerId) -> bool:
         """Return whether the simulator may damage this replica.
@@ -144,12 +150,12 @@ class Truth:
         Another replica that may lead must have all its records and all committed ones, and no
         other replica may have a fault. Runs that damage several replicas skip this condition.
         """
-        known, hurt = self.registration, self.promise
+        known, promise = self.registration, self.promise
         if known is None or broker not in known.replicas or not self.shadows[broker].entries:
             return False
-        if self.admissions is not None:
+        if self.loss_reports is not None:
             return True
-        if hurt.folderless or {*hurt.damaged, *hurt.wounded} - {broker}:
+        if promise.folderless or {*promise.damaged, *promise.first_lost} - {broker}:
             return False
         eligible = {*known.isr, *known.elr, *known.last_known_elr} - {broker}
         others = [self.shadows[other] for other in sorted(eligible)]
@@ -169,34 +175,35 @@ class Truth:
             for epoch, recovered in self._unclean_epochs.items()
         )
 
-    def check_needs_person(self) -> None:
+    def check_needs_operator(self) -> None:
         """Report a partition that waits for an operator without need.
 
         Damage to one replica must not leave the partition without a leader while another
         replica was in sync.
         """
         known, promise = self.registration, self.promise
-        if known is None or self.admissions is not None or not promise.is_intact():
+        if known is None or self.loss_reports is not None or not promise.is_intact():
             return
         if not promise.damaged.issuperset((*known.isr, *known.elr, *known.last_known_elr)):
-            self.report("settles", f"brokers {sorted(promise.damaged)} keep it without a leader")
+            damaged = sorted(promise.damaged)
+            self.report("settles", f"no leader, though only brokers {damaged} are damaged")
 
     def _was_reported(self, offset: Offset) -> bool:
         """Return whether this record may be missing because a broker reported its loss."""
-        return self.admissions is not None and self.admissions.covers(offset)
+        return self.loss_reports is not None and self.loss_reports.covers(offset)
 
     def check_losses_reported(self, disk: Disk) -> None:
         """Check that each acknowledged record is on the leader's disk, or its loss was reported."""
         known = self.registration
         log = None if known is None or known.leader is None else self.shadows[known.leader].log
-        if self.admissions is None or log is None or log.offline:
+        if self.loss_reports is None or log is None or log.offline:
             return  # without a leader no record is served
         found = dict(enumerate(entries_on_disk(disk, log, damaged=True), log.log_start_offset))
         for offset, entry in self.acked.items():
             deleted = offset < min(log.log_start_offset, self.deleted_upto)
             if not deleted and found.get(offset) != entry and not self._was_reported(offset):
-                what = f"acknowledged {offset} is on no leader's disk, and no broker reported it"
-                self.report("no-silent-loss", f"{what}: {entry}")
+                what = f"the leader lacks the acknowledged record at offset {offset} ({entry})"
+                self.report("no-silent-loss", f"{what}, and no broker reported the loss")
 
     def _lose(
         self, shadow: Shadow, before: LeaderEpoch, epoch: LeaderEpoch, offset: Offset
@@ -205,18 +212,20 @@ class Truth:
         unclean = self._elected_uncleanly(before, epoch)
         if shadow.broker in self.promise.folderless and not unclean:
             self._check_emptied(shadow.broker, epoch, offset)
-        if self.admissions is not None:
+        if self.loss_reports is not None:
             recorded = any(before < one <= epoch for one in self._unclean_epochs)
             if not recorded and not self._was_reported(offset):
-                what = f"broker {shadow.broker} leads epoch {epoch} without committed {offset}"
-                self.report("no-silent-loss", f"{what}, and no broker reported it")
+                what = f"broker {shadow.broker} leads epoch {epoch} without the committed record"
+                what += f" at offset {offset}, and no broker reported the loss"
+                self.report("no-silent-loss", what)
         elif not unclean and not self.promise.allows_loss_from(offset):
             acked = [at for at in self.acked if at >= offset]
             invariant = "acked-records-survive" if acked else "leader-complete"
-            what = f"broker {shadow.broker} leads epoch {epoch} without committed {offset}"
+            what = f"broker {shadow.broker} leads epoch {epoch} without the committed record"
+            what += f" at offset {offset}, {self.committed[offset]}"
             if acked:
-                what += f"; acknowledged and lost: {sorted(acked)}"
-            self.report(invariant, f"{what}, {self.committed[offset]}")
+                what += f"; acknowledged batches lost at offsets {sorted(acked)}"
+            self.report(invariant, what)
         for at in range(offset, len(self.committed)):
             self.lost.setdefault(at, []).append(self.committed[at])
         del self.committed[offset:]
@@ -229,7 +238,7 @@ class Truth:
             kept = max(offset, self.shadows[broker].start)
             if kept < len(self.committed) and self._has(broker, kept):
                 what = f"broker {leader}, whose folder was removed, leads epoch {epoch}"
-                self.report("emptied-never-leads", f"{what}; broker {broker} still has {kept}")
+                self.report("emptied-never-leads", f"{what}; broker {broker} has offset {kept}")
 
     def _has(self, broker: BrokerId, offset: Offset) -> bool:
         return self.shadows[broker].entry(offset) == self.committed[offset]
@@ -245,11 +254,11 @@ class Truth:
                 continue  # reads of a hole fail
             if entry is not None and entry in self.lost.get(offset, ()):
                 continue
-            what = f"broker {shadow.broker} shows {entry} at {offset}, "
+            what = f"broker {shadow.broker} has {entry} at offset {offset}, below its HW; "
             if offset < len(committed):
-                what += f"committed is {committed[offset]}"
+                what += f"the committed record is in {committed[offset]}"
             else:
-                what += "nothing is committed there"
+                what += "no record is committed there"
             self.report("committed-agree", what)
             return
 
@@ -263,7 +272,7 @@ class Truth:
         while len(committed) < new:
             entry = shadow.entry(len(committed))
             if entry is None:
-                what = f"broker {shadow.broker} commits {len(committed)}, which it does not hold"
+                what = f"broker {shadow.broker} commits offset {len(committed)}, which it lacks"
                 self.report("leader-complete", what)
                 return
             committed.append(DELETED if entry is HOLE else entry)
@@ -277,7 +286,7 @@ class Truth:
             member = self.shadows[broker]
             for offset in range(max(begin, old, member.start), new):
                 if committed[offset] not in (DELETED, member.entry(offset)):
-                    what = f"{offset} committed, broker {broker} of the ISR lacks it"
+                    what = f"offset {offset} is committed, but broker {broker} of the ISR lacks it"
                     self.report("isr-holds-committed", what)
                     return
 
@@ -296,14 +305,14 @@ class Truth:
                 if not self._elected_uncleanly(shadow.leader_epoch, self._newest):
                     what = (
                         f"broker {shadow.broker}, deposed in epoch {shadow.leader_epoch}, "
-                        f"commits {offset} that the leader of {self._newest} lacks"
+                        f"commits offset {offset}, which the leader of epoch {self._newest} lacks"
                     )
                     self.report("leader-complete", what)
-                self._shown_in_vain(shadow, offset, new)
+                self._count_as_lost(shadow, offset, new)
                 return True
         return False
 
-    def _shown_in_vain(self, shadow: Shadow, start: Offset, end: Offset) -> None:
+    def _count_as_lost(self, shadow: Shadow, start: Offset, end: Offset) -> None:
         """Count records as lost that an unclean election discarded before their commit."""
         for offset in range(start, end):
             entry = shadow.entry(offset)
@@ -318,14 +327,15 @@ class Truth:
         if entry is not None and (entry.base, entry.crc) == (base, crc):
             self.acked[base] = entry
         elif all(gone.crc != crc for gone in self.lost.get(base, ())):
-            what = f"acks=all acknowledged {base} (crc {crc:08x}), committed there is {entry}"
+            what = f"acks=all acknowledged a batch at offset {base} (crc {crc:08x}), "
+            what += f"the committed batch there is {entry}"
             self.report("acked-records-survive", what)
 
     def consumed(self, offset: Offset, entry: Entry) -> None:
         """Check a record that a consumer read."""
         known = self.committed[offset] if offset < len(self.committed) else None
         if known != entry and entry not in self.lost.get(offset, ()):
-            what = f"a consumer read {entry} at {offset}, committed is {known}"
+            what = f"a consumer read {entry} at offset {offset}, committed there is {known}"
             self.report("consumers-see-no-change", what)
 
 
