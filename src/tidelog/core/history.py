@@ -1,10 +1,11 @@
-"""One format for what happened in a cluster: live brokers and the simulator write the same.
+"""One format for what happened in a cluster: brokers, simulator and stories write the same.
 
 An event has a time, a broker, a name and fields; an event about a partition has the fields `topic`
 and `partition`. As JSON it is one flat object, and a history is a file with one object per line.
-A broker's log with `tidelog.log.format=json` is such a file, and `tidelog sim replay --history`
-writes one. Names and fields are those of `core/node/measuring/journal.py` and of
-docs/reference/log-events.md. Readers ignore fields and events that they do not know.
+A broker's log with `tidelog.log.format=json` is such a file; `tidelog sim replay --history` and
+`tidelog story play --history` write one. Names and fields are those of
+`core/node/measuring/journal.py` and of docs/reference/log-events.md. Readers ignore fields and
+events that they do not know.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ class HistoryEvent(NamedTuple):
     """Something that happened on a broker."""
 
     at_ms: int
-    """Milliseconds since 1970; a simulation starts at 0."""
+    """Milliseconds since 1970; a simulation or a story starts at 0."""
     broker: BrokerId | None
     """None if it is about all brokers of a process."""
     event: str

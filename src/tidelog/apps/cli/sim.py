@@ -10,10 +10,11 @@ from tidelog.apps.cli.usage import (
     Section,
     examples,
     format_option,
+    history_option,
     policy_option,
     story_file_option,
     workers_option,
-    write_file,
+    write_history,
 )
 
 POLICY_HELP = "Truncation policy of the followers"
@@ -99,13 +100,7 @@ def run_command(
 @policy_option(POLICY_HELP)
 @_shrink_option("the failure, if it fails")
 @story_file_option("Write the failure, if any, to FILE as a story.")
-@click.option(
-    "--history",
-    "history_file",
-    type=click.Path(dir_okay=False, writable=True),
-    metavar="FILE",
-    help="Write the events of the brokers to FILE, as in a broker's JSON log, in virtual time.",
-)
+@history_option()
 @format_option()
 def replay_command(
     seed: int,
@@ -125,10 +120,7 @@ def replay_command(
 
     result, lines, history = replay(seed, policy)
     if history_file:
-        import json
-
-        objects = [json.dumps(event.as_data(), default=str) + "\n" for event in history]
-        write_file(history_file, "".join(objects))
+        write_history(history_file, history)
     failure = None if result.clean else rendering.examine(result, shorten)
     if failure and story_file:
         failure.write(story_file)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.apps.cli import output
-from tidelog.apps.cli.usage import Section, examples, format_option, policy_option, usage_error
+from tidelog.apps.cli.usage import (
+    Section,
+    examples,
+    format_option,
+    history_option,
+    policy_option,
+    usage_error,
+    write_history,
+)
 
 if TYPE_CHECKING:
     from tidelog.lab.story.grammar import Story
@@ -54,12 +62,14 @@ def list_command(form: str) -> int:
         "tidelog story play hw-loses-acked-record",
         "tidelog story play truncation/hw-loses-acked-record --policy leader-epoch",
         "tidelog story play my-story.txt --format mermaid",
+        "tidelog story play zombie-leader --history events.jsonl",
     ),
 )
 @click.argument("name", shell_complete=_complete_story)
 @policy_option("Run under this truncation policy only", default=None)
+@history_option()
 @format_option("mermaid")
-def play_command(name: str, policy: str | None, form: str) -> int:
+def play_command(name: str, policy: str | None, history_file: str | None, form: str) -> int:
     """Run one story step by step, and show where truncation policies differ.
 
     NAME is a story's name, folder/name, or the path of a file. Without --policy, the story runs
@@ -78,7 +88,14 @@ def play_command(name: str, policy: str | None, form: str) -> int:
         chosen = load(find(name))
     except StoryError as error:
         raise _as_usage_error(error) from error
-    performances = perform_all(_with_policy(chosen, policy) if policy else chosen)
+    chosen = _with_policy(chosen, policy) if policy else chosen
+    if history_file and len(chosen.policies) > 1:
+        raise usage_error(
+            "--history needs one policy; add --policy with one of " + ", ".join(chosen.policies)
+        )
+    performances = perform_all(chosen)
+    if history_file:
+        write_history(history_file, performances[0].history)
     report = rendering.StoryReport(performances)
     if form == "mermaid":
         click.echo("\n".join(rendering.sequence_diagram(performances)))

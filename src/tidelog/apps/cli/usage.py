@@ -7,13 +7,16 @@ An invalid value is reported before any request is sent. Nothing here imports th
 
 import os
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib import import_module
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from tidelog.apps.near_names import near
+
+if TYPE_CHECKING:
+    from tidelog.core.history import HistoryEvent
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -175,6 +178,18 @@ def story_file_option(text: str) -> Callable[[F], F]:
     )
 
 
+def history_option() -> Callable[[F], F]:
+    """Return `--history FILE`: where to write the events that brokers of the lab logged."""
+    return click.option(
+        "--history",
+        "history_file",
+        type=click.Path(dir_okay=False, writable=True),
+        callback=_in_a_folder,
+        metavar="FILE",
+        help="Write the events of the brokers to FILE, as in a broker's JSON log, in virtual time.",
+    )
+
+
 def _in_a_folder(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
     """Check that the folder exists, before a long run and not after it."""
     if path is not None and not os.path.isdir(os.path.dirname(path) or "."):
@@ -196,6 +211,13 @@ def write_file(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise click.UsageError(f"can't write {path}: {error.strerror}") from error
+
+
+def write_history(path: str, events: "Iterable[HistoryEvent]") -> None:
+    """Write history events to a file, one JSON object per line. Raises UsageError."""
+    import json
+
+    write_file(path, "".join(json.dumps(each.as_data(), default=str) + "\n" for each in events))
 
 
 # -- values that commands parse ---------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tidelog.core.history import HistoryEvent
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.lab.story.grammar import Step, StoryError, known_name
 from tidelog.lab.story.stage.clients import Clients
@@ -48,6 +49,11 @@ class Play:
     def world(self) -> World:
         """The cluster."""
         return self.stage.world
+
+    @property
+    def events(self) -> list[HistoryEvent]:
+        """The events that brokers and controller logged so far."""
+        return [] if self._stage is None else self._stage.world.events
 
     def take_lines(self) -> list[Line]:
         """Return the lines printed since the last call."""

@@ -7,6 +7,7 @@ code that the story runs, becomes a problem with its line number in the file.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tidelog.core.history import HistoryEvent
 from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.story.commands import control, damage, facts, faults, looking, traffic
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
@@ -64,6 +65,8 @@ class Performance:
     policy: str
     frames: list[Frame] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    history: list[HistoryEvent] = field(default_factory=list)
+    """The events that brokers and controller logged, with the time of the story."""
 
     @property
     def passed(self) -> bool:
@@ -74,16 +77,17 @@ class Performance:
 def play(story: Story, policy: str) -> Performance:
     """Run the story to its end, or to the first step that fails to run."""
     known_name("policy", policy, POLICIES)
-    performance = Performance(story, policy)
-    for frame in frames(story, policy):
+    performance, current = Performance(story, policy), Play(POLICIES[policy])
+    for frame in _frames(current, story):
         performance.frames.append(frame)
         performance.problems += [Problem(frame.step.line, text) for text in frame.problems]
+    performance.history = current.events
     return performance
 
 
-def frames(story: Story, policy: str) -> Iterator[Frame]:
+def _frames(current: Play, story: Story) -> Iterator[Frame]:
     """Run the story step by step; a step that fails to run is the last frame."""
-    current = Play(POLICIES[policy])
+    policy = current.policy.name
     for step in story.steps:
         if not step.played_under(policy):
             continue

@@ -7,6 +7,8 @@ proposal. The controller's own code handles the brokers' reports about their log
 `unclean.recovery.strategy` the controller also elects by these reports.
 """
 
+from collections.abc import Callable
+
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -58,6 +60,7 @@ from tidelog.core.controller.requests import Requests
 from tidelog.core.controller.store_transactions import TransactionsInFlight
 from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.measuring.journal import Note
 from tidelog.core.types import BrokerId, TopicPartition
 
 CONTROLLER_ID = 0
@@ -83,6 +86,8 @@ class StoryController:
         self._elects_itself = recovery is not None
         self._term = ControllerTerm(self.image, 1, self.reports, recovery or UncleanRecovery.NONE)
         self._out: list[ControllerEffect] = []
+        self.on_note: Callable[[Note], None] = lambda _note: None
+        """Called with each election, as the controller of a broker notes it in its journal."""
         self._transactions = TransactionsInFlight()
         self._requests = Requests(self._term, BrokerLiveness(0), self._transactions, self._out)
         config = {
@@ -133,7 +138,19 @@ class StoryController:
 
     def catch_up(self) -> None:
         """Apply the changes that brokers wrote themselves, such as their registrations."""
+        old = self.image.partitions.get(KEY)
         self.image.apply(*self.changes_after(self.image.revision))
+        if old is not None:
+            self._note_election(old, self.partition)
+
+    def _note_election(self, old: PartitionRegistration, new: PartitionRegistration) -> None:
+        if new.leader is not None and new.leader_epoch > old.leader_epoch:
+            fields = (new.leader, new.leader_epoch, old.leader, new.isr)
+            self.on_note(Note("leader_elected", (*PARTITION, *fields)))
+        made = new.unclean_election
+        if made is not None and made != old.unclean_election:
+            elected = (made.leader, made.leader_epoch, made.old_leader, made.old_isr, made.old_elr)
+            self.on_note(Note("unclean_election", (*PARTITION, *elected)))
 
     def create_topic(self, replicas: tuple[BrokerId, ...]) -> None:
         """Create the partition. The replicas that are up are in sync; the first leads epoch 0."""

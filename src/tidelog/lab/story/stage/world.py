@@ -21,12 +21,14 @@ from tidelog.core.controller.events import (
     LogReportsReceived,
 )
 from tidelog.core.errors import ErrorCode
+from tidelog.core.history import HistoryEvent
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.types import BrokerId
+from tidelog.lab.broker_history import logged, stopped
 from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
 from tidelog.lab.story.grammar import StoryError, known_name
 from tidelog.lab.story.stage.broker import NOT_VISIBLE, Sent, StoryBroker, as_recovered
@@ -74,7 +76,10 @@ class World:
         self.now_ms = 0
         self.lines: list[Line] = []
         self.history = History()
+        self.events: list[HistoryEvent] = []
+        """The events that brokers and controller logged, with the time of the story."""
         self.controller = StoryController(setup.min_insync_replicas, setup.unclean, setup.recovery)
+        self.controller.on_note = lambda note: self.events.extend(logged(None, self.now_ms, [note]))
         self.proposals: list[Sent] = []
         self._reports: list[Sent] = []
         """Reports about logs, on their way to the controller."""
@@ -96,7 +101,7 @@ class World:
         for broker in self.brokers.values():
             self.start(broker, quiet=True)
         for name in setup.down:
-            self.brokers[name].die()
+            self._end(self.brokers[name], clean=False)
             self.controller.store.expire(self.brokers[name].session)
         replicas = tuple(self.brokers[name].id for name in setup.brokers)
         self.controller.create_topic(replicas)
@@ -168,6 +173,7 @@ class World:
         if PARTITION in broker.node.directory.damaged:
             self._why = "damaged"
         effects = broker.node.step(event)
+        self.events += logged(broker.id, self.now_ms, broker.node.journal.take()[0])
         self.observe(broker)
         for effect in effects:
             self._carry_out(broker, effect)
@@ -195,7 +201,7 @@ class World:
                     self.step(broker, on.LogCleaned(effect.cleaning, progress, self.now_ms))
             case do.Halt():
                 self.add_line(f"{broker.name} stops")
-                broker.die()
+                self._end(broker, clean=effect.clean)
             case do.Close():
                 self.add_line(f"{broker.name} closes the connection")
             case _:
@@ -373,9 +379,14 @@ class World:
 
     def crash(self, broker: StoryBroker) -> None:
         """Kill the process; its unflushed writes stay in the machine's page cache."""
-        broker.die()
+        self._end(broker, clean=False)
         self.proposals = [sent for sent in self.proposals if sent.sender is not broker]
         self.add_line(f"{broker.name} is down")
+
+    def _end(self, broker: StoryBroker, *, clean: bool) -> None:
+        if broker.alive:
+            self.events.append(stopped(broker.id, self.now_ms, clean=clean))
+        broker.die()
 
     def pass_time(self, elapsed_ms: int) -> None:
         """Let time pass for all brokers; those that reach the controller keep their session."""
