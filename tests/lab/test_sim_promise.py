@@ -2,8 +2,7 @@
 
 from tidelog.core.node.measuring.journal import Note
 from tidelog.core.types import TopicPartition
-from tidelog.lab.sim.oracle.admissions import LossReports
-from tidelog.lab.sim.oracle.promise import Promise
+from tidelog.lab.sim.oracle.promise import LossReports, Promise
 
 
 def test_removed_folder_allows_loss_from_offset_0() -> None:

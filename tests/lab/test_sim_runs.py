@@ -11,11 +11,10 @@ from tidelog.core.replication import leader, truncation
 from tidelog.core.replication.truncation import Cut
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.machine.damage import DAMAGES
-from tidelog.lab.sim.report import replay_command, shrunk_lines
 from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
-from tidelog.lab.sim.scribe import write_stories
-from tidelog.lab.sim.shrink import shrink
+from tidelog.lab.sim.shrink import replay_command, shrink, shrunk_lines
 from tidelog.lab.sim.simulation import Result
+from tidelog.lab.sim.story_recorder import write_stories
 from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, UNREGISTER, draw_plan
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import play

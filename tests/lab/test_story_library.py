@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tidelog.lab.story.grammar import StoryError, parse
-from tidelog.lab.story.library import check, find, list_stories, load, rewrite_file, story_folder
-from tidelog.lab.story.render import as_data, as_markdown, as_mermaid, as_text
+from tidelog.lab.story.library import check, find, list_stories, story_folder
+from tidelog.lab.story.render import as_data, as_mermaid
 from tidelog.lab.story.runner import play
 
 GOOD = "# Fine\n\ncluster A\nproduce m1\ncheck hw-below-leo\n"
@@ -72,24 +72,6 @@ def test_stories_are_found_by_name() -> None:
         find("hw-looses-acked-record")
 
 
-def test_rewrite_updates_the_outputs_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "story.txt"
-    path.write_text("cluster A\nstate\n----\nwhatever\n")
-    assert rewrite_file(path)
-    assert path.read_text() == "cluster A\nstate\n----\nA leader   epoch=0 LEO=0 HW=0 log=[]\n"
-    assert not rewrite_file(path)
-    assert load(path).steps[1].word == "state"
-
-
-def test_as_text() -> None:
-    lines = list(as_text(play(parse(TOLD.replace("LEO=1", "LEO=2")), "leader-epoch")))
-    assert lines[:4] == ["A moral", "policy: leader-epoch", "", "A reason."]
-    assert "> fetch B lose=reply" in lines
-    assert "    A -> B  [m1] HW=0  (lost)" in lines
-    assert "!   A has LEO=1, not 2" in lines
-    assert lines[-1] == "Thus."
-
-
 def test_as_data() -> None:
     data = as_data(play(parse(TOLD), "leader-epoch"))
     assert data["passed"] is True
@@ -112,14 +94,3 @@ def test_as_mermaid() -> None:
     assert "    A-xB: [m1] HW=0  (lost)" in lines
     assert "    Note right of B: is down" in lines
     assert "    Note over A,B: fetch B lose=reply" in lines
-
-
-def test_as_markdown() -> None:
-    split = TOLD.replace("# A moral", "# A moral").replace(
-        "given:", "policies: high-watermark, leader-epoch\n\ngiven:"
-    )
-    page = "\n".join(as_markdown(parse(split)))
-    assert page.startswith("# A moral\n\n\nA reason.\n\nGiven:\n\n```text\ncluster A B\n```\n")
-    assert "## high-watermark" in page
-    assert page.count("```mermaid") == 2
-    assert "fetch B lose=reply\n----\nB -> A  Fetch offset=0 epoch=0" in page

@@ -144,7 +144,6 @@ class Campaign:
         self, seed: int, seeds: list[bytes], watch: Callable[[bytes], None], pool: int = POOL
     ) -> None:
         self._random = Random(seed)
-        self._seeds = seeds
         self._watch = watch
         """Called with each frame before it is passed in: if the process dies, this is the last."""
         self._broker, world = begin()

@@ -10,8 +10,8 @@ text says so, and keeps the steps that could be played.
 
 from tidelog.lab.retelling.draft import Retelling, StoryDraft, replay, story_text
 from tidelog.lab.retelling.simpler import shorten
-from tidelog.lab.sim.scribe import NEEDS_QUIET, write_stories
 from tidelog.lab.sim.simulation import Violation
+from tidelog.lab.sim.story_recorder import NEEDS_QUIET, write_stories
 from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.grammar import SHIPPED, StoryError, parse

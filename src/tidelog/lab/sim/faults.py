@@ -9,15 +9,17 @@ from tidelog.core.node import events as on
 from tidelog.core.storage.layout import partition_dir
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin
-from tidelog.lab.sim.clients.producer import SimProducer
-from tidelog.lab.sim.machine.checkpoints import (
+from tidelog.lab.sim.clients.producers import SimProducer
+from tidelog.lab.sim.machine.damage import (
+    DAMAGES,
+    DECAYS,
     WRONG_CHECKPOINTS,
     Copies,
     copy_checkpoints,
     damage_checkpoint,
+    damage_log,
+    decay_log,
 )
-from tidelog.lab.sim.machine.damage import DAMAGES, damage_log
-from tidelog.lab.sim.machine.decay import DECAYS, decay_log
 from tidelog.lab.sim.machine.network import STORE
 from tidelog.lab.sim.machine.old_copy import OLD_COPY, OldCopy
 from tidelog.lab.sim.machine.process import Process, Site

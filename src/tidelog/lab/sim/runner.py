@@ -16,7 +16,7 @@ from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.simulation import Result, Simulation
 from tidelog.lab.sim.swarm import Action, Plan, draw_plan
-from tidelog.lab.sim.trace import event_lines
+from tidelog.lab.sim.text import event_lines
 
 SHIPPED = LEADER_EPOCH.name
 

@@ -1,4 +1,4 @@
-"""Shrink a failing plan to a shorter one that violates the same invariant.
+"""Shrink a failing plan to a shorter one that violates the same invariant, and describe it.
 
 First remove everything after the failure, then network faults, store faults and consumers, then
 actions by delta debugging: halves, quarters, single ones, as long as the same invariant is
@@ -7,7 +7,7 @@ random generators of their own, so an action that is left out changes little els
 does, another subset is tried.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tidelog.lab.sim.machine.network import LinkConditions
@@ -15,6 +15,7 @@ from tidelog.lab.sim.machine.store import StoreFaults
 from tidelog.lab.sim.runner import SHIPPED, run_plan, with_actions
 from tidelog.lab.sim.simulation import Result
 from tidelog.lab.sim.swarm import Action, Plan
+from tidelog.lab.sim.text import describe_action
 
 RUNS_MAX = 400
 
@@ -101,3 +102,27 @@ def shrink(plan: Plan, result: Result, policy: str = SHIPPED, invariant: str = "
     search.cut_end()
     search.drop_actions(lambda _: True)
     return Shrunk(search.plan, search.result, invariant, search.runs, before)
+
+
+def replay_command(result: Result) -> str:
+    """Return the command that repeats a run."""
+    policy = "" if result.policy == SHIPPED else f" --policy {result.policy}"
+    return f"tidelog sim replay {result.seed}{policy}"
+
+
+def action_line(action: Action) -> str:
+    """Describe one action of a plan, with its time."""
+    return f"{action.at_ms / 1000:9.3f}  {describe_action(action)}"
+
+
+def shrunk_lines(shrunk: Shrunk) -> Iterator[str]:
+    """Describe the shorter schedule that fails too."""
+    actions = shrunk.plan.actions
+    yield f"shrunk from {shrunk.actions_before} to {len(actions)} actions in {shrunk.runs} runs:"
+    for action in actions:
+        yield f"  {action_line(action)}"
+    yield from (
+        f"  {shrunk.invariant}: {found.what}"
+        for found in shrunk.result.violations
+        if found.invariant == shrunk.invariant
+    )

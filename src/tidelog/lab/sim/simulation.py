@@ -18,14 +18,16 @@ from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import BrokerId, Offset, TopicPartition
-from tidelog.lab.sim.clients.admin import SimAdmin
-from tidelog.lab.sim.clients.committer import COORDINATED_BY, SimCommitter
+from tidelog.lab.sim.clients.admin import SimAdmin, SimTopicMaker
 from tidelog.lab.sim.clients.consumer import SimConsumer
-from tidelog.lab.sim.clients.group_member import Shares, SimMember, why_unshared
-from tidelog.lab.sim.clients.key_writer import COMPACTED, SimKeyWriter
-from tidelog.lab.sim.clients.newcomer import SimIdRequester
-from tidelog.lab.sim.clients.producer import SimProducer
-from tidelog.lab.sim.clients.topic_maker import SimTopicMaker
+from tidelog.lab.sim.clients.group_clients import (
+    COORDINATED_BY,
+    Shares,
+    SimCommitter,
+    SimMember,
+    why_unshared,
+)
+from tidelog.lab.sim.clients.producers import COMPACTED, SimIdRequester, SimKeyWriter, SimProducer
 from tidelog.lab.sim.faults import Faults
 from tidelog.lab.sim.machine.disk import SimDisk
 from tidelog.lab.sim.machine.network import Network
@@ -36,7 +38,7 @@ from tidelog.lab.sim.oracle.settled import given_up, why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, Plan
-from tidelog.lab.sim.trace import event_lines
+from tidelog.lab.sim.text import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
 TOPIC_MAKER = 87

@@ -85,7 +85,7 @@ class Plan:
     """Short in runs that damage files of running brokers."""
     two_damaged: bool = False
     """Whether several replicas are damaged at a time. Records may then be lost, but brokers must
-    report the loss (oracle/admissions.py)."""
+    report the loss (oracle/promise.py)."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:

@@ -1,6 +1,7 @@
 """The options of the `cluster` command, with Kafka's name where Kafka has the setting."""
 
 from collections.abc import Callable
+from functools import reduce
 
 from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.node.config import NodeConfig
@@ -31,82 +32,50 @@ def _story_config() -> NodeConfig:
     )
 
 
-def _min_isr(setup: Setup, value: str) -> None:
-    setup.min_insync_replicas = number(value, "min.insync.replicas")
+def _segment_bytes(value: str, option: str) -> int:
+    return max(1, number(value, option)) * RECORDS_PER_SEGMENT_BYTES
 
 
-def _unclean(setup: Setup, value: str) -> None:
-    setup.unclean = boolean(value, "unclean")
+def _names(value: str, _option: str) -> tuple[str, ...]:
+    return tuple(name for name in value.split(",") if name)
 
 
-def _lag(setup: Setup, value: str) -> None:
-    setup.config.replica_lag_time_max_ms = number(value, "lag")
+def _recovery(value: str, option: str) -> UncleanRecovery:
+    return UncleanRecovery(one_of(value, tuple(each.value for each in UncleanRecovery), option))
 
 
-def _flush(setup: Setup, value: str) -> None:
-    setup.config.log.flush_messages = number(value, "flush")
+def _checkpoint_interval_ms(value: str, option: str) -> int:
+    slow = boolean(value, option)
+    defaults = NodeConfig(0) if slow else _story_config()
+    return defaults.replica_high_watermark_checkpoint_interval_ms
 
 
-def _segment(setup: Setup, value: str) -> None:
-    records = number(value, "segment")
-    setup.config.log.segment_bytes = max(1, records) * RECORDS_PER_SEGMENT_BYTES
-
-
-def _retention(setup: Setup, value: str) -> None:
-    setup.config.log.retention_ms = number(value, "retention.ms")
-
-
-def _fetch_max_bytes(setup: Setup, value: str) -> None:
-    setup.config.replica_fetch_max_bytes = number(value, "replica.fetch.max.bytes")
-
-
-def _spare(setup: Setup, value: str) -> None:
-    setup.spares = tuple(name for name in value.split(",") if name)
-
-
-def _down(setup: Setup, value: str) -> None:
-    setup.down = tuple(name for name in value.split(",") if name)
-
-
-def _drop_unclean_stops(setup: Setup, value: str) -> None:
-    setup.drop_unclean_stops = boolean(value, "drop-unclean-stops")
-
-
-def _recovery(setup: Setup, value: str) -> None:
-    strategies = tuple(strategy.value for strategy in UncleanRecovery)
-    setup.recovery = UncleanRecovery(one_of(value, strategies, "unclean.recovery.strategy"))
-
-
-def _checkpoints(setup: Setup, value: str) -> None:
-    if boolean(value, "slow-checkpoints"):
-        defaults = NodeConfig(0)
-        setup.config.replica_high_watermark_checkpoint_interval_ms = (
-            defaults.replica_high_watermark_checkpoint_interval_ms
-        )
-
-
-_SETTERS: dict[str, Callable[[Setup, str], None]] = {
-    "min.insync.replicas": _min_isr,
-    "unclean": _unclean,
-    "lag": _lag,
-    "flush": _flush,
-    "segment": _segment,
-    "retention.ms": _retention,
-    "replica.fetch.max.bytes": _fetch_max_bytes,
-    "spare": _spare,
-    "down": _down,
-    "drop-unclean-stops": _drop_unclean_stops,
-    "slow-checkpoints": _checkpoints,
-    "recovery": _recovery,
+_OPTIONS: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "min.insync.replicas": ("min_insync_replicas", number),
+    "unclean": ("unclean", boolean),
+    "lag": ("config.replica_lag_time_max_ms", number),
+    "flush": ("config.log.flush_messages", number),
+    "segment": ("config.log.segment_bytes", _segment_bytes),
+    "retention.ms": ("config.log.retention_ms", number),
+    "replica.fetch.max.bytes": ("config.replica_fetch_max_bytes", number),
+    "spare": ("spares", _names),
+    "down": ("down", _names),
+    "drop-unclean-stops": ("drop_unclean_stops", boolean),
+    "slow-checkpoints": (
+        "config.replica_high_watermark_checkpoint_interval_ms",
+        _checkpoint_interval_ms,
+    ),
+    "recovery": ("recovery", _recovery),
 }
-_SETTERS |= {
-    "unclean.leader.election.enable": _unclean,
-    "replica.lag.time.max.ms": _lag,
-    "flush.messages": _flush,
-    "unclean.recovery.strategy": _recovery,
+"""Each option's attribute of `Setup`, and the function that parses its value."""
+_OPTIONS |= {
+    "unclean.leader.election.enable": _OPTIONS["unclean"],
+    "replica.lag.time.max.ms": _OPTIONS["lag"],
+    "flush.messages": _OPTIONS["flush"],
+    "unclean.recovery.strategy": _OPTIONS["recovery"],
 }
 """Kafka's own names for the short names that stories use."""
-CLUSTER_OPTIONS = tuple(_SETTERS)
+CLUSTER_OPTIONS = tuple(_OPTIONS)
 
 
 def read_setup(step: Step) -> Setup:
@@ -116,7 +85,9 @@ def read_setup(step: Step) -> Setup:
         raise StoryError("name at least one broker, such as: cluster A B")
     setup = Setup(names, config=_story_config())
     for option, value in step.options.items():
-        _SETTERS[option](setup, value)
+        path, parse = _OPTIONS[option]
+        *objects, attribute = path.split(".")
+        setattr(reduce(getattr, objects, setup), attribute, parse(value, option))
     everyone = (*names, *setup.spares)
     if len(set(everyone)) < len(everyone):
         raise StoryError("a broker is named twice")

@@ -4,7 +4,6 @@
     find(name)                find a story by path, file stem, or folder/stem
     load(path)                read and parse; StoryError has the file and line
     check(paths)              run files and folders under every policy, yield verdicts
-    rewrite_file(path)        write the actual output of a story into its file
 
 A story passes when it runs to its end, every `expect` and bare `check` holds, and every
 expected output equals the actual output.
@@ -16,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from tidelog.lab.story.grammar import Story, StoryError, parse
-from tidelog.lab.story.runner import Performance, perform_all, rewrite
+from tidelog.lab.story.runner import Performance, perform_all
 
 SUFFIX = ".txt"
 STORY_BYTES_MAX = 1 << 20
@@ -113,13 +112,3 @@ def verdict(performance: Performance) -> Verdict:
     story = performance.story
     problems = tuple(f"{story.path}:{p.line}: {p.message}" for p in performance.problems)
     return Verdict(story.path, performance.policy, story.title, problems)
-
-
-def rewrite_file(path: Path) -> bool:
-    """Write the actual output of a story into its file; return whether the file changed."""
-    story = load(path)
-    before = path.read_text(encoding="utf-8")
-    after = rewrite(before, story)
-    if after != before:
-        path.write_text(after, encoding="utf-8")
-    return after != before

@@ -1,31 +1,10 @@
-"""Render a performance as plain text, JSON data, a Mermaid diagram or a Markdown page."""
+"""Render a performance as JSON data or as a Mermaid diagram."""
 
 from collections.abc import Iterator
 
-from tidelog.lab.story.grammar import RULE, Story
-from tidelog.lab.story.runner import Frame, Performance, perform_all
+from tidelog.lab.story.runner import Frame, Performance
 
 INDENT = "    "
-
-
-def as_text(performance: Performance) -> Iterator[str]:
-    """Yield lines of text: prose, each command and its output."""
-    story = performance.story
-    yield story.title
-    yield f"policy: {performance.policy}"
-    yield from story.prose
-    for frame in performance.frames:
-        if frame.step.given:
-            continue
-        yield ""
-        yield from frame.step.prose
-        yield f"> {frame.step.text}"
-        yield from (INDENT + line for line in frame.output)
-        for problem in frame.problems:
-            yield from (f"!{INDENT[1:]}{line}" for line in problem.splitlines())
-    if story.closing:
-        yield ""
-        yield from story.closing
 
 
 def as_data(performance: Performance) -> dict[str, object]:
@@ -82,47 +61,3 @@ def as_mermaid(performance: Performance) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Replace `;` and `#`, which Mermaid would interpret."""
     return text.replace(";", ",").replace("#", "no. ")
-
-
-def as_markdown(story: Story) -> Iterator[str]:
-    """Yield a page: prose, the output of each step by policy, and the diagrams."""
-    performances = perform_all(story)
-    yield f"# {story.title}"
-    yield ""
-    yield from story.prose
-    by_line = {frame.step.line: {} for performance in performances for frame in performance.frames}  # type: dict[int, dict[str, Frame]]
-    for performance in performances:
-        for frame in performance.frames:
-            by_line[frame.step.line][performance.policy] = frame
-    yield from _given(story)
-    for line in sorted(by_line):
-        yield from _step(by_line[line], len(performances))
-    for performance in performances:
-        yield from ("", f"## {performance.policy}", "", "```mermaid")
-        yield from as_mermaid(performance)
-        yield "```"
-
-
-def _given(story: Story) -> Iterator[str]:
-    given = [step.text for step in story.steps if step.given]
-    if given:
-        yield from ("", "Given:", "", "```text", *given, "```")
-
-
-def _step(frames: dict[str, Frame], policies: int) -> Iterator[str]:
-    step = next(iter(frames.values())).step
-    if step.given:
-        return
-    yield ""
-    if step.prose:
-        yield from (*step.prose, "")
-    yield "```text"
-    yield step.text
-    outputs = dict.fromkeys(frame.output for frame in frames.values())
-    for output in outputs:
-        said = [name for name, frame in frames.items() if frame.output == output]
-        everyone = len(said) == policies or len(outputs) == 1
-        if output:
-            yield RULE if everyone else f"{RULE} {', '.join(said)}"
-            yield from output
-    yield "```"

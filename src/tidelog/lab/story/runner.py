@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tidelog.core.history import HistoryEvent
 from tidelog.lab.historical_truncation import POLICIES
-from tidelog.lab.story.commands import control, damage, facts, faults, looking, traffic
+from tidelog.lab.story.commands import control, facts, faults, looking, traffic
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, check_options
 from tidelog.lab.story.stage.narration import Line
@@ -17,7 +17,6 @@ from tidelog.lab.story.stage.narration import Line
 COMMANDS: dict[str, Command] = {
     **traffic.COMMANDS,
     **faults.COMMANDS,
-    **damage.COMMANDS,
     **control.COMMANDS,
     **looking.COMMANDS,
     **facts.COMMANDS,

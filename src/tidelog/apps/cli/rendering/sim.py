@@ -10,9 +10,8 @@ from rich.text import Text
 from tidelog.apps.cli import output
 from tidelog.apps.cli.usage import write_file
 from tidelog.lab.retelling.simulator_story import retell_run
-from tidelog.lab.sim.report import action_line, replay_command, shrunk_lines
 from tidelog.lab.sim.runner import Summary
-from tidelog.lab.sim.shrink import Shrunk, shrink
+from tidelog.lab.sim.shrink import Shrunk, action_line, replay_command, shrink, shrunk_lines
 from tidelog.lab.sim.simulation import Result, Violation
 from tidelog.lab.sim.swarm import Plan, draw_plan
 

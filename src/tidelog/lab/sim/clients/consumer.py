@@ -20,7 +20,7 @@ from tidelog.core.node.messages import (
 )
 from tidelog.core.record.record_batch import CorruptRecord, batches
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.lab.sim.clients.metadata import find_leader
+from tidelog.lab.sim.clients.client import SimClient
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Site
 from tidelog.lab.sim.oracle.shadow import Entry, entry_of
@@ -35,7 +35,7 @@ Corrupt = Callable[[TopicPartition, Offset, BrokerId], None]
 Skipped = Callable[[TopicPartition, Offset, Offset], None]
 
 
-class SimConsumer:
+class SimConsumer(SimClient):
     """A consumer of one partition."""
 
     def __init__(
@@ -50,12 +50,10 @@ class SimConsumer:
         corrupt: Corrupt,
         skipped: Skipped,
     ) -> None:
+        super().__init__(site, address, f"consumer/{address}")
         self.read = 0
         self.position: Offset = 0
         self._epoch: LeaderEpoch | None = None
-        self._site = site
-        self._world = site.world
-        self._address = address
         self.partition = partition
         self._from_followers = from_followers
         self._sends_epoch = sends_epoch
@@ -63,9 +61,6 @@ class SimConsumer:
         self._corrupt = corrupt
         self._skipped = skipped
         self._target: BrokerId = 0
-        self._random = site.world.random(f"consumer/{address}")
-        self._correlation = 0
-        site.clients[address] = self
 
     def poll(self) -> None:
         """Fetch the next records."""
@@ -82,7 +77,7 @@ class SimConsumer:
     def _choose(self) -> BrokerId | None:
         if self._from_followers:
             return self._random.choice(sorted(self._site.brokers))
-        return find_leader(self._site, self._random, self.partition)
+        return self._find_leader(self.partition)
 
     def _send_request(self, broker: BrokerId | None, request: object) -> None:
         correlation = self._correlation = self._correlation + 1
@@ -90,9 +85,7 @@ class SimConsumer:
             self._world.after(BACKOFF_MS, self._late, correlation)
             return
         self._target = broker
-        target = self._site.brokers[broker]
-        network = self._site.network
-        network.send(self._address, broker, target.request, self._address, 0, correlation, request)
+        self._send(broker, request)
         self._world.after(TIMEOUT_MS, self._late, correlation)
 
     def _late(self, correlation: int) -> None:
@@ -156,7 +149,7 @@ class SimConsumer:
 
     def _find_start(self) -> None:
         part = ListOffsetsPartition(self.partition, None, EARLIEST)
-        leader = find_leader(self._site, self._random, self.partition)
+        leader = self._find_leader(self.partition)
         self._send_request(leader, ListOffsets(None, [part]))
 
     def _reset(self, response: ListOffsetsResponse) -> None:

@@ -1,4 +1,4 @@
-"""One broker's simulated process: the node, its disk, its clock, and the process faults.
+"""One broker's simulated process: the node, its disk, its clocks, and the process faults.
 
 The process makes no decisions. It passes events to the node, carries out the effects in order,
 and wakes the node at its next deadline. The other methods simulate what an operating system
@@ -9,6 +9,7 @@ one incarnation never reaches a later incarnation.
 """
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, Protocol
 
 from tidelog.core.controller.effects import StoreTransaction
@@ -23,13 +24,56 @@ from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.core.wall_clock import ClockReading
 from tidelog.lab.broker_history import logged, stopped
 from tidelog.lab.sim.machine.cleaner import SimCleaner
-from tidelog.lab.sim.machine.clock import SimClock
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
 from tidelog.lab.sim.machine.network import Address, Network
 from tidelog.lab.sim.machine.store import SimStore, StoreClient
 from tidelog.lab.sim.world import World
+
+READ_MS = 1000
+
+
+class SimClock:
+    """The clocks of one machine: a monotonic clock, and a wall clock that a fault may set.
+
+    The monotonic clock is the world's clock plus a skew that only grows. The wall clock is the
+    monotonic clock plus `ahead_ms`. The host reads the wall clock at random intervals of up to
+    `READ_MS`; a real host reads it every second.
+
+    `on_reading` is called with each reading of the wall clock. It returns whether to read again.
+    """
+
+    def __init__(self, world: World, random: Random, on_reading: Callable[[int], bool]) -> None:
+        self.skew_ms = 0
+        self.ahead_ms = 0
+        """How far the wall clock is ahead of the monotonic one."""
+        self.boots = 1
+        self._world = world
+        self._random = random
+        self._on_reading = on_reading
+
+    def now_ms(self) -> int:
+        return self._world.now_ms + self.skew_ms
+
+    def reading(self) -> ClockReading:
+        """Return the clock reading that a process gets at startup."""
+        now = self.now_ms()
+        return ClockReading(now + self.ahead_ms, f"boot {self.boots}", now)
+
+    def set(self, ahead_ms: int) -> None:
+        """Set the wall clock."""
+        self.ahead_ms = ahead_ms
+        self.read_soon()
+
+    def read_soon(self) -> None:
+        self._world.after(self._random.randint(1, READ_MS), self._read)
+
+    def _read(self) -> None:
+        if self._on_reading(self.now_ms() + self.ahead_ms):
+            self.read_soon()
+
 
 RESTART_MS = 300
 """The delay before the supervisor restarts a process that ended by itself."""

@@ -28,14 +28,13 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import read_offsets
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
-from tidelog.lab.sim.oracle.admissions import LossReports
-from tidelog.lab.sim.oracle.promise import Promise
+from tidelog.lab.sim.oracle.promise import LossReports, Promise
 from tidelog.lab.sim.oracle.registrations import RegistrationOracle
 from tidelog.lab.sim.oracle.settled import check_equal_logs, check_repaired
 from tidelog.lab.sim.oracle.shadow import Entry, Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.truth import Truth
-from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
+from tidelog.lab.sim.text import WHOLE_MAX, plain
 
 
 class InvariantBroken(Exception):

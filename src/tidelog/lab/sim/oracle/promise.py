@@ -21,19 +21,20 @@ confirms that its records are committed, and consumers read only committed recor
    - A replica whose log was replaced by an old copy may lead for a moment, but no other replica
      drops a committed record.
 6. Where several replicas are damaged at a time, records may be lost, but never silently
-   (admissions.py).
+   (`LossReports`).
 7. An unclean election, where allowed, may lose every record that the new leader lacks. The
    partition's registration must record the election. The replicas must report each range of
    records that they then drop.
 
 acks=1 promises only that the leader has the record while it leads. acks=0 promises nothing.
 
-This file tracks rules 3, 4 and 5 for one partition.
+`Promise` tracks rules 3, 4 and 5 for one partition, `LossReports` rule 6.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from tidelog.core.types import BrokerId, Offset
+from tidelog.core.node.measuring.journal import Note
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 
 class Promise:
@@ -142,3 +143,51 @@ class Promise:
             self.unprotected_from = (
                 first if self.unprotected_from is None else min(first, self.unprotected_from)
             )
+
+
+_DROPPED = ("truncated", "records_lost")
+
+
+class LossReports:
+    """The offsets of one partition that brokers or the controller reported as damaged or dropped.
+
+    When several replicas are damaged at a time, no rule can save a record that all of them lack.
+    Then no record may be lost silently: a report of damage at or before its offset, a report of
+    dropped records, or an election that is recorded as unclean covers each committed record that
+    the next leader lacks. A report counts until every replica is repaired.
+    """
+
+    __slots__ = ("_damaged_from", "_dropped", "_name")
+
+    def __init__(self, name: TopicPartition) -> None:
+        self._name = name
+        self._damaged_from: Offset | None = None
+        self._dropped: list[tuple[Offset, Offset]] = []
+
+    def noted(self, notes: Sequence[Note]) -> None:
+        """Read the events that a broker logged (core/node/measuring/journal.py)."""
+        for note in notes:
+            if note.values[:2] != self._name:
+                continue
+            fields = note.fields()
+            if note.event == "log_damaged":
+                self._add_damage(fields["offset"])
+            elif note.event == "log_lost":
+                self._add_damage(0)
+            elif note.event in _DROPPED:
+                self._dropped.append((fields["start"], fields["end"]))
+
+    def _add_damage(self, offset: Offset) -> None:
+        known = self._damaged_from
+        self._damaged_from = offset if known is None else min(offset, known)
+
+    def covers(self, offset: Offset) -> bool:
+        """Return whether a broker reported the loss of this record."""
+        if self._damaged_from is not None and self._damaged_from <= offset:
+            return True
+        return any(start <= offset < end for start, end in self._dropped)
+
+    def clear(self) -> None:
+        """Drop all reports: every replica is repaired, so later losses need new reports."""
+        self._damaged_from = None
+        self._dropped.clear()

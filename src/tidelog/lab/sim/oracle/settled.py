@@ -6,7 +6,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
 from tidelog.lab.sim.machine.process import Site
 from tidelog.lab.sim.oracle.truth import Truth
-from tidelog.lab.sim.plain_values import describe_ends
+from tidelog.lab.sim.text import describe_ends
 
 
 def why_not_settled(

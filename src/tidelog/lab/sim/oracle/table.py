@@ -19,7 +19,7 @@ from tidelog.core.record.record_batch import batches
 from tidelog.core.storage.log import Log
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
-from tidelog.lab.sim.plain_values import describe_ends
+from tidelog.lab.sim.text import describe_ends
 
 _READ_MAX = 1 << 20
 

@@ -10,10 +10,9 @@ from typing import TypeAlias
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.storage.disk import Disk
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from tidelog.lab.sim.oracle.admissions import LossReports
-from tidelog.lab.sim.oracle.promise import Promise
+from tidelog.lab.sim.oracle.promise import LossReports, Promise
 from tidelog.lab.sim.oracle.shadow import DELETED, HOLE, Entry, Shadow, entries_on_disk
-from tidelog.lab.sim.plain_values import WHOLE_MAX, plain
+from tidelog.lab.sim.text import WHOLE_MAX, plain
 
 Report: TypeAlias = Callable[[str, str], None]
 """Called with the name of the invariant and a description of the violation."""

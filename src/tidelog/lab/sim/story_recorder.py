@@ -45,7 +45,6 @@ class StoryRecorder:
     def __init__(self, simulation: Simulation, partition: TopicPartition) -> None:
         self.steps: list[str] = []
         self.steps_at_failure: int | None = None
-        self._simulation = simulation
         self._partition = partition
         self._oracle = simulation.oracle
         self._names: dict[BrokerId, str] = {}
@@ -84,7 +83,7 @@ class StoryRecorder:
             ):
                 self._fetched(process.id)
 
-    def _handled_request(
+    def _handled(
         self, broker: BrokerId, replica: Replica, before: _Before, request: object
     ) -> None:
         if isinstance(request, Produce) and replica.log_end_offset > before.log_end_offset:

@@ -1,6 +1,10 @@
-"""Describe values of the simulator in words: short, on one line, without Python's repr."""
+"""Describe values and events of the simulator in words: short, on one line each.
 
-from collections.abc import Callable, Mapping
+Invariant: no line contains a Python repr. An event without a phrase here is shown by its name and
+its values.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -9,6 +13,7 @@ from tidelog.core.controller.effects import StoreTransaction
 from tidelog.core.controller.metadata.metadata_store import Put, TxnResult
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node import events as on
 from tidelog.core.node.messages import (
     Fetch,
     FetchPartitionResponse,
@@ -19,7 +24,11 @@ from tidelog.core.node.messages import (
 )
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.lab.sim.clients.producers import PartitionQueue, PendingBatch
+from tidelog.lab.sim.machine.process import Process
+from tidelog.lab.sim.machine.store import StoreClient
 from tidelog.lab.sim.swarm import Action
+from tidelog.lab.sim.world import Event
 
 VALUE_MAX = 110
 WHOLE_MAX = 400
@@ -166,4 +175,109 @@ _DESCRIBE: dict[type, Callable[[Any], str]] = {
     TxnResult: lambda value: f"{'committed at' if value.ok else 'refused at'} revision {value.rev}",
     bytearray: _bytes,
     bytes: _bytes,
+}
+
+
+# -- events ------------------------------------------------------------------------------
+
+
+CLIENTS_FROM = 80
+"""The lowest address of a client; lower addresses belong to brokers."""
+
+
+def event_lines(events: Iterable[Event]) -> list[str]:
+    """Return one line of text for each event, with its time."""
+    return [f"{at / 1000:9.3f}  {_line(action, arguments)}" for at, _, action, arguments in events]
+
+
+def _line(action: Any, arguments: tuple[Any, ...]) -> str:
+    owner = getattr(action, "__self__", None)
+    name = action.__name__.strip("_")
+    kind = type(owner).__name__.removeprefix("Sim").lower()
+    phrase = _PHRASES.get((kind, name)) or _PHRASES.get(("", name))
+    if phrase is not None:
+        return f"{_subject(owner, kind)} {phrase(*arguments)}"
+    words = " ".join(_value(value) for value in arguments)
+    return f"{_subject(owner, kind)}: {name.replace('_', ' ')} {words}".rstrip()
+
+
+def _subject(owner: Any, kind: str) -> str:
+    who = getattr(owner, "id", None) or getattr(owner, "_address", None)
+    if kind == "process":
+        return f"broker {who}"
+    return f"{kind} {who}" if who is not None else kind
+
+
+def _value(value: Any) -> str:
+    match value:
+        case Process():
+            return f"broker {value.id}"
+        case StoreClient():
+            return f"broker {value.broker}"
+        case PartitionQueue():
+            return str(value.partition)
+        case PendingBatch():
+            return b"+".join(value.values).decode()
+        case _:
+            return plain(value)
+
+
+def _peer(address: int) -> str:
+    return f"broker {address}" if address < CLIENTS_FROM else f"client {address}"
+
+
+def _received(_incarnation: int, kind: type, *fields: Any) -> str:
+    if kind is on.ResponseReceived:
+        return f"<- response to request {fields[0]}: {plain(fields[1])}"
+    return f"<- {_event(kind, fields)}"
+
+
+def _from_store(client: StoreClient, kind: type, *fields: Any) -> str:
+    return f"-> broker {client.broker}: {_event(kind, fields)}"
+
+
+def _event(kind: type, fields: tuple[Any, ...]) -> str:
+    return " ".join([plain(kind), *map(_value, fields)])
+
+
+_PHRASES: dict[tuple[str, str], Callable[..., str]] = {
+    ("process", "wake"): lambda *_: "checks its timers",
+    ("process", "request"): lambda source, _life, number, request: (
+        f"<- {_peer(source)}, request {number}: {plain(request)}"
+    ),
+    ("process", "receive_for"): _received,
+    ("process", "receive"): lambda kind, *fields: f"<- {_event(kind, fields)}",
+    ("process", "refuse"): lambda source, _life, number: (
+        f"is down: request {number} of {_peer(source)} is refused"
+    ),
+    ("process", "flushed"): lambda _life, effect, _syncs: (
+        f"has flushed {', '.join((*effect.files, *effect.directories)) or 'nothing'}"
+    ),
+    ("process", "carry_out_late"): lambda *_: "continues after its disk was slow",
+    ("process", "start"): lambda *_: "starts",
+    ("process", "resume"): lambda *_: "continues after a pause",
+    ("", "answered"): lambda number, response: (
+        f"<- response to request {number}: {plain(response)}"
+    ),
+    ("", "arrive"): lambda process, number, *what: (
+        f"-> broker {process.id}, request {number}: {' '.join(map(_value, what))}"
+    ),
+    ("", "late"): lambda number: f"checks for the response to request {number}",
+    ("", "then"): lambda number, _what: f"continues after request {number}",
+    ("cleaner", "continue"): lambda number, _cleaning: f"continues cleaning {number}",
+    ("producer", "failed"): lambda number, error: (
+        f"checks for the response to request {number}; without one: {_value(error)}"
+    ),
+    ("producer", "retry"): lambda queue, batch: f"sends {_value(batch)} to {queue.partition} again",
+    ("faults", "act"): lambda action: f"do: {plain(action)}",
+    ("faults", "chase"): lambda partition, *_: f"look for the next leader of partition {partition}",
+    ("faults", "kill"): lambda process, _action: f"kill broker {process.id}",
+    ("faults", "restart"): lambda process: f"restart broker {process.id}",
+    ("network", "mend"): lambda one, other: f"mends the link from {one} to {other}",
+    ("store", "apply"): lambda client, effect: f"<- broker {client.broker}: {plain(effect)}",
+    ("store", "commit_unanswered"): lambda effect: f"commits, without a response: {plain(effect)}",
+    ("store", "deliver"): _from_store,
+    ("store", "pull"): lambda client, _watch: (
+        f"-> broker {client.broker}: changes since its last read"
+    ),
 }

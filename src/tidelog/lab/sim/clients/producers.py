@@ -1,9 +1,10 @@
-"""Producers: plain ones, which may duplicate or lose records, and idempotent ones, which may not.
+"""Clients that write: producers, a writer of keys, and a client that requests producer ids.
 
-A producer sends each batch until it is acknowledged, rejected with a final error, or expired. It
-reports batches that were acknowledged with acks=all to the oracle. An idempotent producer keeps up
-to five batches of a partition in flight, numbers them, and resends the same bytes. If it gives a
-batch up, the sequence numbers would have a gap, so it continues under a new producer id.
+A plain producer may duplicate or lose records, an idempotent one may not. A producer sends each
+batch until it is acknowledged, rejected with a final error, or expired. It reports batches that
+were acknowledged with acks=all to the oracle. An idempotent producer keeps up to five batches of a
+partition in flight, numbers them, and resends the same bytes. If it gives a batch up, the sequence
+numbers would have a gap, so it continues under a new producer id.
 
 Invariant: every batch ends, so no batch is pending for long after faults stop.
 """
@@ -12,14 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import Produce, ProducePartition, ProduceResponse
+from tidelog.core.node.messages import (
+    InitProducerId,
+    InitProducerIdResponse,
+    Produce,
+    ProducePartition,
+    ProduceResponse,
+)
 from tidelog.core.record.encoder import NO_PRODUCER, encode_batch, encode_value
 from tidelog.core.record.encoder import Producer as Writer
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import parse
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.lab.sim.clients.metadata import find_leader
+from tidelog.lab.sim.clients.client import SimClient
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Process, Site
 
@@ -68,7 +75,7 @@ class PartitionQueue:
     batches: list[PendingBatch] = field(default_factory=list)
 
 
-class SimProducer:
+class SimProducer(SimClient):
     """One producer with one acks level."""
 
     def __init__(
@@ -80,21 +87,16 @@ class SimProducer:
         idempotent: bool,
         acknowledged: Acknowledged,
     ) -> None:
+        super().__init__(site, address, f"producer/{address}")
         self.acks = acks
         self.idempotent = idempotent
         self.acked = 0
         self.given_up = 0
-        self._site = site
-        self._world = site.world
-        self._address = address
         self._acknowledged = acknowledged
-        self._random = site.world.random(f"producer/{address}")
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._sent: dict[int, tuple[PartitionQueue, PendingBatch]] = {}
-        self._correlation = 0
         self._written = 0
         self._ids = address * 1000
-        site.clients[address] = self
 
     @property
     def pending(self) -> int:
@@ -141,7 +143,7 @@ class SimProducer:
         room = IN_FLIGHT_MAX if self.idempotent else 1
         for batch in queue.batches[:room]:
             if not batch.in_flight:
-                self._send(queue, batch)
+                self._send_batch(queue, batch)
 
     def _drop_expired(self, queue: PartitionQueue) -> None:
         """Give up batches that expired before they were sent."""
@@ -153,11 +155,11 @@ class SimProducer:
             if self.idempotent:
                 self._start_over(queue)
 
-    def _send(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+    def _send_batch(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         batch.in_flight = True
         if not batch.data:
             self._encode(queue, batch)
-        leader = find_leader(self._site, self._random, queue.partition)
+        leader = self._find_leader(queue.partition)
         if leader is None:
             self._retry_later(queue, batch)
             return
@@ -219,7 +221,7 @@ class SimProducer:
         if self._world.now_ms >= batch.expires_ms:
             self._give_up(queue, batch)
         else:
-            self._send(queue, batch)
+            self._send_batch(queue, batch)
 
     def _give_up(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         if batch not in queue.batches:
@@ -245,3 +247,123 @@ class SimProducer:
         if batch in queue.batches:
             queue.batches.remove(batch)
         self._send_waiting(queue)
+
+
+# -- the writer of a compacted topic -----------------------------------------------------
+
+
+COMPACTED = TopicPartition("table", 0)
+KEYS = 6
+BATCH_MAX = 3
+PAUSE_MAX_MS = 60
+WRITE_TIMEOUT_MS = 800
+
+
+class SimKeyWriter(SimClient):
+    """Repeatedly writes a few keys of a compacted topic, and deletes some, until `finish`.
+
+    It neither retries nor waits for responses: the log shows which records were appended. The
+    unique timestamp of a record identifies it, because a tombstone has no value.
+    """
+
+    def __init__(
+        self, site: Site, address: Address, acknowledged: Callable[[Offset, int], None]
+    ) -> None:
+        super().__init__(site, address, f"key-writer/{address}")
+        self.acked = 0
+        self._acknowledged = acknowledged
+        """Called with the offset and the timestamp of an acknowledged batch's first record."""
+        self._finishing = False
+        self._written = 0
+        self._alive: list[bytes] = []
+        """Keys that were written once and not deleted yet."""
+        self._sent: dict[int, int] = {}
+        """The timestamp of the first record of each request, by correlation id."""
+
+    def finish(self) -> None:
+        self._finishing = True
+
+    def write(self) -> None:
+        """Send the next batch to the leader, and schedule the one after it."""
+        if self._finishing:
+            return
+        self._world.after(self._random.randint(1, PAUSE_MAX_MS), self.write)
+        leader = self._find_leader(COMPACTED)
+        if leader is None:
+            return
+        records = []
+        correlation = self._written + 1
+        self._sent[correlation] = self._written + 1
+        for _ in range(self._random.randint(1, BATCH_MAX)):
+            self._written += 1
+            records.append(self._record())
+        data = bytes(encode_batch(records))
+        target = self._site.brokers[leader]
+        self._site.network.send(self._address, leader, self._arrive, target, correlation, data)
+
+    def _record(self) -> Record:
+        """Return a record with a frequent key or a new key, or a tombstone for a new key."""
+        draw = self._random
+        value: bytes | None = b"%d" % self._written * 8
+        kind = draw.random()
+        if kind < 0.3:
+            key = b"once-%d" % self._written
+            self._alive.append(key)
+        elif kind < 0.6 and self._alive:
+            key, value = self._alive.pop(draw.randrange(len(self._alive))), None
+        else:
+            key = b"key-%d" % draw.randrange(KEYS)
+        return Record(key, value, self._written)
+
+    def _arrive(self, target: Process, correlation: int, data: bytes) -> None:
+        """Deliver the request with its own copy of the batch: the broker modifies the buffer."""
+        part = ProducePartition(COMPACTED, bytearray(data))
+        target.request(self._address, 0, correlation, Produce(ACKS_ALL, WRITE_TIMEOUT_MS, [part]))
+
+    def answered(self, correlation: int, response: object) -> None:
+        assert isinstance(response, ProduceResponse)
+        answer = response.partitions[0]
+        stamp = self._sent.pop(correlation, None)
+        if stamp is not None and answer.error is ErrorCode.NONE and answer.base_offset is not None:
+            self.acked += 1
+            self._acknowledged(answer.base_offset, stamp)
+
+    def refused(self, correlation: int) -> None:
+        self._sent.pop(correlation, None)
+
+
+# -- producer ids ------------------------------------------------------------------------
+
+
+ID_PAUSE_MS = 450
+
+
+class SimIdRequester(SimClient):
+    """Requests producer ids from any broker that is up; reports each id that was assigned twice.
+
+    Idempotence relies on unique ids: with one id for two producers, brokers would treat records of
+    one as retries of the other. So no id may be assigned twice, even if brokers crash or responses
+    get lost.
+    """
+
+    def __init__(self, site: Site, address: Address, assigned_twice: Callable[[int], None]) -> None:
+        super().__init__(site, address, f"newcomer/{address}")
+        self.ids: dict[int, int] = {}
+        """The correlation id of the request that received each producer id."""
+        self._assigned_twice = assigned_twice
+
+    def request_id(self) -> None:
+        """Request a producer id, now and again after each pause."""
+        broker = self._find_broker()
+        if broker is not None:
+            self._correlation += 1
+            self._send(broker, InitProducerId())
+        self._world.after(ID_PAUSE_MS, self.request_id)
+
+    def answered(self, correlation: int, response: object) -> None:
+        """Store the id. A response that the network duplicated does not count as a second use."""
+        assert isinstance(response, InitProducerIdResponse)
+        if response.error is not ErrorCode.NONE:
+            return
+        if self.ids.setdefault(response.producer_id, correlation) != correlation:
+            self._assigned_twice(response.producer_id)

@@ -1,28 +1,140 @@
-"""Members of one group that share partitions: they join, sync, send heartbeats, and restart.
+"""Clients of consumer groups: a committer of offsets, and members that share partitions.
 
-Invariant: in one generation no two members have the same partition, and no member receives two
-different assignments. The group's leader draws a new assignment for every sync, so that the check
-finds assignments that were mixed up.
+The group's coordinator changes with the leader of `__consumer_offsets`.
 """
 
 from collections.abc import Callable, Sequence
 
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
     CONSUMER,
+    NO_GENERATION,
     NO_MEMBER,
     Heartbeat,
     HeartbeatResponse,
     JoinGroup,
     JoinGroupResponse,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    OffsetToCommit,
     Request,
     SyncGroup,
     SyncGroupResponse,
 )
-from tidelog.lab.sim.clients.committer import COORDINATED_BY
-from tidelog.lab.sim.clients.metadata import find_leader
+from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
+from tidelog.lab.sim.clients.client import SimClient
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Site
+
+GROUP = "sim"
+PARTITION = TopicPartition("t", 0)
+COORDINATED_BY = TopicPartition(OFFSETS_TOPIC, 0)
+COMMIT_PAUSE_MS = 60
+COMMIT_TIMEOUT_MS = 700
+
+
+class SimCommitter(SimClient):
+    """Commits 0, 1, 2, … and fetches the committed offset after each response.
+
+    Once a commit is acknowledged, or a fetch returned it, every fetch must return it until a later
+    commit replaces it. A commit without a response may become visible at any time.
+    """
+
+    def __init__(
+        self, site: Site, address: Address, topic_id: TopicId, lost: Callable[[str], None]
+    ) -> None:
+        super().__init__(site, address, f"committer/{address}")
+        self.acked: Offset | None = None
+        """The latest offset that was acknowledged or that a fetch returned."""
+        self.commits = 0
+        """The number of acknowledged commits."""
+        self._topic_id = topic_id
+        self._lost = lost
+        self.done = False
+        """Whether it has fetched the final committed offset, after `finish`."""
+        self._finishing = False
+        self._next: Offset = 0
+        self._unanswered: set[Offset] = set()
+        """Commits with unknown outcome."""
+        for broker in site.brokers:
+            # A duplicated request would be a second, valid commit, and no fault of the broker.
+            site.network.link(address, broker).doubles = False
+
+    def finish(self) -> None:
+        """Stop committing, and fetch the committed offset a last time."""
+        self._finishing = True
+
+    def commit(self) -> None:
+        """Commit the next offset. The outcome of the one before is known, or stays unknown."""
+        if self._finishing:
+            self._fetch_committed()
+            return
+        offset, self._next = self._next, self._next + 1
+        self._unanswered.add(offset)
+        to_commit = OffsetToCommit(*PARTITION, offset, topic_id=self._topic_id)
+        self._send_request(OffsetCommit(GROUP, NO_GENERATION, NO_MEMBER, None, [to_commit]))
+
+    def _fetch_committed(self) -> None:
+        self._send_request(OffsetFetch(GROUP, [PARTITION]))
+
+    def _send_request(self, request: object) -> None:
+        self._correlation += 1
+        broker = self._find_leader(COORDINATED_BY)
+        if broker is not None and self._knows_topic(broker):
+            self._send(broker, request)
+        self._world.after(COMMIT_TIMEOUT_MS, self._late, self._correlation)
+
+    def _knows_topic(self, broker: BrokerId) -> bool:
+        """Return whether the broker knows the topic; it rejects commits for unknown topics."""
+        node = self._site.brokers[broker].node
+        return node is not None and PARTITION.topic in node.image.topics
+
+    def _late(self, correlation: int) -> None:
+        if correlation == self._correlation and not self.done:
+            self.commit()
+
+    def refused(self, correlation: int) -> None:
+        if correlation == self._correlation:
+            self._pause_then(self.commit)
+
+    def _pause_then(self, what: Callable[[], None]) -> None:
+        self._correlation += 1
+        self._world.after(COMMIT_PAUSE_MS, self._then, self._correlation, what)
+
+    def _then(self, correlation: int, what: Callable[[], None]) -> None:
+        if correlation == self._correlation:
+            what()
+
+    def answered(self, correlation: int, response: object) -> None:
+        if correlation != self._correlation:
+            return
+        if isinstance(response, OffsetCommitResponse):
+            if response.partitions[0].error_code is ErrorCode.NONE:
+                self.acked = self._next - 1
+                self.commits += 1
+                self._unanswered.discard(self.acked)
+            self._pause_then(self._fetch_committed)
+            return
+        assert isinstance(response, OffsetFetchResponse)
+        if response.error_code is ErrorCode.NONE:
+            self._check_committed(response.partitions[0].committed_offset)
+            self.done = self._finishing
+        if not self.done:
+            self._pause_then(self.commit)
+
+    def _check_committed(self, found: Offset) -> None:
+        if found in self._unanswered:
+            self._unanswered.discard(found)
+            self.acked = found
+        elif self.acked is not None and found != self.acked:
+            self._lost(f"offset {self.acked} was committed, but a fetch returned {found}")
+
+
+# -- members -----------------------------------------------------------------------------
+
 
 SHARED = "shared"
 PARTITIONS = 5
@@ -36,7 +148,12 @@ RESTARTS = 0.05
 
 
 class Shares:
-    """The partitions assigned to each member, by generation; reports violations."""
+    """The partitions assigned to each member, by generation; reports violations.
+
+    Invariant: in one generation no two members have the same partition, and no member receives two
+    different assignments. The group's leader draws a new assignment for every sync, so that the
+    check finds assignments that were mixed up.
+    """
 
     def __init__(self, broken: Callable[[str], None]) -> None:
         self.generations: dict[int, dict[str, bytes]] = {}
@@ -55,25 +172,21 @@ class Shares:
                 self._broken(f"generation {generation}: {both}")
 
 
-class SimMember:
+class SimMember(SimClient):
     """One consumer. With an instance id it is a static member."""
 
     def __init__(self, site: Site, address: Address, shares: Shares, *, static: bool) -> None:
+        super().__init__(site, address, f"member-{address}")
         self.name = f"member-{address}"
         self.generation = -1
         """The generation of the latest successful heartbeat; -1 if the member has to join."""
-        self._site = site
-        self._address = address
         self._shares = shares
         self._instance = self.name if static else None
-        self._random = site.world.random(self.name)
         self._member_id = NO_MEMBER
         self._joined: JoinGroupResponse | None = None
         self._synced = False
         self._steady = False
-        self._correlation = 0
         self._starts = 0
-        site.clients[address] = self
         for broker in site.brokers:
             site.network.link(address, broker).doubles = False
 
@@ -129,13 +242,11 @@ class SimMember:
         )
 
     def _send_request(self, request: Request, timeout_ms: int) -> None:
-        correlation = self._correlation = self._correlation + 1
-        broker = find_leader(self._site, self._random, COORDINATED_BY)
+        self._correlation += 1
+        broker = self._find_leader(COORDINATED_BY)
         if broker is not None:
-            target = self._site.brokers[broker].request
-            address = self._address
-            self._site.network.send(address, broker, target, address, 0, correlation, request)
-        self._site.world.after(timeout_ms, self._late, correlation)
+            self._send(broker, request)
+        self._world.after(timeout_ms, self._late, self._correlation)
 
     def _late(self, correlation: int) -> None:
         if correlation == self._correlation:
@@ -143,7 +254,7 @@ class SimMember:
 
     def _pause(self) -> None:
         self._correlation += 1
-        self._site.world.after(PAUSE_MS, self._late, self._correlation)
+        self._world.after(PAUSE_MS, self._late, self._correlation)
 
     def refused(self, correlation: int) -> None:
         if correlation == self._correlation:
