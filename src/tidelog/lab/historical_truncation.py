@@ -10,12 +10,7 @@ code. Brokers can't be configured to use them.
 """
 
 from tidelog.core.lineage.leader_epochs import LeaderEpochs
-from tidelog.core.replication.truncation import (
-    LEADER_EPOCH,
-    Cut,
-    TruncationPolicy,
-    diverging_cut,
-)
+from tidelog.core.replication.truncation import LEADER_EPOCH, Cut, TruncationPolicy, diverging_cut
 from tidelog.core.types import EpochEnd, Offset
 
 
@@ -88,11 +83,6 @@ class Kip279Truncation(Kip101Truncation):
 
 POLICIES: dict[str, TruncationPolicy] = {
     policy.name: policy
-    for policy in (
-        LEADER_EPOCH,
-        HighWatermarkTruncation(),
-        Kip101Truncation(),
-        Kip279Truncation(),
-    )
+    for policy in (LEADER_EPOCH, HighWatermarkTruncation(), Kip101Truncation(), Kip279Truncation())
 }
 """Every rule by name; the first is the shipped one."""

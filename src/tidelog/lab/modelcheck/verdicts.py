@@ -170,10 +170,7 @@ def async_isr_cases() -> list[Case]:
 
 
 def run(
-    cases: Iterable[Case],
-    *,
-    workers: int | None = None,
-    progress: ProgressCallback | None = None,
+    cases: Iterable[Case], *, workers: int | None = None, progress: ProgressCallback | None = None
 ) -> Iterator[Row]:
     """Run the cases; yield each row when its search ends."""
     for case in cases:

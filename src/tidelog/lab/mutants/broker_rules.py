@@ -5,7 +5,7 @@ cache, fenced brokers, two controllers at once. The simulator must find them. Wh
 events must coincide, a story must find them.
 """
 
-from tidelog.lab.mutants.mutant import Change, Mutant
+from tidelog.lab.mutants.mutant import Change, Mutant, mutant
 
 _REPLICATION = "tidelog.core.replication"
 _STORAGE = "tidelog.core.storage"
@@ -14,397 +14,335 @@ _NODE = "tidelog.core.node"
 _GROUPS = "tidelog.core.groups"
 
 RULES: tuple[Mutant, ...] = (
-    Mutant(
+    mutant(
         "believe-a-store-that-went-back",
         "a broker does not start on a metadata store that is behind what it has seen",
         "own bug: a store without its write-ahead log made brokers set folders aside",
-        (
-            Change(
-                f"{_NODE}.membership.store_follower",
-                "    if snapshot.rev < seen.revision:\n",
-                "    if snapshot.rev < seen.revision * 0:\n",
-            ),
+        Change(
+            f"{_NODE}.membership.store_follower",
+            "    if snapshot.rev < seen.revision:\n",
+            "    if snapshot.rev < seen.revision * 0:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "commit-under-min-isr",
         "no record commits while fewer than min.insync.replicas replicas are in sync",
         "KAFKA-15583 / KIP-966",
-        (
-            Change(
-                f"{_REPLICATION}.high_watermark",
-                "    if len(isr.members) < min_isr:\n",
-                "    if len(isr.members) < min_isr * 0:\n",
-            ),
+        Change(
+            f"{_REPLICATION}.high_watermark",
+            "    if len(isr.members) < min_isr:\n",
+            "    if len(isr.members) < min_isr * 0:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "epoch-zero-not-rebuilt",
         "recovery restores every leader epoch in the cache, epoch 0 too",
         "KAFKA-10432",
-        (
-            Change(
-                f"{_STORAGE}.segment.epoch_check",
-                "run.first) for run in accepted]), same",
-                "run.first) for run in accepted if run.epoch]), same",
-            ),
+        Change(
+            f"{_STORAGE}.segment.epoch_check",
+            "run.first) for run in accepted]), same",
+            "run.first) for run in accepted if run.epoch]), same",
         ),
         only_stories=True,
     ),
-    Mutant(
+    mutant(
         "no-advance-when-the-isr-changes",
         "the high watermark advances at once when the ISR shrinks",
         "KAFKA-13091",
-        (
-            Change(
-                f"{_REPLICATION}.leader",
-                "    effects: list[do.Effect] = [do.AdvanceLowWatermark()]\n"
-                "    advance(replica, event.now_ms, effects)\n",
-                "    effects: list[do.Effect] = [do.AdvanceLowWatermark()]\n",
-            ),
-            Change(
-                f"{_REPLICATION}.leader",
-                "    # A follower outside the ISR that stopped being caught up no longer holds the"
-                " HW back.\n    advance(replica, event.now_ms, effects)\n",
-                "",
-            ),
+        Change(
+            f"{_REPLICATION}.leader",
+            "    effects: list[do.Effect] = [do.AdvanceLowWatermark()]\n"
+            "    advance(replica, event.now_ms, effects)\n",
+            "    effects: list[do.Effect] = [do.AdvanceLowWatermark()]\n",
+        ),
+        Change(
+            f"{_REPLICATION}.leader",
+            "    # A follower outside the ISR that stopped being caught up no longer holds the"
+            " HW back.\n    advance(replica, event.now_ms, effects)\n",
+            "",
         ),
     ),
-    Mutant(
+    mutant(
         "unclean-stop-not-noticed",
         "a broker that can't prove a clean stop leaves ISR and ELR",
         "KAFKA-18635 / KIP-966",
-        (
-            Change(
-                f"{_CONTROLLER}.metadata.registrations",
-                "return self.previous_epoch != self.admitted_epoch",
-                "return self.previous_epoch != self.admitted_epoch and False",
-            ),
+        Change(
+            f"{_CONTROLLER}.metadata.registrations",
+            "return self.previous_epoch != self.admitted_epoch",
+            "return self.previous_epoch != self.admitted_epoch and False",
         ),
         only_stories=True,
     ),
-    Mutant(
+    mutant(
         "session-keeps-the-old-epoch",
         "a fetch session uses the leader epoch of each new request",
         "KAFKA-9338",
-        (
-            Change(
-                f"{_NODE}.serving.fetch_sessions",
-                "                known.asked = asked\n",
-                "                asked.leader_epoch = known.asked.leader_epoch\n"
-                "                known.asked = asked\n",
-            ),
+        Change(
+            f"{_NODE}.serving.fetch_sessions",
+            "                known.asked = asked\n",
+            "                asked.leader_epoch = known.asked.leader_epoch\n"
+            "                known.asked = asked\n",
         ),
     ),
-    Mutant(
+    mutant(
         "cut-off-leader-keeps-serving",
         "a broker whose session has expired serves no clients and followers",
         "a zombie leader alone in its ISR",
-        (
-            Change(
-                f"{_NODE}.hosting.gate",
-                "return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER",
-                "return replica",
-            ),
+        Change(
+            f"{_NODE}.hosting.gate",
+            "return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER",
+            "return replica",
         ),
         only_stories=True,
     ),
-    Mutant(
+    mutant(
         "epochs-without-records-stay",
         "comparing logs removes epochs without records, even if it truncates no record",
         "KAFKA-10706",
-        (
-            Change(
-                f"{_REPLICATION}.follower",
-                "    if replica.epochs.truncate_to(replica.log_end_offset):\n",
-                "    if effects and replica.epochs.truncate_to(replica.log_end_offset):\n",
-            ),
+        Change(
+            f"{_REPLICATION}.follower",
+            "    if replica.epochs.truncate_to(replica.log_end_offset):\n",
+            "    if effects and replica.epochs.truncate_to(replica.log_end_offset):\n",
         ),
     ),
-    Mutant(
+    mutant(
         "controller-without-token",
         "the store rejects every write of a controller that was replaced",
         "fencing tokens; without them 330 of 1,000 schedules failed",
-        (
-            Change(
-                f"{_CONTROLLER}.store_transactions",
-                '(Guard(keys.CONTROLLER, self.token, "create"), *wanted)',
-                "tuple(wanted)",
-            ),
+        Change(
+            f"{_CONTROLLER}.store_transactions",
+            '(Guard(keys.CONTROLLER, self.token, "create"), *wanted)',
+            "tuple(wanted)",
         ),
     ),
-    Mutant(
+    mutant(
         "acknowledge-before-commit",
         "a write with acks=all is acknowledged after the high watermark has passed it",
         "M17",
-        (
-            Change(
-                f"{_REPLICATION}.leader",
-                "    if event.acks == on.ACKS_ALL:\n        return [do.AwaitCommit",
-                "    if event.acks == on.ACKS_ALL and base < 0:\n        return [do.AwaitCommit",
-            ),
-            Change(
-                f"{_REPLICATION}.leader",
-                "    if event.acks == on.ACKS_LEADER:\n",
-                "    if event.acks != on.ACKS_NONE:\n",
-            ),
+        Change(
+            f"{_REPLICATION}.leader",
+            "    if event.acks == on.ACKS_ALL:\n        return [do.AwaitCommit",
+            "    if event.acks == on.ACKS_ALL and base < 0:\n        return [do.AwaitCommit",
+        ),
+        Change(
+            f"{_REPLICATION}.leader",
+            "    if event.acks == on.ACKS_LEADER:\n",
+            "    if event.acks != on.ACKS_NONE:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "torn-tail-served",
         "after an unclean stop every batch above the recovery point is checked",
         "M04",
-        (
-            Change(
-                f"{_STORAGE}.segment.batch_scan",
-                "if check_crc and not batch.crc_ok():",
-                "if check_crc and batch.size < 0:",
-            ),
+        Change(
+            f"{_STORAGE}.segment.batch_scan",
+            "if check_crc and not batch.crc_ok():",
+            "if check_crc and batch.size < 0:",
         ),
     ),
-    Mutant(
+    mutant(
         "earlier-life-joins",
         "a follower joins the ISR only in its registered incarnation",
         "KAFKA-14139, KAFKA-14617 / KIP-903",
-        (
-            Change(
-                f"{_REPLICATION}.isr",
-                "broker in eligible and incarnation in (None, eligible[broker])",
-                "broker in eligible and incarnation != -2",
-            ),
-            Change(
-                f"{_REPLICATION}.fencing",
-                "sent is not None and known is not None and sent < known",
-                "sent is not None and known is not None and sent < 0",
-            ),
-            Change(
-                f"{_CONTROLLER}.partition_changes",
-                "    return member.broker_epoch in (NO_EPOCH, known.epoch)\n",
-                "    return member.broker_epoch >= NO_EPOCH\n",
-            ),
-            Change(
-                f"{_NODE}.serving.fetch",
-                "return known is not None and request.broker_epoch < known.epoch",
-                "return known is not None and request.broker_epoch < 0",
-            ),
+        Change(
+            f"{_REPLICATION}.isr",
+            "broker in eligible and incarnation in (None, eligible[broker])",
+            "broker in eligible and incarnation != -2",
+        ),
+        Change(
+            f"{_REPLICATION}.fencing",
+            "sent is not None and known is not None and sent < known",
+            "sent is not None and known is not None and sent < 0",
+        ),
+        Change(
+            f"{_CONTROLLER}.partition_changes",
+            "    return member.broker_epoch in (NO_EPOCH, known.epoch)\n",
+            "    return member.broker_epoch >= NO_EPOCH\n",
+        ),
+        Change(
+            f"{_NODE}.serving.fetch",
+            "return known is not None and request.broker_epoch < known.epoch",
+            "return known is not None and request.broker_epoch < 0",
         ),
         only_stories=True,
     ),
-    Mutant(
+    mutant(
         "commit-of-the-leader-alone",
         "a group's offset is acknowledged once all in-sync replicas have it",
         "offsets.commit.required.acks = 1, which Kafka 4 no longer has",
-        (
-            Change(
-                f"{_NODE}.coordinating.shard_writer",
-                "batch, ACKS_ALL, self._turn.now_ms)",
-                "batch, 1, self._turn.now_ms)",
-            ),
+        Change(
+            f"{_NODE}.coordinating.shard_writer",
+            "batch, ACKS_ALL, self._turn.now_ms)",
+            "batch, 1, self._turn.now_ms)",
         ),
     ),
-    Mutant(
+    mutant(
         "assigned-before-it-is-written",
         "no member receives an assignment before it is written to the log",
         "the next coordinator would assign the same generation again",
-        (
-            Change(
-                f"{_GROUPS}.membership.presence",
-                "        self._rebalance.store(group, assignments, written)\n",
-                "        self._rebalance.store(group, assignments, lambda *_: None)\n"
-                "        written(ErrorCode.NONE, group.state_since_ms or 0)\n",
-            ),
+        Change(
+            f"{_GROUPS}.membership.presence",
+            "        self._rebalance.store(group, assignments, written)\n",
+            "        self._rebalance.store(group, assignments, lambda *_: None)\n"
+            "        written(ErrorCode.NONE, group.state_since_ms or 0)\n",
         ),
     ),
-    Mutant(
+    mutant(
         "leader-assigns-twice",
         "of two assignments for the same generation, the first one counts",
         "a group leader that retries after a timeout may send another assignment",
-        (
-            Change(
-                f"{_GROUPS}.membership.presence",
-                " and group.assigned_generation != group.generation_id:",
-                ":",
-            ),
+        Change(
+            f"{_GROUPS}.membership.presence",
+            " and group.assigned_generation != group.generation_id:",
+            ":",
         ),
     ),
-    Mutant(
+    mutant(
         "compacted-above-the-high-watermark",
         "compaction removes a record only if a committed record replaces it",
         "the newer record may be truncated after the older one was removed",
-        (
-            Change(
-                f"{_STORAGE}.cleaning.dirtiness",
-                "    limit = min(last_stable, log.recovery_point)\n",
-                "    limit = log.recovery_point\n",
-            ),
+        Change(
+            f"{_STORAGE}.cleaning.dirtiness",
+            "    limit = min(last_stable, log.recovery_point)\n",
+            "    limit = log.recovery_point\n",
         ),
     ),
-    Mutant(
+    mutant(
         "tombstones-do-not-wait",
         "compaction removes no tombstone while a replica is out of sync",
         "the replica would return with the deleted value",
-        (
-            Change(
-                f"{_NODE}.upkeep.cleaning",
-                "        all_in_sync = bool(replica.isr) and not replica.out_since_ms\n",
-                "        all_in_sync = True\n",
-            ),
+        Change(
+            f"{_NODE}.upkeep.cleaning",
+            "        all_in_sync = bool(replica.isr) and not replica.out_since_ms\n",
+            "        all_in_sync = True\n",
         ),
     ),
-    Mutant(
+    mutant(
         "last-known-leader-returns",
         "when ISR and ELR are empty the replica with the most records leads",
         "Kafka elects the last known leader, even if its log lacks records",
-        (
-            Change(
-                f"{_CONTROLLER}.election",
-                "            replica not in draft.lost,\n            log.leader_epoch,\n"
-                "            log.log_end_offset,\n",
-                "            True,\n            0,\n            0,\n",
-            ),
+        Change(
+            f"{_CONTROLLER}.election",
+            "            replica not in draft.lost,\n            log.leader_epoch,\n"
+            "            log.log_end_offset,\n",
+            "            True,\n            0,\n            0,\n",
         ),
     ),
-    Mutant(
+    mutant(
         "preferred-leader-out-of-sync",
         "a preferred election elects only a member of the ISR",
         "Kafka's rule for elections of type PREFERRED",
-        (
-            Change(
-                f"{_CONTROLLER}.election",
-                "ElectionType.PREFERRED and draft.replicas[0] in valid:",
-                "ElectionType.PREFERRED and draft.replicas[0] in rules.active:",
-            ),
+        Change(
+            f"{_CONTROLLER}.election",
+            "ElectionType.PREFERRED and draft.replicas[0] in valid:",
+            "ElectionType.PREFERRED and draft.replicas[0] in rules.active:",
         ),
     ),
-    Mutant(
+    mutant(
         "folder-hides-the-loss",
         "a broker reports a lost folder before it creates the folder again",
         "a broker killed in between would find an empty log and report no loss",
-        (
-            Change(
-                f"{_NODE}.membership.log_reporter",
-                "        if key in self.lost:\n            return True\n",
-                "",
-            ),
+        Change(
+            f"{_NODE}.membership.log_reporter",
+            "        if key in self.lost:\n            return True\n",
+            "",
         ),
     ),
-    Mutant(
+    mutant(
         "registration-dies-with-its-session",
         "a broker stays registered while its process is down",
         "with one of three brokers down, no topic could be created",
-        (
-            Change(
-                f"{_CONTROLLER}.metadata.cluster_image",
-                "        elif broker in self._states:\n",
-                "        elif broker < 0:\n",
-            ),
+        Change(
+            f"{_CONTROLLER}.metadata.cluster_image",
+            "        elif broker in self._states:\n",
+            "        elif broker < 0:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "down-replica-in-a-new-isr",
         "the ISR of a new partition starts without the brokers that are down",
         "the leader would wait for a replica that has no log",
-        (
-            Change(
-                f"{_CONTROLLER}.plans",
-                "(topic_id, index, replicas, isr, isr[0])",
-                "(topic_id, index, replicas, replicas, isr[0])",
-            ),
-            Change(
-                f"{_CONTROLLER}.upkeep",
-                "for broker in sorted(joined)]\n",
-                "for broker in sorted(joined & self.image.active)]\n",
-            ),
+        Change(
+            f"{_CONTROLLER}.plans",
+            "(topic_id, index, replicas, isr, isr[0])",
+            "(topic_id, index, replicas, replicas, isr[0])",
+        ),
+        Change(
+            f"{_CONTROLLER}.upkeep",
+            "for broker in sorted(joined)]\n",
+            "for broker in sorted(joined & self.image.active)]\n",
         ),
     ),
-    Mutant(
+    mutant(
         "ages-by-a-clock-that-jumped",
         "retention computes ages by the earlier of the new and the confirmed time",
         "a clock that was wrong for a minute deleted all records; Kafka does so",
-        (
-            Change(
-                f"{_NODE}.upkeep.duties",
-                "        turn = self._turn\n        wall_ms = turn.wall.earliest_ms(turn.now_ms)\n",
-                "        turn = self._turn\n        wall_ms = turn.wall_ms\n",
-            ),
+        Change(
+            f"{_NODE}.upkeep.duties",
+            "        turn = self._turn\n        wall_ms = turn.wall.earliest_ms(turn.now_ms)\n",
+            "        turn = self._turn\n        wall_ms = turn.wall_ms\n",
         ),
     ),
-    Mutant(
+    mutant(
         "a-jump-is-trusted-at-once",
         "a clock that jumped is trusted only after it ran without a jump for a while",
         "a clock that was wrong for a minute deleted all records; Kafka does so",
-        (
-            Change(
-                "tidelog.core.wall_clock",
-                "now_ms - self._since_ms >= self.hold_ms:",
-                "now_ms - self._since_ms >= 0:",
-            ),
+        Change(
+            "tidelog.core.wall_clock",
+            "now_ms - self._since_ms >= self.hold_ms:",
+            "now_ms - self._since_ms >= 0:",
         ),
     ),
-    Mutant(
+    mutant(
         "a-start-trusts-its-clock",
         "a broker that starts compares its clock with the time that was confirmed before",
         "a machine that boots with a wrong clock",
-        (
-            Change(
-                "tidelog.core.wall_clock",
-                "    if saved is None:\n        known = reading.wall_ms if",
-                "    if saved is not None or newest_record_ms is not None:\n"
-                "        return reading.wall_ms\n"
-                "    if saved is None:\n        known = reading.wall_ms if",
-            ),
+        Change(
+            "tidelog.core.wall_clock",
+            "    if saved is None:\n        known = reading.wall_ms if",
+            "    if saved is not None or newest_record_ms is not None:\n"
+            "        return reading.wall_ms\n"
+            "    if saved is None:\n        known = reading.wall_ms if",
         ),
     ),
-    Mutant(
+    mutant(
         "producers-expire-by-a-clock-that-jumped",
         "producer ids expire by the earlier of the new and the confirmed time",
         "a retry after a jump was written twice",
-        (
-            Change(
-                f"{_NODE}.upkeep.duties",
-                "        wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)\n",
-                "        wall_ms = self._turn.wall_ms\n",
-            ),
+        Change(
+            f"{_NODE}.upkeep.duties",
+            "        wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)\n",
+            "        wall_ms = self._turn.wall_ms\n",
         ),
     ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (
-    Mutant(
+    mutant(
         "loading-leaves-the-clean-mark",
         "a crash while loading counts as an unclean stop",
         "KAFKA-10471",
-        (
-            Change(
-                f"{_STORAGE}.checkpoint",
-                "    disk.delete(layout.CLEAN_SHUTDOWN)\n",
-                "",
-            ),
-        ),
+        Change(f"{_STORAGE}.checkpoint", "    disk.delete(layout.CLEAN_SHUTDOWN)\n", ""),
         only_stories=True,
     ),
-    Mutant(
+    mutant(
         "fetch-before-flush",
         "with flush-before-ack a follower reports only records that it has flushed",
         "flush-before-ack applies to every replica",
-        (
-            Change(
-                f"{_REPLICATION}.follower",
-                "    if replica.durable_end_offset < replica.log_end_offset:\n",
-                "    if replica.durable_end_offset < 0:\n",
-            ),
+        Change(
+            f"{_REPLICATION}.follower",
+            "    if replica.durable_end_offset < replica.log_end_offset:\n",
+            "    if replica.durable_end_offset < 0:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "acts-before-its-loss-is-reported",
         "a broker stays fenced until the cluster knows which logs it lost",
         "the broker may be elected before the report of its loss arrives",
-        (
-            Change(
-                f"{_NODE}.membership.registration",
-                "        self._wanted_fence = self._reporter.undecided\n",
-                "        self._wanted_fence = False\n",
-            ),
+        Change(
+            f"{_NODE}.membership.registration",
+            "        self._wanted_fence = self._reporter.undecided\n",
+            "        self._wanted_fence = False\n",
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """Mutants that each remove one rule about damaged logs, or elections that compare logs."""
 
-from tidelog.lab.mutants.mutant import Change, Mutant
+from tidelog.lab.mutants.mutant import Change, Mutant, mutant
 
 _STORAGE = "tidelog.core.storage"
 _CONTROLLER = "tidelog.core.controller"
@@ -9,224 +9,185 @@ _FOLLOWER = "tidelog.core.replication.follower"
 _SCRUBBER = "tidelog.core.node.upkeep.scrubber"
 
 RULES: tuple[Mutant, ...] = (
-    Mutant(
+    mutant(
         "elected-before-all-have-reported",
         "an election by log waits for every replica that may have all committed records",
         "a replica that registers first would lead, and others would drop records that it lacks",
-        (
-            Change(
-                f"{_CONTROLLER}.election",
-                "    if not rules.waited and not set(known) <= set(reported):\n",
-                "    if not rules.waited and not set(known) & set(reported):\n",
-            ),
-            Change(
-                f"{_CONTROLLER}.election",
-                "    if on_the_way and not rules.waited:\n",
-                "    if not reported:\n",
-            ),
+        Change(
+            f"{_CONTROLLER}.election",
+            "    if not rules.waited and not set(known) <= set(reported):\n",
+            "    if not rules.waited and not set(known) & set(reported):\n",
+        ),
+        Change(
+            f"{_CONTROLLER}.election",
+            "    if on_the_way and not rules.waited:\n",
+            "    if not reported:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "read-without-verification",
         "a batch that this process did not write is checked before it is served",
         "a flipped bit would reach consumers and followers",
-        (
-            Change(
-                f"{_STORAGE}.segment.verification",
-                "    if position >= stop or stop <= segment.verified:\n",
-                "    if True:\n",
-            ),
+        Change(
+            f"{_STORAGE}.segment.verification",
+            "    if position >= stop or stop <= segment.verified:\n",
+            "    if True:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "damaged-replica-stays-in-sync",
         "a damaged replica leaves the ISR",
         "it would lead, or count as in sync, without committed records",
-        (
-            Change(
-                f"{_CONTROLLER}.partition_changes",
-                "    isr = tuple(member for member in partition.isr if member != broker)\n"
-                "    target = Target(isr=isr, unclean_shutdown=frozenset({broker}), ",
-                "    isr = partition.isr\n"
-                "    target = Target(isr=isr, unclean_shutdown=frozenset(), ",
-            ),
+        Change(
+            f"{_CONTROLLER}.partition_changes",
+            "    isr = tuple(member for member in partition.isr if member != broker)\n"
+            "    target = Target(isr=isr, unclean_shutdown=frozenset({broker}), ",
+            "    isr = partition.isr\n    target = Target(isr=isr, unclean_shutdown=frozenset(), ",
         ),
     ),
-    Mutant(
+    mutant(
         "damage-reported-as-a-whole-log",
         "a report says where the damage begins, and that the log is damaged",
         "the damaged log would win an election because of records that it can't serve",
-        (
-            Change(
-                _REPORTER,
-                "            states[key] = _log_state(log, damage)._replace(as_of=as_of)\n",
-                "            states[key] = _log_state(log, None)._replace(as_of=as_of)\n",
-            ),
+        Change(
+            _REPORTER,
+            "            states[key] = _log_state(log, damage)._replace(as_of=as_of)\n",
+            "            states[key] = _log_state(log, None)._replace(as_of=as_of)\n",
         ),
     ),
-    Mutant(
+    mutant(
         "leads-before-its-damage-is-reported",
         "a broker stays fenced until the controller has stored the damage it found at startup",
         "it would lead without records that it once held (issue 16, first row)",
-        (
-            Change(
-                _REPORTER,
-                "                self.damaged[key] = BEFORE_ANY_EPOCH\n"
-                "                self._at_start.add(key)\n",
-                "                pass\n",
-            ),
+        Change(
+            _REPORTER,
+            "                self.damaged[key] = BEFORE_ANY_EPOCH\n"
+            "                self._at_start.add(key)\n",
+            "                pass\n",
         ),
     ),
-    Mutant(
+    mutant(
         "missing-segment-not-noticed",
         "at startup each segment must end where the next one begins",
         "a segment deleted from the middle would be a silent hole (issue 16)",
-        (
-            Change(
-                f"{_STORAGE}.segment.damage",
-                "        elif end != later.base_offset and later.base_offset > cleaned_upto:\n",
-                "        elif False:\n",
-            ),
+        Change(
+            f"{_STORAGE}.segment.damage",
+            "        elif end != later.base_offset and later.base_offset > cleaned_upto:\n",
+            "        elif False:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "missing-start-not-noticed",
         "a log begins where its first leader epoch does",
         "without its first segment the log start would move, and hide records (issue 16)",
-        (
-            Change(
-                f"{_STORAGE}.segment.damage",
-                "    if first >= base:\n        return None\n",
-                "    if True:\n        return None\n",
-            ),
+        Change(
+            f"{_STORAGE}.segment.damage",
+            "    if first >= base:\n        return None\n",
+            "    if True:\n        return None\n",
         ),
     ),
-    Mutant(
+    mutant(
         "checkpoint-checksum-not-checked",
         "a checkpoint whose checksum differs is not used",
         "a wrong log start inside the log would hide records",
-        (
-            Change(
-                f"{_STORAGE}.checkpoint_checksums",
-                "        elif found in self._sums[name]:\n",
-                "        elif True:\n",
-            ),
+        Change(
+            f"{_STORAGE}.checkpoint_checksums",
+            "        elif found in self._sums[name]:\n",
+            "        elif True:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "missing-segment-skipped-by-reads",
         "a read of records that are missing is an error",
         "a consumer would skip the missing records while a replica is repaired",
-        (
-            Change(
-                f"{_STORAGE}.log_reader",
-                "        if segment.base_offset > offset >= expected_of(segment).gapless_from:\n",
-                "        if False:\n",
-            ),
+        Change(
+            f"{_STORAGE}.log_reader",
+            "        if segment.base_offset > offset >= expected_of(segment).gapless_from:\n",
+            "        if False:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "scrubber-ignores-what-it-finds",
         "the scrubber reports each damaged batch that it finds",
         "damage in records that no client reads would stay until they are needed",
-        (
-            Change(
-                _SCRUBBER,
-                "            self._replicas.damage_found(replica.topic_partition, damage)\n"
-                "            self._at",
-                "            self._at",
-            ),
+        Change(
+            _SCRUBBER,
+            "            self._replicas.damage_found(replica.topic_partition, damage)\n"
+            "            self._at",
+            "            self._at",
         ),
     ),
-    Mutant(
+    mutant(
         "scrubber-spares-the-active-segment",
         "the scrubber also checks the active segment",
         "a lost write at the end of an idle log would stay until its records are needed",
-        (
-            Change(
-                _SCRUBBER,
-                "                segment.require_verification()\n",
-                "                if segment is not replica.log.segments.active:\n"
-                "                    segment.require_verification()\n",
-            ),
+        Change(
+            _SCRUBBER,
+            "                segment.require_verification()\n",
+            "                if segment is not replica.log.segments.active:\n"
+            "                    segment.require_verification()\n",
         ),
     ),
-    Mutant(
+    mutant(
         "follower-truncates-below-high-watermark",
         "a follower keeps committed records that its leader lacks",
         "an old copy of one replica's log would make the others drop records that it lacks",
-        (
-            Change(
-                _FOLLOWER,
-                "    if offset >= replica.high_watermark or _may_lack_committed(replica):\n",
-                "    if True:\n",
-            ),
+        Change(
+            _FOLLOWER,
+            "    if offset >= replica.high_watermark or _may_lack_committed(replica):\n",
+            "    if True:\n",
         ),
     ),
-    Mutant(
+    mutant(
         "refused-leader-is-believed-later",
         "a leader that was refused does not count as a second leader in its next epoch",
         "after its next restart the others would drop the records that it lacks",
-        (
-            Change(
-                _FOLLOWER,
-                "    if replica.refused_leader not in (None, event.leader):\n",
-                "    if replica.refused_leader is not None:\n",
-            ),
+        Change(
+            _FOLLOWER,
+            "    if replica.refused_leader not in (None, event.leader):\n",
+            "    if replica.refused_leader is not None:\n",
         ),
         only_stories=True,
     ),
-    Mutant(
+    mutant(
         "refuses-after-an-unclean-election",
         "an unclean election explains that a leader lacks committed records",
         "replicas would stay out of sync after every unclean election",
-        (
-            Change(
-                _FOLLOWER,
-                "    unclean_since = replica.unclean_epoch >"
-                " (NO_EPOCH if latest is None else latest)\n",
-                "    unclean_since = False\n",
-            ),
+        Change(
+            _FOLLOWER,
+            "    unclean_since = replica.unclean_epoch >"
+            " (NO_EPOCH if latest is None else latest)\n",
+            "    unclean_since = False\n",
         ),
     ),
-    Mutant(
+    mutant(
         "refusal-not-reported",
         "a follower reports a leader that lacks committed records",
         "the damaged leader would stay the leader, and its followers would stay out of sync",
-        (
-            Change(
-                _REPORTER,
-                "            self._refused(),\n",
-                "            {},\n",
-            ),
-        ),
+        Change(_REPORTER, "            self._refused(),\n", "            {},\n"),
     ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (
-    Mutant(
+    mutant(
         "fetches-from-its-end-during-a-repair",
         "a replica under repair fetches only the records that it lacks",
         "its leader would add it to the ISR without them",
-        (
-            Change(
-                "tidelog.core.replication.follower",
-                "    if replica.repair is not None:\n        return _repair_position",
-                "    if replica.repair and replica.repair.start < replica.repair.end:\n"
-                "        return _repair_position",
-            ),
+        Change(
+            "tidelog.core.replication.follower",
+            "    if replica.repair is not None:\n        return _repair_position",
+            "    if replica.repair and replica.repair.start < replica.repair.end:\n"
+            "        return _repair_position",
         ),
     ),
-    Mutant(
+    mutant(
         "repaired-with-records-of-another-epoch",
         "damaged records are replaced only by records of the same leader epoch",
         "records of another lineage would be mixed with committed records",
-        (
-            Change(
-                "tidelog.core.replication.follower",
-                "        if not in_place or batch.leader_epoch != expected:\n",
-                "        if not in_place:\n",
-            ),
+        Change(
+            "tidelog.core.replication.follower",
+            "        if not in_place or batch.leader_epoch != expected:\n",
+            "        if not in_place:\n",
         ),
     ),
 )

@@ -12,11 +12,7 @@ from typing import Any, TypeAlias
 from tidelog.lab.mutants import broker_rules, damage_rules, replication_rules
 from tidelog.lab.mutants.mutant import Mutant, MutatedPackage
 
-MUTANTS: tuple[Mutant, ...] = (
-    *replication_rules.RULES,
-    *broker_rules.RULES,
-    *damage_rules.RULES,
-)
+MUTANTS: tuple[Mutant, ...] = (*replication_rules.RULES, *broker_rules.RULES, *damage_rules.RULES)
 
 ESCAPED: tuple[Mutant, ...] = (*broker_rules.ESCAPED, *damage_rules.ESCAPED)
 """Mutants that the lab does not find. They are listed, but not searched for."""
@@ -131,11 +127,7 @@ def hunt_with_checker(
         broke, where, steps = f"nothing within {states_max:,} states", "", []
         try:
             search = explorer.explore(
-                model,
-                workers=1,
-                max_states=states_max,
-                stop_at_violation=True,
-                progress=watch,
+                model, workers=1, max_states=states_max, stop_at_violation=True, progress=watch
             )
             if search.violations:
                 first = min(search.violations.values(), key=lambda v: v.depth)

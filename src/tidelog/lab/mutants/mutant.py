@@ -109,3 +109,16 @@ class Mutant:
         if self.bounds is not None:
             return "checker"
         return "stories" if self.only_stories else "simulator"
+
+
+def mutant(
+    name: str,
+    rule: str,
+    source: str,
+    *changes: Change,
+    bounds: Bounds | None = None,
+    prologue: tuple[str, ...] = (),
+    only_stories: bool = False,
+) -> Mutant:
+    """Return a mutant; the changes need no tuple around them."""
+    return Mutant(name, rule, source, changes, bounds, prologue, only_stories)

@@ -1,7 +1,7 @@
 """Mutants that each remove one rule of replication; the model checker must find each."""
 
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
-from tidelog.lab.mutants.mutant import Change, Mutant
+from tidelog.lab.mutants.mutant import Change, Mutant, mutant
 
 TWO = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=0)
 TWO_IN_FLIGHT = Bounds(replicas=2, records=2, leader_epoch=2, partition_epoch=4, messages=1)
@@ -24,34 +24,32 @@ _MAXIMAL = (
 )
 
 RULES: tuple[Mutant, ...] = (
-    Mutant(
+    mutant(
         "fetch-from-an-older-epoch",
         "a leader refuses a fetch made under an older leader epoch",
         "KIP-320 (KAFKA-6880, KAFKA-7395); epoch check in IncHW and ExpandIsr",
-        (_in("fencing", "sent is None or sent == known", "sent is None or sent <= known"),),
-        THREE,
+        _in("fencing", "sent is None or sent == known", "sent is None or sent <= known"),
+        bounds=THREE,
     ),
-    Mutant(
+    mutant(
         "reply-from-an-older-epoch",
         "a follower discards a response to a request of an older leader epoch",
         "KAFKA-18991, KAFKA-7786; epoch check in Fetch and when truncating",
-        (
-            _in(
-                "follower",
-                "    if replica.following is not Following.FETCHING or event.leader_epoch"
-                " != replica.leader_epoch:\n",
-                "    if replica.following is not Following.FETCHING:\n",
-            ),
-            # The node discards such replies too; remove that, so that it does not hide the mutant.
-            Change(
-                "tidelog.lab.modelcheck.shipped.cluster_model",
-                "[*wire.after_new_request(state[2], broker), message]",
-                "[*state[2], message]",
-            ),
+        _in(
+            "follower",
+            "    if replica.following is not Following.FETCHING or event.leader_epoch"
+            " != replica.leader_epoch:\n",
+            "    if replica.following is not Following.FETCHING:\n",
         ),
-        THREE_IN_FLIGHT,
+        # The node discards such replies too; remove that, so that it does not hide the mutant.
+        Change(
+            "tidelog.lab.modelcheck.shipped.cluster_model",
+            "[*wire.after_new_request(state[2], broker), message]",
+            "[*state[2], message]",
+        ),
+        bounds=THREE_IN_FLIGHT,
         # C has a record that the next leader lacks; that leader's response is in flight.
-        (
+        prologue=(
             "LeaderWrite(A)",
             "FollowerAsk(C)",
             "Deliver(Fetch C->A)",
@@ -63,21 +61,19 @@ RULES: tuple[Mutant, ...] = (
             "Deliver(Fetch C->B)",
         ),
     ),
-    Mutant(
+    mutant(
         "join-before-the-epoch-start",
         "a follower joins the ISR only once it has passed the start of the leader's epoch",
         "KAFKA-7128; HW must have reached the own epoch in ExpandIsr",
-        (
-            _in(
-                "leader",
-                "max(replica.high_watermark, replica.epoch_start_offset)",
-                "replica.high_watermark",
-            ),
+        _in(
+            "leader",
+            "max(replica.high_watermark, replica.epoch_start_offset)",
+            "replica.high_watermark",
         ),
-        THREE_ISR_CHANGES,
+        bounds=THREE_ISR_CHANGES,
         # A has committed a record. Its response, from which B would learn this, is in flight.
         # C is not in the ISR.
-        (
+        prologue=(
             "ControllerFence(C)",
             "Learn(A, 1)",
             "LeaderWrite(A)",
@@ -88,208 +84,174 @@ RULES: tuple[Mutant, ...] = (
             "Deliver(Fetch B->A)",
         ),
     ),
-    Mutant(
+    mutant(
         "keep-what-followers-had",
         "a leader discards its followers' LEOs at each new leader epoch",
         "design warning on leader to leader changes that skip an epoch",
-        (
-            _in(
-                "leader",
-                "    replica.followers = {\n        broker: unknown_follower(",
-                "    replica.followers = {\n        broker: replica.followers.get(broker)\n"
-                "        or unknown_follower(",
-            ),
+        _in(
+            "leader",
+            "    replica.followers = {\n        broker: unknown_follower(",
+            "    replica.followers = {\n        broker: replica.followers.get(broker)\n"
+            "        or unknown_follower(",
         ),
-        THREE,
+        bounds=THREE,
     ),
-    Mutant(
+    mutant(
         "pending-member-ignored",
         "the high watermark waits for a replica that may already be in the ISR",
         "KIP-497 (AsyncIsr); HW over isr only",
-        (
-            _in(
-                "isr",
-                _MAXIMAL + "        return self.members | {self.joining}\n",
-                _MAXIMAL + "        return self.members\n",
-            ),
+        _in(
+            "isr",
+            _MAXIMAL + "        return self.members | {self.joining}\n",
+            _MAXIMAL + "        return self.members\n",
         ),
-        TWO_IN_FLIGHT,
+        bounds=TWO_IN_FLIGHT,
     ),
-    Mutant(
+    mutant(
         "shrink-taken-for-granted",
         "a replica that may still be in the ISR counts until the controller removes it",
         "KIP-497",
-        (
-            _in(
-                "isr",
-                "        return self.members - self.leaving\n\n"
-                + _MAXIMAL
-                + "        return self.members\n",
-                "        return self.members - self.leaving\n\n"
-                + _MAXIMAL
-                + "        return self.members - self.leaving\n",
-            ),
+        _in(
+            "isr",
+            "        return self.members - self.leaving\n\n"
+            + _MAXIMAL
+            + "        return self.members\n",
+            "        return self.members - self.leaving\n\n"
+            + _MAXIMAL
+            + "        return self.members - self.leaving\n",
         ),
-        TWO_IN_FLIGHT,
+        bounds=TWO_IN_FLIGHT,
     ),
-    Mutant(
+    mutant(
         "controller-compares-no-version",
         "the controller refuses a proposal made on an older partition epoch",
         "KIP-497 (AsyncIsr); controller without the version compare",
-        (
-            Change(
-                "tidelog.core.controller.partition_changes",
-                "if proposal.partition_epoch < partition.partition_epoch:",
-                "if proposal.partition_epoch < 0:",
-            ),
+        Change(
+            "tidelog.core.controller.partition_changes",
+            "if proposal.partition_epoch < partition.partition_epoch:",
+            "if proposal.partition_epoch < 0:",
         ),
-        THREE_ONE_LEADER,
+        bounds=THREE_ONE_LEADER,
     ),
-    Mutant(
+    mutant(
         "diverging-fetch-counts",
         "a diverging fetch does not update the follower's progress",
         "KAFKA-13141",
-        (_in("leader", "    if diverging is None and event.log_start", "    if event.log_start"),),
-        TWO,
+        _in("leader", "    if diverging is None and event.log_start", "    if event.log_start"),
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "high-watermark-from-a-diverging-reply",
         "a follower ignores the high watermark of a diverging response",
         "KAFKA-14704",
-        (
-            _in(
-                "follower",
-                "        _truncate_unless_committed(replica, cut.offset, effects)\n"
-                "        return effects\n"
-                "    if event.batches",
-                "        received = min(event.high_watermark, replica.log_end_offset)\n"
-                "        replica.high_watermark = received\n"
-                "        truncate(replica, cut.offset, effects)\n"
-                "        replica.high_watermark = min(received, replica.log_end_offset)\n"
-                "        return effects\n"
-                "    if event.batches",
-            ),
+        _in(
+            "follower",
+            "        _truncate_unless_committed(replica, cut.offset, effects)\n"
+            "        return effects\n"
+            "    if event.batches",
+            "        received = min(event.high_watermark, replica.log_end_offset)\n"
+            "        replica.high_watermark = received\n"
+            "        truncate(replica, cut.offset, effects)\n"
+            "        replica.high_watermark = min(received, replica.log_end_offset)\n"
+            "        return effects\n"
+            "    if event.batches",
         ),
-        TWO_MANY_EPOCHS,
+        bounds=TWO_MANY_EPOCHS,
     ),
-    Mutant(
+    mutant(
         "epoch-not-cached-by-new-leader",
         "a leader caches its epoch before its first write",
         "KAFKA-7415",
-        (
-            _in(
-                "leader",
-                "if replica.epochs.assign(event.leader_epoch, start):",
-                "if replica.epochs.latest is None and replica.epochs.assign(0, 0):",
-            ),
+        _in(
+            "leader",
+            "if replica.epochs.assign(event.leader_epoch, start):",
+            "if replica.epochs.latest is None and replica.epochs.assign(0, 0):",
         ),
-        TWO,
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "answer-does-not-name-its-epoch",
         "a leader that lacks the requested epoch names the epoch of its response",
         "KAFKA-6361 / KIP-279",
-        (
-            Change(
-                "tidelog.core.lineage.leader_epochs",
-                "known = self._epochs[above - 1] if above else epoch",
-                "known = epoch",
-            ),
+        Change(
+            "tidelog.core.lineage.leader_epochs",
+            "known = self._epochs[above - 1] if above else epoch",
+            "known = epoch",
         ),
-        TWO_THREE_RECORDS,
+        bounds=TWO_THREE_RECORDS,
     ),
-    Mutant(
+    mutant(
         "leader-sees-no-divergence",
         "a leader compares the follower's last epoch with its own log",
         "KIP-101 / KIP-595",
-        (
-            _in(
-                "reading",
-                "    if last_fetched_epoch is not None:\n",
-                "    if last_fetched_epoch is not None and offset < 0:\n",
-            ),
+        _in(
+            "reading",
+            "    if last_fetched_epoch is not None:\n",
+            "    if last_fetched_epoch is not None and offset < 0:\n",
         ),
-        TWO,
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "high-watermark-goes-back",
         "a leader's high watermark never falls",
         "the max() of the HW formula",
-        (
-            _in(
-                "high_watermark",
-                "    return max(current, slowest)\n",
-                "    return slowest\n",
-            ),
-            _in(
-                "leader",
-                "    if advanced > replica.high_watermark:\n",
-                "    if advanced != replica.high_watermark:\n",
-            ),
+        _in("high_watermark", "    return max(current, slowest)\n", "    return slowest\n"),
+        _in(
+            "leader",
+            "    if advanced > replica.high_watermark:\n",
+            "    if advanced != replica.high_watermark:\n",
         ),
-        TWO,
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "unknown-follower-does-not-hold-back",
         "no record commits until every ISR member has fetched in this epoch",
         "a new leader does not know the LEOs of its followers",
-        (
-            _in(
-                "high_watermark",
-                "            if broker in maximal:\n                return current\n",
-                "            continue\n",
-            ),
+        _in(
+            "high_watermark",
+            "            if broker in maximal:\n                return current\n",
+            "            continue\n",
         ),
-        TWO,
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "isr-does-not-matter",
         "the high watermark waits for every member of the ISR",
         "the definition of committed",
-        (
-            _in(
-                "high_watermark", "            broker in maximal\n            or (", "            ("
-            ),
-        ),
-        TWO,
+        _in("high_watermark", "            broker in maximal\n            or (", "            ("),
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "follower-trusts-the-leaders-high-watermark",
         "a follower's high watermark is at most its own LEO",
         "M11",
-        (
-            _in(
-                "high_watermark",
-                "return max(log_start_offset, min(received, log_end_offset))",
-                "return max(log_start_offset, received + 0 * log_end_offset)",
-            ),
+        _in(
+            "high_watermark",
+            "return max(log_start_offset, min(received, log_end_offset))",
+            "return max(log_start_offset, received + 0 * log_end_offset)",
         ),
-        TWO,
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "stale-registration",
         "a replica ignores a registration that is older than its own",
         "partition epochs on state changes",
-        (
-            _in(
-                "partition",
-                "if partition.offline or event.partition_epoch <= partition.partition_epoch:",
-                "if partition.offline or event.leader_epoch < partition.leader_epoch:",
-            ),
+        _in(
+            "partition",
+            "if partition.offline or event.partition_epoch <= partition.partition_epoch:",
+            "if partition.offline or event.leader_epoch < partition.leader_epoch:",
         ),
-        TWO,
+        bounds=TWO,
     ),
-    Mutant(
+    mutant(
         "committed-records-truncated",
         "a follower keeps records that it knows to be committed, though its leader lacks them",
         "an old copy of one replica's log made the other replicas drop committed records",
-        (
-            _in(
-                "follower",
-                "    if offset >= replica.high_watermark or _may_lack_committed(replica):\n",
-                "    if True:\n",
-            ),
+        _in(
+            "follower",
+            "    if offset >= replica.high_watermark or _may_lack_committed(replica):\n",
+            "    if True:\n",
         ),
-        TWO_DAMAGED,
+        bounds=TWO_DAMAGED,
     ),
 )

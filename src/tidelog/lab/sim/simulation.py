@@ -151,12 +151,7 @@ class Simulation:
     def _add_clients(self) -> None:
         plan = self.plan
         topic = CreateTopicReceived(
-            0,
-            TOPIC,
-            plan.topic_id,
-            plan.partitions,
-            plan.replication_factor,
-            plan.topic_configs(),
+            0, TOPIC, plan.topic_id, plan.partitions, plan.replication_factor, plan.topic_configs()
         )
         self.admin = SimAdmin(self.site, ADMIN, topic)
         self.committer: SimCommitter | None = None

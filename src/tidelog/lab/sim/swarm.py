@@ -309,8 +309,7 @@ def _draw_conditions(draw: Random, rough: bool) -> LinkConditions:
 
 def _draw_store(draw: Random) -> StoreFaults:
     return StoreFaults(
-        unavailable=draw.choice((0.0, 0.0, 0.05, 0.15)),
-        unknown=draw.choice((0.0, 0.0, 0.05, 0.15)),
+        unavailable=draw.choice((0.0, 0.0, 0.05, 0.15)), unknown=draw.choice((0.0, 0.0, 0.05, 0.15))
     )
 
 

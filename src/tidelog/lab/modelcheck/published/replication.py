@@ -177,8 +177,7 @@ def fetch(leader: Replica, follower: Replica) -> Replica | None:
     if not leader.has_offset(end):
         return None
     return follower._replace(
-        log=(*follower.log, leader.log[end]),
-        high_watermark=min(leader.high_watermark, end + 1),
+        log=(*follower.log, leader.log[end]), high_watermark=min(leader.high_watermark, end + 1)
     )
 
 

@@ -112,13 +112,7 @@ EPOCH_IN_FETCH = "epoch-check-in-fetch"
 EPOCH_IN_EXPAND = "epoch-check-in-isr-expansion"
 OWN_EPOCH_IN_EXPAND = "own-epoch-reached-in-isr-expansion"
 EPOCH_IN_TRUNCATION = "epoch-check-in-truncation"
-RULES = (
-    EPOCH_IN_COMMIT,
-    EPOCH_IN_FETCH,
-    EPOCH_IN_EXPAND,
-    OWN_EPOCH_IN_EXPAND,
-    EPOCH_IN_TRUNCATION,
-)
+RULES = (EPOCH_IN_COMMIT, EPOCH_IN_FETCH, EPOCH_IN_EXPAND, OWN_EPOCH_IN_EXPAND, EPOCH_IN_TRUNCATION)
 
 
 class Kip320(Kip279):

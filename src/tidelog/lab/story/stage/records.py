@@ -21,10 +21,7 @@ RUN_MIN = 6
 
 
 def encode_names(
-    names: Sequence[str],
-    now_ms: int,
-    codec: Codec = Codec.NONE,
-    producer: Producer = NO_PRODUCER,
+    names: Sequence[str], now_ms: int, codec: Codec = Codec.NONE, producer: Producer = NO_PRODUCER
 ) -> bytearray:
     """Return one batch with these records."""
     records = [Record(None, name.encode(), now_ms) for name in names]
