@@ -1,4 +1,4 @@
-"""The kept frames, and a short slice of `make fuzz`: the whole runs for minutes."""
+"""The stored frames, and a short part of `make fuzz`, which runs for minutes."""
 
 from pathlib import Path
 from random import Random
@@ -42,8 +42,8 @@ def test_every_request_is_among_the_seeds() -> None:
     assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 300_000
 
 
-def test_most_seeds_are_taken() -> None:
-    """Else what is made of them tests little."""
+def test_most_seeds_are_accepted() -> None:
+    """Frames that are derived from rejected seeds would test little."""
     broker, _ = begin()
     served = [
         kept
@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_frames() -> None:
     assert frames(4) == frames(4) != frames(5)
 
 
-def test_a_handler_that_breaks_is_found_and_its_frame_made_small(
+def test_frame_that_breaks_a_handler_is_found_and_reduced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sound = handler_of(API_VERSIONS)
@@ -121,7 +121,7 @@ def test_invalid_responses_are_found() -> None:
         line.reserve().fill([b"\0\0\0\3abc"])
 
 
-def test_damage_leaves_what_a_frame_is() -> None:
+def test_mutated_frames_keep_their_api_and_version() -> None:
     random = Random(3)
     frames = [bytes(range(40)), b"\0\1\0\2" + bytes(500)]
     kept = sum(mutate(random, frames[0], frames)[:4] == frames[0][:4] for _ in range(1000))

@@ -1,4 +1,4 @@
-"""No request keeps a broker busy for long: what it does is counted, never timed."""
+"""No request keeps a broker busy for long: tests count its function calls and measure no time."""
 
 from random import Random
 from typing import Any
@@ -87,7 +87,7 @@ def test_no_request_does_more_than_its_entries_need() -> None:
 
 
 def test_work_is_counted_by_turns() -> None:
-    """What a handler asks the node in later turns holds up nobody."""
+    """Work that a handler does in later turns delays no other request."""
     broker, _ = heavy_broker()
     groups = {"groups": [f"g-{n}" for n in range(2000)], "include_authorized_operations": False}
     frame = encode_request(15, 5, 1, "test", groups)[4:]
@@ -159,7 +159,7 @@ def test_a_search_by_time_pauses_and_finds_everything(unpacked: list[int]) -> No
     assert turns == [2, 4, 6, 8, 10], "others are served after each two"
 
 
-def test_headers_that_lie_about_their_times_do_not_have_a_whole_log_opened(
+def test_false_timestamps_in_headers_do_not_open_the_whole_log(
     unpacked: list[int],
 ) -> None:
     """Each promises a record of the time that is asked for, and none has it."""
@@ -231,7 +231,7 @@ def test_naming_topics_creates_some_of_them() -> None:
     assert len(made) == 500
 
 
-def test_a_search_by_time_is_dropped_when_its_client_is_gone(unpacked: list[int]) -> None:
+def test_search_by_time_stops_when_its_client_disconnects(unpacked: list[int]) -> None:
     broker, _ = begin()
     create(broker, "timed", 8)
     for number in range(8):

@@ -63,15 +63,13 @@ def test_high_watermark_rule_sends_no_request() -> None:
         pytest.param(EpochEnd(0, 9), Cut(7, done=True), id="never beyond the own end"),
     ],
 )
-def test_offsets_at_which_kip_101_and_kip_279_agree(
-    name: str, end: EpochEnd | None, cut: Cut
-) -> None:
+def test_kip_101_and_kip_279_agree(name: str, end: EpochEnd | None, cut: Cut) -> None:
     assert POLICIES[name].cut_on_answer(end, cache((0, 0)), 7, 4) == cut
 
 
-def test_kip_101_and_kip_279_differ_on_an_epoch_of_one_side() -> None:
-    """The leader lacks epoch 2 and returns epoch 1, which the follower lacks. KIP-101 keeps
-    offsets 2-3 of epoch 2 permanently; KIP-279 truncates to the epoch before and asks again."""
+def test_rules_differ_if_only_one_replica_has_an_epoch() -> None:
+    """Asked about epoch 2, a leader without it names epoch 1, which we lack: KIP-101 keeps
+    offsets 2-3 of epoch 2 for good, KIP-279 cuts to the end of what came before and asks on."""
     mine, told = cache((0, 0), (2, 2)), EpochEnd(1, 4)
     assert POLICIES[KIP_101].cut_on_answer(told, mine, 6, 0) == Cut(4, done=True)
     assert POLICIES[KIP_279].cut_on_answer(told, mine, 6, 0) == Cut(2, done=False)
@@ -90,7 +88,7 @@ def epochs_of(log: Log) -> LeaderEpochs:
 
 
 def follow(policy: TruncationPolicy, mine: Log, leaders: Log, leader_epoch: int, hw: int) -> Log:
-    """What a follower's log is once it has cut as `policy` says and copied the rest."""
+    """Return the follower's log after it truncated by `policy` and copied the leader's records."""
     known = epochs_of(leaders)
     known.assign(leader_epoch, len(leaders))
     mine = mine[: policy.cut_on_following(epochs_of(mine), len(mine), hw)]

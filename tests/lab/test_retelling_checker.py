@@ -20,7 +20,7 @@ WALK_STEPS = 14
 
 
 def walk(seed: int, damages: int = 0) -> tuple[ClusterModel, str, list[Step]]:
-    """Any history of any small cluster, whether anything breaks in it or not."""
+    """Return a random path of a small cluster, whether an invariant breaks on it or not."""
     choose = random.Random(seed)
     policy = choose.choice(list(POLICIES))
     bounds = Bounds(

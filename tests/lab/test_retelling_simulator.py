@@ -14,8 +14,8 @@ from tidelog.lab.story.runner import perform_all
 
 FAILURES_WANTED = 1
 SEEDS = range(900, 1000)
-"""Under the rule of before they break what a story can show. Others show it only in part: a story
-has no words for a disk that fails or a controller that moves at that moment."""
+"""Seeds whose failures under the high-watermark rule a story can show. In other seeds a disk fails
+or the controller moves at that moment, which no story command expresses."""
 
 
 def failures(policy: str) -> list[tuple[Plan, Violation]]:
@@ -24,7 +24,7 @@ def failures(policy: str) -> list[tuple[Plan, Violation]]:
     for seed in SEEDS:
         plan = draw_plan(seed)
         if any(action.kind not in ("produce", *FAULTS) for action in plan.actions):
-            continue  # stories have no words for damaged files, wrong clocks and their like
+            continue  # no story command expresses damaged files, wrong clocks and similar faults
         result = run_seed(seed, policy)
         if not result.clean:
             shrunk = shrink(plan, result, policy)

@@ -27,12 +27,12 @@ def name(value: object) -> str:
 
 
 @pytest.mark.parametrize(("story", "policy"), PLAYS, ids=name)
-def test_story_is_so(story: Story, policy: str) -> None:
+def test_story_passes(story: Story, policy: str) -> None:
     assert list(verdict(play(story, policy)).problems) == []
 
 
 @pytest.mark.parametrize("story", STORIES, ids=name)
-def test_story_is_well_told(story: Story) -> None:
+def test_story_has_a_title_prose_and_a_check(story: Story) -> None:
     assert not story.title.endswith((".", ":")), "a title is a title"
     assert len([line for line in story.prose if line]) >= 2, "the first paragraph says why"
     assert story.covers, "a story names what it covers"

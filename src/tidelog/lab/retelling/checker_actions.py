@@ -53,7 +53,7 @@ class CheckerActions:
         self._fenced: set[str] = set()
         self._writers: dict[str, Callable[[str, State, State], None]] = {
             "LeaderWrite": self._write,
-            "FollowerAsk": self._ask,
+            "FollowerAsk": self._request,
             "FollowerLags": self._lag,
             "Deliver": self._deliver,
             "Learn": self._learn,
@@ -114,15 +114,15 @@ class CheckerActions:
         to = "" if known is not None and known.name == leader else f"to={leader}"
         self._add(f"produce m{before[3][2] + 1}", to)
 
-    def _ask(self, follower: str, _before: State, after: State) -> None:
+    def _request(self, follower: str, _before: State, after: State) -> None:
         if self._at_once:
             self._add("ask", follower)
             return
         broker = self._names.index(follower)
         for message in [m for m in self._held if m[0] in wire.QUESTIONS and m[1] == broker]:
             self._held[(*message[:-1], wire.ABANDONED)] = self._held.pop(message)
-        asked = (m for m in after[2] if m[0] in wire.QUESTIONS and m[1] == broker)
-        question = next((m for m in asked if m[-1] == wire.AWAITED), None)
+        requests = (m for m in after[2] if m[0] in wire.QUESTIONS and m[1] == broker)
+        question = next((m for m in requests if m[-1] == wire.AWAITED), None)
         if question is None:
             self._add("ask", follower, "lose=request")
         else:

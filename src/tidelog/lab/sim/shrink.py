@@ -77,8 +77,8 @@ class _Search:
                 piece = candidates[start : start + size]
                 if not piece:
                     break
-                gone = set(piece)
-                kept = [action for action in self.plan.actions if action not in gone]
+                removed = set(piece)
+                kept = [action for action in self.plan.actions if action not in removed]
                 if self.try_plan(with_actions(self.plan, kept)):
                     dropped = True
                 else:

@@ -290,10 +290,10 @@ class Simulation:
         if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
             return
         known = [t.registration for t in self.oracle.truths.values() if t.registration is not None]
-        hurt = {key for node in brokers if node for key in node.directory.damaged}
+        damaged = {key for node in brokers if node for key in node.directory.damaged}
         of = {key: name for name, key in self.partitions.items()}
         waiting = tuple(
-            one.key for one in known if one.leader is None and (one.lost or of[one.key] in hurt)
+            one.key for one in known if one.leader is None and (one.lost or of[one.key] in damaged)
         )
         for key in waiting:
             self.oracle.truths[of[key]].check_needs_operator()

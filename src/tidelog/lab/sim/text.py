@@ -273,7 +273,7 @@ _PHRASES: dict[tuple[str, str], Callable[..., str]] = {
     ("faults", "chase"): lambda partition, *_: f"look for the next leader of partition {partition}",
     ("faults", "kill"): lambda process, _action: f"kill broker {process.id}",
     ("faults", "restart"): lambda process: f"restart broker {process.id}",
-    ("network", "mend"): lambda one, other: f"mends the link from {one} to {other}",
+    ("network", "mend"): lambda one, other: f"repairs the link from {one} to {other}",
     ("store", "apply"): lambda client, effect: f"<- broker {client.broker}: {plain(effect)}",
     ("store", "commit_unanswered"): lambda effect: f"commits, without a response: {plain(effect)}",
     ("store", "deliver"): _from_store,

@@ -90,8 +90,8 @@ def logs_match(one: ReplicaSnapshot, other: ReplicaSnapshot) -> Broken:
 
 def committed_prefixes_agree(one: ReplicaSnapshot, other: ReplicaSnapshot) -> Broken:
     """Check that two logs agree below the smaller of their high watermarks."""
-    parted = first_difference(one.log, other.log, min(one.high_watermark, other.high_watermark))
-    return parted and _two(*parted)
+    difference = first_difference(one.log, other.log, min(one.high_watermark, other.high_watermark))
+    return difference and _two(*difference)
 
 
 def holds_all(replica: ReplicaSnapshot, records: Iterable[LogEntry]) -> list[LogEntry]:
@@ -158,9 +158,9 @@ def logs_agree(cluster: ClusterSnapshot) -> Iterator[Violation]:
     alive = [replica for replica in cluster.replicas.values() if replica.alive]
     for one, other in combinations(alive, 2):
         end = min(one.log_end_offset, other.log_end_offset)
-        parted = first_difference(one.log, other.log, end)
-        if parted is not None:
-            yield Violation((one.broker, other.broker), _two(*parted))
+        difference = first_difference(one.log, other.log, end)
+        if difference is not None:
+            yield Violation((one.broker, other.broker), _two(*difference))
 
 
 def isr_holds_committed(cluster: ClusterSnapshot) -> Iterator[Violation]:

@@ -212,10 +212,10 @@ class SimDisk:
         if path in self._names:
             self._may_die()
             self._note_cut(path)
-            gone = self._subtree(path)
-            for name in gone:
+            removed = self._subtree(path)
+            for name in removed:
                 del self._names[name]
-            self._journal(path, Undo((), gone))
+            self._journal(path, Undo((), removed))
 
     def sync(self, path: str) -> None:
         inode = self._inode(path)

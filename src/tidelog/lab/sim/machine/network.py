@@ -2,7 +2,7 @@
 
 Every ordered pair of addresses has a link with its own random generator and state. A message on
 a link is delivered, dropped, duplicated or delayed, independently of other links, so messages can
-overtake each other. A link can be cut, in one direction or both, until it is mended. A link can
+overtake each other. A link can be cut, in one direction or both, until it is repaired. A link can
 also be clogged: it holds messages back and delivers them in random order when it is released.
 
 Invariant: a message is delivered at most twice, and at most `LATENCY_MAX_MS` after it was sent.

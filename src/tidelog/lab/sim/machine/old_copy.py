@@ -102,7 +102,7 @@ class OldCopy:
         self._stop_in_turn([*others, process], stopped)
 
     def _stop_in_turn(
-        self, running: list[Process], then: Callable[[], None], asked: bool = False
+        self, running: list[Process], then: Callable[[], None], requested: bool = False
     ) -> None:
         """Stop brokers cleanly, one by one, then call `then`. None restarts before that."""
         if not running:
@@ -112,7 +112,7 @@ class OldCopy:
         if first.node is None:
             self._stop_in_turn(running[1:], then)
             return
-        if not asked:
+        if not requested:
             self._world.count("process shut down")
             first.down_until_ms = self._world.now_ms + DOWN_MAX_MS
             first.receive(on.ShutdownRequested)

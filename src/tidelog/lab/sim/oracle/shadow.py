@@ -156,10 +156,10 @@ class Shadow:
 
     def drop_before(self, start: Offset) -> list[Entry]:
         """Remove the entries before `start` and return them."""
-        gone = self.entries[: start - self.start]
+        removed = self.entries[: start - self.start]
         del self.entries[: start - self.start]
         self.start = start
-        return gone
+        return removed
 
     def read_again(self, disk: Disk, log: Log, *, damaged: bool) -> None:
         """Replace the entries by those on disk.

@@ -325,7 +325,7 @@ class Truth:
         entry = self.committed[base] if base < len(self.committed) else None
         if entry is not None and (entry.base, entry.crc) == (base, crc):
             self.acked[base] = entry
-        elif all(gone.crc != crc for gone in self.lost.get(base, ())):
+        elif all(lost.crc != crc for lost in self.lost.get(base, ())):
             what = f"acks=all acknowledged a batch at offset {base} (crc {crc:08x}), "
             what += f"the committed batch there is {entry}"
             self.report("acked-records-survive", what)

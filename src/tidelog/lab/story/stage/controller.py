@@ -185,8 +185,8 @@ class StoryController:
         the broker named is the only candidate.
         """
         if unclean and leader not in self.partition.isr:
-            gone = frozenset(self.partition.replicas)
-            target = Target(isr=(), unclean_shutdown=gone, election=ElectionType.UNCLEAN)
+            everyone = frozenset(self.partition.replicas)
+            target = Target(isr=(), unclean_shutdown=everyone, election=ElectionType.UNCLEAN)
             return next_registration(self.partition, target, self._rules(able & {leader}))
         isr = tuple(broker for broker in self.partition.isr if broker in able)
         target = Target(isr=isr, candidate=leader)
