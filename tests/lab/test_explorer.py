@@ -162,9 +162,9 @@ def test_counterexample_is_formatted_as_a_story() -> None:
     assert render(model, violation).splitlines() == [
         "# two counters breaks sum is not three",
         "#",
-        "# It should hold that the sum is not three.",
+        "# Invariant: the sum is not three.",
         "#",
-        "# No shorter way than these 3 steps leads there.",
+        "# This is a shortest path: 3 steps.",
         "",
         "state",
         "----",
@@ -195,4 +195,4 @@ def test_counterexample_is_formatted_as_a_story() -> None:
 def test_counterexample_without_a_meaning_omits_it() -> None:
     model = TwoCounters(symmetric=False)
     text = render(model, explore(model, workers=1).violations["small"])
-    assert "It should hold" not in text
+    assert "Invariant:" not in text
