@@ -117,7 +117,7 @@ def test_invalid_responses_are_found() -> None:
         Line().reserve().fill([b"\0\0\0\7abc"])
     line = Line()
     line.reserve().fill([b"\0\0\0\3abc"])
-    with pytest.raises(WrongAnswer, match="twice"):
+    with pytest.raises(WrongAnswer, match="second response"):
         line.reserve().fill([b"\0\0\0\3abc"])
 
 
