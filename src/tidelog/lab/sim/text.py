@@ -196,7 +196,8 @@ def _line(action: Any, arguments: tuple[Any, ...]) -> str:
     kind = type(owner).__name__.removeprefix("Sim").lower()
     phrase = _PHRASES.get((kind, name)) or _PHRASES.get(("", name))
     if phrase is not None:
-        return f"{_subject(owner, kind)} {phrase(*arguments)}"
+        subject = "schedule:" if kind == "faults" else _subject(owner, kind)
+        return f"{subject} {phrase(*arguments)}"
     words = " ".join(_value(value) for value in arguments)
     return f"{_subject(owner, kind)}: {name.replace('_', ' ')} {words}".rstrip()
 
@@ -269,7 +270,7 @@ _PHRASES: dict[tuple[str, str], Callable[..., str]] = {
         f"checks for the response to request {number}; without one: {_value(error)}"
     ),
     ("producer", "retry"): lambda queue, batch: f"sends {_value(batch)} to {queue.partition} again",
-    ("faults", "act"): lambda action: f"do: {plain(action)}",
+    ("faults", "act"): plain,
     ("faults", "chase"): lambda partition, *_: f"look for the next leader of partition {partition}",
     ("faults", "kill"): lambda process, _action: f"kill broker {process.id}",
     ("faults", "restart"): lambda process: f"restart broker {process.id}",
