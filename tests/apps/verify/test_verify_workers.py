@@ -92,7 +92,7 @@ def test_every_role_writes_or_reads_and_the_history_is_clean(
     assert sum(map(sum, sent.values())) == tally["acked"]
 
 
-def test_dead_worker_is_reported_in_one_line(tmp_path: Path, crew: Crew) -> None:
+def test_dead_worker_is_reported_in_one_line(tmp_path: Path, workers: Workers) -> None:
     worker = Worker(task(tmp_path, "no such role", "localhost:1", 1))
     workers.readers.append(worker)
     with pytest.raises(WorkerFailed, match="no such role exited with code 1: KeyError"):

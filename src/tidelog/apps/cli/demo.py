@@ -89,7 +89,7 @@ def demo(report_path: str, no_spark: bool, form: str) -> int:
         finally:
             waiting.clear()
     path, history_path = _write_report(outcome, history, report_path)
-    say(f"report: {path}; history: {history_path}")
+    print_step(f"report: {path}; history: {history_path}")
     return output.conclude(
         form,
         outcome.holds,
