@@ -27,8 +27,9 @@ ODD_WORDS = re.compile(
 OLD_MESSAGES = (
     "apps/pipeline",
     "apps/spark",
-    "core/lineage",
-    "core/storage",
+    "lab/fuzz",
+    "lab/historical_truncation.py",
+    "lab/story",
     "shell/client",
     "shell/metrics",
     "shell/supervisor",

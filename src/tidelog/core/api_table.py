@@ -23,7 +23,7 @@ NEVER = 0x8000
 CLIENT = "client"
 INTERNAL = "internal"
 """The two listeners of a broker: for clients, and for the other brokers."""
-CLIENTS, BROKERS, BOTH, NOBODY = (CLIENT,), (INTERNAL,), (CLIENT, INTERNAL), ()
+CLIENTS, BROKERS, BOTH, NONE = (CLIENT,), (INTERNAL,), (CLIENT, INTERNAL), ()
 
 RECORDS = "records"
 CLUSTER = "cluster"
@@ -32,7 +32,8 @@ GROUPS = "groups"
 TRANSACTIONS = "transactions"
 ACCESS = "access"
 JSON = "json"
-"""Modules of `core/wire/messages/`; JSON: the request is one JSON document, and so the response."""
+"""Modules of `core/wire/messages/`; JSON: the request is one JSON document, and so is the
+response."""
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 """Only records need more. One thread serves all clients: a request that occupies it for seconds
@@ -208,7 +209,7 @@ _TABLE = (
     Api(END_TXN, "EndTxn", 0, 5, 3, TRANSACTIONS, "handlers.transactions:end_txn",
         "WRITE TRANSACTIONAL_ID"),
     Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1, TRANSACTIONS, "",
-        "ALTER CLUSTER or CLUSTER_ACTION CLUSTER", listeners=NOBODY),
+        "ALTER CLUSTER or CLUSTER_ACTION CLUSTER", listeners=NONE),
     Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3, TRANSACTIONS,
         "handlers.transactions:txn_offset_commit",
         "WRITE TRANSACTIONAL_ID; READ GROUP; READ TOPIC"),
@@ -264,7 +265,7 @@ _TABLE = (
     Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0, ACCESS,
         "handlers.access:alter_user_scram_credentials", "ALTER CLUSTER", entries_max=FEW),
     Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0, CLUSTER, "",
-        "DESCRIBE CLUSTER", listeners=NOBODY),
+        "DESCRIBE CLUSTER", listeners=NONE),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0, CLUSTER,
         "handlers.brokers:describe_cluster", "DESCRIBE CLUSTER if it returns allowed operations"),
     Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0, TRANSACTIONS,
@@ -287,7 +288,7 @@ _TABLE = (
     Api(DESCRIBE_STATE, "DescribeState", 0, 0, NEVER, JSON, "dispatch:Dispatch._describe_state",
         "DESCRIBE CLUSTER", overlaps=True),
     Api(HELLO, "Hello", HELLO_VERSION, HELLO_VERSION, NEVER, JSON,
-        "internal_dispatch:InternalDispatch._shake_hands", listeners=BROKERS),
+        "internal_dispatch:InternalDispatch._handshake", listeners=BROKERS),
     Api(CONTROLLER_CALL, "ControllerCall", 0, 0, NEVER, JSON,
         "internal_dispatch:InternalDispatch._call_controller",
         "CLUSTER_ACTION CLUSTER", listeners=BROKERS),
@@ -328,7 +329,7 @@ class AccessRule(NamedTuple):
     """One rule for a request: one of these rights is needed, on the resource it names."""
 
     any_of: tuple[tuple[str, ...], ...]
-    """Pairs of operation and resource type, in Kafka's words."""
+    """Pairs of operation and resource type, under Kafka's names."""
     condition: str
     """When the rule applies; empty: always."""
 

@@ -27,7 +27,7 @@ class HistoryEvent(NamedTuple):
     fields: Mapping[str, Any]
     level: str = "INFO"
     text: str = ""
-    """The same as a sentence, for people."""
+    """The event as a sentence."""
 
     @property
     def partition(self) -> TopicPartition | None:
@@ -38,7 +38,7 @@ class HistoryEvent(NamedTuple):
         return TopicPartition(topic, partition)
 
     def as_data(self) -> dict[str, Any]:
-        """Convert to what JSON can hold."""
+        """Convert to values that JSON can represent."""
         return {
             "ts": _timestamp(self.at_ms),
             "level": self.level,
@@ -50,7 +50,7 @@ class HistoryEvent(NamedTuple):
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "HistoryEvent":
-        """Read what `as_data` returned. Raises KeyError, ValueError."""
+        """Convert the result of `as_data` back. Raises KeyError, ValueError."""
         fields = {name: value for name, value in data.items() if name not in _OWN_KEYS}
         at_ms = _milliseconds(data["ts"])
         return cls(at_ms, data["broker"], data["event"], fields, data["level"], data["text"])

@@ -10,7 +10,7 @@ Offset: TypeAlias = int
 LeaderEpoch: TypeAlias = int
 BrokerEpoch: TypeAlias = int
 TopicId: TypeAlias = bytes
-"""Sixteen bytes, as on the wire; `partition.metadata` spells them in URL-safe base64."""
+"""Sixteen bytes, as on the wire; in `partition.metadata` as URL-safe base64."""
 
 
 class TopicPartition(NamedTuple):

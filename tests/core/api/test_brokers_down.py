@@ -109,8 +109,8 @@ def test_a_running_broker_that_is_unregistered_stays_out_until_restarted(control
     """As in Kafka, where its heartbeats are rejected."""
     cluster = ApiCluster(texts=OFFSETS).start_all()
     cluster.create("orders", 1, 3)
-    in_office = cluster.controller()
-    victim = in_office if controller else min({1, 2, 3} - {in_office})
+    is_active = cluster.controller()
+    victim = is_active if controller else min({1, 2, 3} - {is_active})
     assert unregister(cluster, victim, asked=victim)["error_code"] == ErrorCode.NONE
     left = {1, 2, 3} - {victim}
     cluster.run_until(lambda: all(cluster.nodes[each].acting for each in left))

@@ -43,8 +43,8 @@ class Host:
     def image(self) -> ClusterImage:
         return self.controller.image
 
-    def in_office(self) -> bool:
-        return self.controller.in_office
+    def is_active(self) -> bool:
+        return self.controller.is_active
 
     def token(self) -> int | None:
         return self.controller.candidacy.token
@@ -172,7 +172,7 @@ class Cluster:
 
     def _report_logs(self) -> bool:
         """Report equal logs of leaderless partitions from all brokers to each controller."""
-        office = [host for host in self.hosts.values() if host.controller.in_office]
+        office = [host for host in self.hosts.values() if host.controller.is_active]
         for host in self.hosts.values():
             image = host.image
             if not office or host.broker in self.deaf | self.silent_about_logs:
@@ -205,7 +205,7 @@ class Cluster:
     @property
     def leader(self) -> Host:
         """The broker that is the controller."""
-        (host,) = [host for host in self.hosts.values() if host.controller.in_office]
+        (host,) = [host for host in self.hosts.values() if host.controller.is_active]
         return host
 
     def request(self, event: on.Request) -> do.Response:
@@ -221,7 +221,7 @@ class Cluster:
 
     def heartbeat(self, broker: int, **wishes: bool) -> do.Response:
         host = self.hosts[broker]
-        if not any(other.controller.in_office for other in self.hosts.values()):
+        if not any(other.controller.is_active for other in self.hosts.values()):
             return do.HeartbeatAnswer(ErrorCode.NOT_CONTROLLER)
         beat = on.HeartbeatReceived(
             self.number(), broker, host.epoch, host.image.revision, self.now_ms, **wishes

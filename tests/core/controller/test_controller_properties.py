@@ -142,7 +142,7 @@ class Chaos:
     def ask(self, other: int, make: Any) -> None:
         """Report a leader that lacks records, rightly or not, to the controller."""
         number = self.cluster.number()
-        offices = [h.broker for h in self.cluster.hosts.values() if h.controller.in_office]
+        offices = [h.broker for h in self.cluster.hosts.values() if h.controller.is_active]
         if offices:
             to = offices[other % len(offices)]
             self.asked.append((self.cluster.hosts[to], number))

@@ -66,14 +66,14 @@ def test_nothing_is_decided_before_the_image_has_reached_the_token() -> None:
     cluster.crash(1)
     assert cluster.hosts[2].token() is None
     cluster.watch(2)
-    assert not cluster.hosts[2].in_office()
+    assert not cluster.hosts[2].is_active()
     cluster.carry_out(2)
     assert cluster.hosts[2].token() == cluster.store.revision
-    assert not cluster.hosts[2].in_office()
+    assert not cluster.hosts[2].is_active()
     beat = on.HeartbeatReceived(1, 2, cluster.hosts[2].epoch, 99, cluster.now_ms)
     assert cluster.step(2, beat) == []
     cluster.watch(2)
-    assert cluster.hosts[2].in_office()
+    assert cluster.hosts[2].is_active()
     assert 1 in cluster.hosts[2].answers
 
 
@@ -123,7 +123,7 @@ def test_a_lost_answer_to_a_claim_is_settled_by_sending_it_again() -> None:
 
     cluster.fault = lose
     cluster.crash(1)
-    assert not cluster.hosts[2].in_office()
+    assert not cluster.hosts[2].is_active()
     assert cluster.hosts[2].image.controller is not None
     cluster.fault = None
     cluster.tick(500)
@@ -180,7 +180,7 @@ def test_a_session_that_was_assumed_lost_continues_its_term() -> None:
     assert resignations(host) == ["session lost"]
     cluster.tick(1000, heartbeats=False)
     cluster.step(1, on.SessionOpened(host.session, host.epoch))
-    assert host.controller.in_office
+    assert host.controller.is_active
     assert host.controller.candidacy.token == token
 
 
@@ -203,8 +203,8 @@ def test_a_controller_that_was_replaced_writes_nothing_and_resigns() -> None:
     cluster.deaf.add(1)
     cluster.store.expire(old.session)
     cluster.run()
-    assert cluster.hosts[2].in_office()
-    assert old.in_office()
+    assert cluster.hosts[2].is_active()
+    assert old.is_active()
     before = cluster.store.freeze()
     proposal = cluster.proposal(2, 3)
     cluster.step(1, proposal)
@@ -212,7 +212,7 @@ def test_a_controller_that_was_replaced_writes_nothing_and_resigns() -> None:
     cluster.step(1, on.CreateTopicReceived(902, "w", b"w" * 16, 1, 1))
     cluster.carry_out(1)
     assert cluster.store.freeze() == before
-    assert not old.in_office()
+    assert not old.is_active()
     assert resignations(old) == ["fenced by the store"]
     assert old.answers[901] == old.answers[902] == TopicAnswer(ErrorCode.NOT_CONTROLLER)
     told = old.answers[proposal.request]

@@ -99,7 +99,7 @@ def test_the_next_controllers_block_is_not_mistaken_for_the_lost_one() -> None:
     # The session of the old controller ends; it learns neither of that nor of its successor.
     cluster.store.expire(old.session)
     cluster.run()
-    (new,) = [h for h in cluster.hosts.values() if h.in_office() and h is not old]
+    (new,) = [h for h in cluster.hosts.values() if h.is_active() and h is not old]
     other = event(cluster, 3)
     cluster.step(new.broker, other)
     cluster.run()

@@ -374,11 +374,11 @@ class Cluster:
         self.run_until(lambda: self.leader(TopicPartition(name, 0)) is not None)
 
     def controller(self) -> BrokerId:
-        def in_office() -> list[BrokerId]:
-            return [b for b, n in self.nodes.items() if n.controller.in_office]
+        def is_active() -> list[BrokerId]:
+            return [b for b, n in self.nodes.items() if n.controller.is_active]
 
-        self.run_until(lambda: bool(in_office()))
-        return in_office()[0]
+        self.run_until(lambda: bool(is_active()))
+        return is_active()[0]
 
     def leader(self, name: TopicPartition = ORDERS) -> BrokerId | None:
         for broker, node in self.nodes.items():

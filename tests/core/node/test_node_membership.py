@@ -92,7 +92,7 @@ def test_an_unreachable_controller_is_replaced(cluster: Cluster) -> None:
     old = cluster.controller()
     cluster.crash(old)
     cluster.run_until(
-        lambda: any(n.controller.in_office for n in cluster.nodes.values()), 2 * TTL_MS
+        lambda: any(n.controller.is_active for n in cluster.nodes.values()), 2 * TTL_MS
     )
     leader = leader_of(cluster)
     assert cluster.produce(leader, b"one")[0].error is ErrorCode.NONE

@@ -119,7 +119,7 @@ def test_a_new_controller_continues_after_the_last_block(cluster: Cluster) -> No
     new_id(cluster, broker)
     cluster.crash(cluster.controller(), proof=True)
     cluster.run_until(
-        lambda: any(n.controller.in_office for n in cluster.nodes.values()), 2 * TTL_MS
+        lambda: any(n.controller.is_active for n in cluster.nodes.values()), 2 * TTL_MS
     )
     third = min(set(cluster.nodes) - {broker})
     assert new_id(cluster, third) == 1000

@@ -69,7 +69,7 @@ class BrokerContext:
 
     @property
     def no_transactions(self) -> ErrorCode:
-        """The error on which this client stops using transactions at once.
+        """The error that makes this client stop using transactions at once.
 
         librdkafka retries all errors but a few, UNSUPPORTED_VERSION included. Its bindings send
         their own name, with librdkafka's in the version.

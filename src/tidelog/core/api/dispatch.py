@@ -1,17 +1,17 @@
 """The client listener: from a request frame to the node, and from the node's response to a frame.
 
-`core/api_table.py` says which APIs and versions are served. Produce and Fetch go straight to the
-node; every other request is decoded by its schema and passed to its handler. A request that is
-malformed, or for an API or version that is not offered, closes the connection, as in Kafka. Only
+`core/api_table.py` says which APIs and versions are served. Produce and Fetch are passed directly
+to the node; every other request is decoded by its schema and passed to its handler. A request that
+is malformed, or for an API or version that is not offered, closes the connection, as in Kafka. Only
 ApiVersions is answered in any version, so that clients can use a lower one.
 
 Kafka handles one request of a connection at a time. Here requests whose API has `overlaps` may
 run together, because their results do not depend on each other; every other request runs alone,
-so that a commit behind a waiting JoinGroup sees the generation that the join ends with.
+so that a commit after a waiting JoinGroup sees the generation of that join.
 
 Invariant: a client cannot fetch as a replica; followers use the internal listener.
 
-One thread serves all clients. A handler with much to do pauses and continues in a later turn of
+One thread serves all clients. A handler with much work pauses and continues in a later turn of
 the event loop; in each turn one paused handler continues.
 """
 
@@ -142,7 +142,7 @@ class Dispatch:
     def _dispatch(self, connection: ClientConnection, frame: memoryview) -> None:
         size = len(frame)
         if size < _KEY_SIZE:
-            raise Refused(f"request of {size} bytes")
+            raise Refused(f"request of {size} bytes is too short")
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
@@ -150,7 +150,7 @@ class Dispatch:
             return
         api = CLIENT_APIS.get(key)
         if size > REQUEST_BYTES_MAX and (api is None or size > api.bytes_max):
-            raise Refused(f"request of {size} bytes, {REQUEST_BYTES_MAX} at most")
+            raise Refused(f"request of {size} bytes exceeds the limit of {REQUEST_BYTES_MAX}")
         if api is not None and api.first <= version <= api.last:  # faster than `api.serves`
             if key == FETCH:
                 self.fetch(
@@ -196,7 +196,7 @@ class Dispatch:
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
         request = decode_fetch(version, frame, at, self._names, _FETCHED_PARTITIONS_MAX)
         if request.replica is not None:
-            raise Refused("only brokers are replicas, and they use the internal listener")
+            raise Refused("a client can't fetch as a replica; brokers use the internal listener")
         request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)
         request.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         return request
@@ -285,7 +285,7 @@ class Dispatch:
         if self._fault is None:
             raise error
         self._fault(error)
-        reply.refuse("a fault in Tidelog; see the broker's log")
+        reply.refuse("internal error; see the broker's log")
 
     def _pause(self, exchange: HandlerExchange) -> None:
         """Queue a paused request behind those that paused before."""
@@ -338,10 +338,12 @@ def _software(api_versions: Struct) -> str:
 def _check_entries(api: Api, request: Struct) -> None:
     for name, value in request.items():
         if isinstance(value, list) and len(value) > api.entries_max:
-            raise Refused(f"API {api.key}: {len(value)} {name}, {api.entries_max} at most")
+            raise Refused(
+                f"API {api.key}: {len(value)} {name} exceed the limit of {api.entries_max}"
+            )
     entries = _entries(request)
     if entries > ENTRIES_MAX:
-        raise Refused(f"API {api.key}: {entries} entries in all, {ENTRIES_MAX} at most")
+        raise Refused(f"API {api.key}: {entries} entries exceed the limit of {ENTRIES_MAX}")
 
 
 def _entries(struct: Struct) -> int:

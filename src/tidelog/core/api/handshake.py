@@ -184,7 +184,9 @@ def _encode(fields: dict[str, Any]) -> bytes:
 
 def _decode(document: bytes | memoryview) -> dict[str, Any]:
     if len(document) > MESSAGE_MAX:
-        raise HandshakeFailed(f"handshake message of {len(document)} bytes")
+        raise HandshakeFailed(
+            f"handshake message of {len(document)} bytes exceeds the limit of {MESSAGE_MAX}"
+        )
     try:
         fields = json.loads(bytes(document))
     except (ValueError, RecursionError):

@@ -109,7 +109,7 @@ class InternalDispatch:
         if key == FETCH and peer.session.broker is not None:
             self._fetch(peer, header.api_version, correlation_id, frame, header.position)
         elif key == HELLO:
-            self._shake_hands(peer, header, frame)
+            self._handshake(peer, header, frame)
         elif key == SET_FAULTS and self._set_faults is not None:
             self._change_faults(peer, header, frame, self._set_faults)
         elif peer.session.broker is None:
@@ -119,11 +119,13 @@ class InternalDispatch:
         else:
             raise Refused(f"API {key} is not served on the internal listener")
 
-    def _shake_hands(self, peer: PeerConnection, header: RequestHeader, frame: memoryview) -> None:
+    def _handshake(self, peer: PeerConnection, header: RequestHeader, frame: memoryview) -> None:
         if peer.session.broker is not None:
             raise HandshakeFailed(f"broker {peer.session.broker} has already proved itself")
         if header.api_version != HELLO_VERSION:
-            raise HandshakeFailed(f"version {header.api_version}, not {HELLO_VERSION}")
+            raise HandshakeFailed(
+                f"handshake version {header.api_version} instead of {HELLO_VERSION}"
+            )
         body = decode_request(HELLO, HELLO_VERSION, frame, header.position)["document"]
         session = peer.session
         if session.handshake is not None:
@@ -165,7 +167,7 @@ class InternalDispatch:
         try:
             document = json.loads(bytes(body))
         except (ValueError, RecursionError) as error:
-            raise Refused(f"not a JSON document: {error}") from error
+            raise Refused(f"request is not a JSON document: {error}") from error
         if not isinstance(document, dict):
-            raise Refused("not a JSON object")
+            raise Refused("request is not a JSON object")
         return document

@@ -1,4 +1,4 @@
-"""What a broker knows about the peer of one connection: who it is, and its handshake.
+"""The peer of one connection: its identity, and the handshake that proves it.
 
 Each connection has one session from the moment it is accepted. The handshake between brokers
 (handshake.py) is its first user; SASL exchanges and TLS certificates belong here too, with the

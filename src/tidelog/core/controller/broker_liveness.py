@@ -157,8 +157,8 @@ class BrokerLiveness:
         fenced when its session ends.
         """
         alive = [broker for broker in image.brokers.values() if not broker.fenced]
-        heard = [b for b in alive if b.id == me or not self._silent(b, self.quiet_ms)]
-        return 2 * len(heard) < len(alive)
+        reachable = [b for b in alive if b.id == me or not self._silent(b, self.quiet_ms)]
+        return 2 * len(reachable) < len(alive)
 
     def next_state(self, broker: BrokerRegistration) -> BrokerState | None:
         """Return the broker's next state; None if it stays as it is."""

@@ -122,7 +122,8 @@ class Controller:
         self._out: list[ControllerEffect] = []
 
     @property
-    def in_office(self) -> bool:
+    def is_active(self) -> bool:
+        """Whether this broker is the active controller."""
         return self.requests is not None
 
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
@@ -177,9 +178,9 @@ class Controller:
         if claim is None or claim.token != candidacy.token:
             self._end_term("another broker became controller")
         elif self.requests is None:
-            self._take_office(candidacy.token)
+            self._begin_term(candidacy.token)
 
-    def _take_office(self, token: Revision) -> None:
+    def _begin_term(self, token: Revision) -> None:
         epoch = self.candidacy.controller_epoch
         term = ControllerTerm(
             self.image,

@@ -70,7 +70,8 @@ class LeaderBalance:
             self._add(image, image.imbalanced)
 
     def _add(self, image: ClusterImage, partitions: Iterable[PartitionKey]) -> None:
-        """Partitions whose preferred replica's broker is active; the election checks the ISR."""
+        """Add partitions whose preferred replica is on an active broker; the election checks the
+        ISR."""
         for key in partitions:
             if key in image.imbalanced and image.partitions[key].replicas[0] in image.active:
                 self._due.add(key)

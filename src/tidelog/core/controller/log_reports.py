@@ -46,7 +46,7 @@ class LogReports:
                 self._due.add(key)
 
     def of(self, key: PartitionKey) -> dict[BrokerId, LogState]:
-        """What its replicas reported since they lost their leader."""
+        """Return the reports of its replicas since they lost their leader."""
         brokers, partition = self.image.brokers, self.image.partitions[key]
         return {
             broker: log

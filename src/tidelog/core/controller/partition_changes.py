@@ -2,11 +2,11 @@
 
 An ISR proposal of a leader is accepted, or refused with Kafka's errors in Kafka's order. The
 order matters: the error tells the leader whether to roll back, to wait for metadata or to retry.
-A refused proposal changes nothing; an accepted one goes through the same `next_registration` as
+A refused proposal changes nothing; an accepted one uses the same `next_registration` as
 every other change, so it may also complete a reassignment.
 
 A reassignment begins by adding the target brokers to the replicas; it ends inside an ISR change,
-when all of them are in sync (election.py). Cancelling it drops what was added.
+when all of them are in sync (election.py). Cancelling it removes the added replicas.
 """
 
 from collections.abc import Callable, Mapping
@@ -181,7 +181,7 @@ def _eligible(member: IsrMember, brokers: Mapping[BrokerId, BrokerRegistration])
 def reassign(
     partition: PartitionRegistration, wanted: tuple[BrokerId, ...], rules: ElectionRules
 ) -> tuple[ErrorCode, PartitionRegistration]:
-    """Begin a reassignment, or redirect one: brokers that only the earlier target added go."""
+    """Begin a reassignment, or redirect one: remove brokers that only the earlier target added."""
     original = [broker for broker in partition.replicas if broker not in partition.adding]
     removing = tuple(broker for broker in original if broker not in wanted)
     replicas = (*wanted, *removing)

@@ -139,15 +139,15 @@ class Requests:
                 self._gather(pending.reply, write.key, write.result)
 
     def settled(self, pending: Pending) -> None:
-        """Answer a committed request, once the image shows the change: a client that asks next
-        must see it."""
+        """Answer a committed request, once the image shows the change: the next
+        request of the client must see it."""
         if pending.answer is not None:
             self._answer(pending.answer.request, pending.answer.response)
 
     def refused(self, pending: Pending) -> None:
         """Check the request of a refused transaction again.
 
-        What earlier steps of it wrote is deleted first; the request waits for that.
+        Writes of its earlier steps are deleted first; the request waits for that.
         """
         if pending.begun:
             for writes in pack(plans.sweep(self.term.image, pending.busy)):

@@ -71,7 +71,7 @@ class Pending:
 
 
 class Verdict(Enum):
-    """What the store's response means for the controller."""
+    """The meaning of the store's response for the controller."""
 
     COMMITTED = auto()
     REFUSED = auto()
@@ -195,7 +195,7 @@ class TransactionsInFlight:
 
 
 def _was_applied(pending: Pending, answer: TxnResult) -> bool:
-    """Whether the store holds what this transaction writes: an earlier sending was applied."""
+    """Whether the store holds the values of this transaction: an earlier sending was applied."""
     for op in pending.ops:
         now = answer.now(op.key)
         if isinstance(op, Put) and (now is None or now.value != op.value):

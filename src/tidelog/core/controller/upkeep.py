@@ -1,7 +1,7 @@
 """The changes of brokers and partitions that follow from which brokers are alive.
 
 The controller compares the whole image with the brokers' liveness whenever something changes,
-instead of reacting to single events. So it also finds what an earlier controller left unfinished.
+instead of reacting to single events. So it also finds the unfinished work of an earlier controller.
 It checks only partitions of inactive brokers and those named by the caller, a limited number at
 once: the death of a broker that led thousands of partitions must not block the controller.
 """
@@ -39,7 +39,7 @@ ADMISSION_PARTITIONS_MAX = 30
 
 @slotted(frozen=True)
 class ControllerTerm:
-    """What a controller decides by: the image, its epoch and its settings."""
+    """The input of a controller's decisions: the image, its epoch and its settings."""
 
     image: ClusterImage
     controller_epoch: int
@@ -183,7 +183,7 @@ def _admissions(
     writes: dict[PartitionKey, Write],
     busy: set[str],
 ) -> list[list[Write]]:
-    """Admit new incarnations in one transaction with what the older ones lose.
+    """Admit new incarnations in the transaction that removes the older ones from ISRs.
 
     An incarnation whose predecessor loses too much for one transaction is admitted after that.
     Removes the partition writes that it needs from `writes`.

@@ -1,4 +1,4 @@
-"""What every coordinator is built from: a replicated state machine in a partition of a topic.
+"""The base of every coordinator: a replicated state machine in a partition of a topic.
 
 Consumer groups are the first tenant (core/groups). A new coordinator brings:
 

@@ -1,4 +1,4 @@
-"""What follows from a request: responses, and records that must be written first.
+"""The effects of a request: responses, and records that must be written first.
 
 Invariant: each callback that waits for an append is called once, when the outcome is known.
 Callbacks of successful appends run in the order of the appends, which is their order in the log.

@@ -1,6 +1,6 @@
 """The state of one partition of an internal topic: a replicated state machine without I/O.
 
-A request goes in with its requester; responses and records to write come out (outbox.py). Before
+The input is a request with its requester; the output is responses and records to write. Before
 a shard gets its first request, all records of its partition were replayed and are committed.
 
 Invariants: every request gets one response, now or later. A change counts when its records are
@@ -27,7 +27,7 @@ class CoordinatorShard(ABC, Generic[K]):
         self._outbox = Outbox()
         self._now_ms = now_ms
 
-    # -- what a coordinator implements -----------------------------------------------------
+    # -- methods of each coordinator -------------------------------------------------------
 
     @abstractmethod
     def replay(self, key: bytes, value: bytes | None) -> None:
@@ -49,7 +49,7 @@ class CoordinatorShard(ABC, Generic[K]):
 
     @abstractmethod
     def on_loaded(self) -> None:
-        """All records are replayed and committed: set timers, continue what was interrupted."""
+        """All records are replayed and committed: set timers, continue interrupted work."""
 
     @abstractmethod
     def on_unload(self, error: ErrorCode) -> None:
@@ -61,9 +61,9 @@ class CoordinatorShard(ABC, Generic[K]):
 
     @abstractmethod
     def on_timer(self, timer: K) -> None:
-        """Do what is due."""
+        """Act on a timer that is due."""
 
-    # -- what the runtime calls ------------------------------------------------------------
+    # -- methods for the runtime -----------------------------------------------------------
 
     def loaded(self, now_ms: int) -> None:
         """Begin to serve."""
@@ -71,7 +71,7 @@ class CoordinatorShard(ABC, Generic[K]):
         self.on_loaded()
 
     def unload(self, error: ErrorCode) -> None:
-        """End: this broker no longer coordinates these keys. Fail all that is pending."""
+        """Fail all pending requests: this broker no longer coordinates these keys."""
         self.on_unload(error)
         self._outbox.fail_all(error, self._now_ms)
 

@@ -1,7 +1,7 @@
 """The timers of a shard: sessions, time-outs, clean-ups.
 
-Clients send heartbeats all the time, and few ever fall silent. So setting a timer again costs one
-entry in a dict; the heap is corrected when the old time comes.
+Clients send heartbeats all the time, and few sessions end. So setting a timer again costs one
+entry in a dict; the heap is corrected at the old time.
 
 Invariants: a timer is in the heap at or before the time it is due, and at that time if it is
 the next one. Timers of the same millisecond fire in the order of their keys. The heap holds at

@@ -27,8 +27,8 @@ CLASSIC = "classic"
 
 @slotted(frozen=True)
 class JoinGroup:
-    """Join a group. A member without an id gets one, made of its name and `fresh_id`, a random
-    text that the caller provides."""
+    """Join a group. A member without an id gets one: its name and `fresh_id`, a random text
+    that the caller provides."""
 
     group_id: str
     session_timeout_ms: int

@@ -153,7 +153,7 @@ def encode_offset_value(value: OffsetValue) -> bytes:
 
 
 def decode_offset_value(data: bytes) -> OffsetValue:
-    """Of any version."""
+    """Decode a value of any version. Raises DamagedRecord."""
     try:
         version = _I16.unpack_from(data)[0]
         if version == _FLEXIBLE:
@@ -162,7 +162,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
             return _fixed_offset(version, data)
     except (OutOfBytes, IndexError, UnicodeDecodeError) as error:
         raise DamagedRecord(f"an offset of {len(data)} bytes: {error}") from error
-    raise DamagedRecord(f"an offset of version {version}, which is not known here")
+    raise DamagedRecord(f"an offset of unknown version {version}")
 
 
 def _flexible_offset(data: bytes) -> OffsetValue:
@@ -227,11 +227,11 @@ def encode_group_value(value: GroupValue) -> bytes:
 
 
 def decode_group_value(data: bytes) -> GroupValue:
-    """Of any version."""
+    """Decode a value of any version. Raises DamagedRecord."""
     try:
         version = _I16.unpack_from(data)[0]
         if not 0 <= version <= _FLEXIBLE:
-            raise DamagedRecord(f"a group of version {version}, which is not known here")
+            raise DamagedRecord(f"a group of unknown version {version}")
         return _GroupReader(data, version).group()
     except (OutOfBytes, IndexError, UnicodeDecodeError) as error:
         raise DamagedRecord(f"a group of {len(data)} bytes: {error}") from error
@@ -261,7 +261,7 @@ class _GroupReader:
         rebalance_timeout = self._i32() if self._version >= 1 else _UNKNOWN
         session_timeout = self._i32()
         if rebalance_timeout == _UNKNOWN:
-            rebalance_timeout = session_timeout  # what it was before it had a field
+            rebalance_timeout = session_timeout  # older versions have no rebalance time-out
         subscription, assignment = self._bytes(), self._bytes()
         self._skip_tags()
         return MemberValue(
@@ -309,7 +309,7 @@ class _GroupReader:
 
     def _present(self, length: int) -> int:
         if length < 0:
-            raise DamagedRecord(f"a length of {length}")
+            raise DamagedRecord(f"null or negative length {length}")
         return length
 
     def _take(self, length: int) -> bytes:
@@ -339,7 +339,7 @@ def _known(number: int) -> int | None:
 def _string(text: str) -> bytes:
     raw = text.encode()
     if len(raw) > _STRING_BYTES_MAX:
-        raise ValueError(f"a text of {len(raw)} bytes, {_STRING_BYTES_MAX} at most")
+        raise ValueError(f"string of {len(raw)} bytes; the limit is {_STRING_BYTES_MAX}")
     return _I16.pack(len(raw)) + raw
 
 
@@ -350,7 +350,9 @@ def _optional_string(text: str | None) -> bytes:
 def _slice(data: bytes, at: int, length: int) -> tuple[bytes, int]:
     end = at + length
     if end > len(data):
-        raise DamagedRecord(f"{length} bytes at {at} of {len(data)}")
+        raise DamagedRecord(
+            f"field of {length} bytes at {at} extends past the end ({len(data)} bytes)"
+        )
     return data[at:end], end
 
 
@@ -358,14 +360,14 @@ def _read_string(data: bytes, at: int) -> tuple[str, int]:
     length = _I16.unpack_from(data, at)[0]
     end = at + 2 + length
     if length < 0 or end > len(data):
-        raise DamagedRecord(f"a text of {length} bytes at {at} of {len(data)}")
+        raise DamagedRecord(f"string of {length} bytes at {at} of {len(data)}")
     return data[at + 2 : end].decode(), end
 
 
 def _read_compact_string(data: bytes, at: int) -> tuple[str, int]:
     length, at = _read_uvarint(data, at)
     if length == 0:
-        raise DamagedRecord(f"no text at {at}")
+        raise DamagedRecord(f"null instead of a string at {at}")
     raw, at = _slice(data, at, length - 1)
     return raw.decode(), at
 
@@ -395,4 +397,4 @@ def _read_uvarint(data: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, at + 1
-    raise DamagedRecord(f"a number without an end at {at}")
+    raise DamagedRecord(f"a varint at {at} does not end")

@@ -35,12 +35,12 @@ def refused(request: Request, error: ErrorCode) -> Response:
 
 
 def error_of_group_append(error: ErrorCode) -> ErrorCode:
-    """Return what a member is told if its group could not be written."""
+    """Return the error for a member whose group could not be written."""
     return _GROUP_APPEND_ERRORS.get(error, error)
 
 
 def error_of_offset_append(error: ErrorCode) -> ErrorCode:
-    """Return what a consumer is told if its offsets could not be written."""
+    """Return the error for a consumer whose offsets could not be written."""
     return _OFFSET_APPEND_ERRORS.get(error, error)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class TimerKind(IntEnum):
-    """What to do when a timer is due. Timers of the same millisecond fire in this order."""
+    """The action of a timer. Timers of the same millisecond fire in this order."""
 
     SESSION = 0
     """Remove a member that sent no heartbeat."""
@@ -22,7 +22,7 @@ class TimerKind(IntEnum):
 
 
 class Timer(NamedTuple):
-    """What is due, and for which member. There is at most one timer for each key."""
+    """The action, and the group and member it is about. There is at most one timer for each key."""
 
     kind: TimerKind
     group_id: str = ""

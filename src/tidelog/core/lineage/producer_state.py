@@ -40,7 +40,7 @@ class CorruptSnapshot(Exception):
 
 
 class AppendedBatch(NamedTuple):
-    """A batch in the log: what is needed to detect a duplicate of it."""
+    """A batch in the log: the fields needed to detect a duplicate of it."""
 
     first_sequence: int
     last_sequence: int
@@ -98,7 +98,7 @@ class ProducerState:
     open_transactions: dict[int, Offset] = field(default_factory=dict)
     """First offset of each producer's open transaction, in rising order."""
     ended: list[EndedTransaction] = field(default_factory=list)
-    """Transactions whose marker may lie above the high watermark."""
+    """Transactions whose marker may be above the high watermark."""
 
     def validate(self, batch: RecordBatch) -> Duplicate | ErrorCode:
         """Check whether a leader may append this batch; ErrorCode.NONE means yes."""
@@ -246,7 +246,7 @@ class ProducerState:
 
 def _snapshot_entries(data: bytes) -> Iterator[tuple[int, ...]]:
     if len(data) < _SNAPSHOT_HEADER.size:
-        raise CorruptSnapshot(f"only {len(data)} bytes")
+        raise CorruptSnapshot(f"{len(data)} bytes are too few for a snapshot")
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshot(f"unknown version {version}")
@@ -254,7 +254,7 @@ def _snapshot_entries(data: bytes) -> Iterator[tuple[int, ...]]:
         raise CorruptSnapshot("checksum mismatch")
     body = memoryview(data)[_SNAPSHOT_HEADER.size :]
     if len(body) != count * _SNAPSHOT_ENTRY.size:
-        raise CorruptSnapshot(f"{count} producers in {len(body)} bytes")
+        raise CorruptSnapshot(f"{count} producers do not fit into {len(body)} bytes")
     return _SNAPSHOT_ENTRY.iter_unpack(body)
 
 

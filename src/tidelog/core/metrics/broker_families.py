@@ -51,8 +51,8 @@ def _purgatory(scrape: Scrape) -> Iterator[Sample]:
         yield "", labelled(delayedOperation=operation), count
 
 
-def _in_office(count: Callable[[Scrape], int]) -> Callable[[Scrape], int]:
-    return lambda scrape: count(scrape) if scrape.in_office else 0
+def _on_controller(count: Callable[[Scrape], int]) -> Callable[[Scrape], int]:
+    return lambda scrape: count(scrape) if scrape.is_controller else 0
 
 
 def _committed_partitions(scrape: Scrape) -> int:
@@ -219,43 +219,43 @@ CONTROLLER = (
         f"{_CONTROLLER}_activecontrollercount",
         GAUGE,
         "1 on the controller, 0 on other brokers. The sum over the brokers must be 1.",
-        lambda s: s.in_office,
+        lambda s: s.is_controller,
     ),
     _one(
         f"{_CONTROLLER}_activebrokercount",
         GAUGE,
         "Brokers that are registered and not fenced.",
-        _in_office(lambda s: len(s.node.image.active)),
+        _on_controller(lambda s: len(s.node.image.active)),
     ),
     _one(
         f"{_CONTROLLER}_fencedbrokercount",
         GAUGE,
         "Brokers that are registered and fenced.",
-        _in_office(_fenced),
+        _on_controller(_fenced),
     ),
     _one(
         f"{_CONTROLLER}_globaltopiccount",
         GAUGE,
         "Topics in the cluster.",
-        _in_office(lambda s: len(s.node.image.topics)),
+        _on_controller(lambda s: len(s.node.image.topics)),
     ),
     _one(
         f"{_CONTROLLER}_globalpartitioncount",
         GAUGE,
         "Partitions in the cluster.",
-        _in_office(_committed_partitions),
+        _on_controller(_committed_partitions),
     ),
     _one(
         f"{_CONTROLLER}_offlinepartitionscount",
         GAUGE,
         "Partitions without a leader.",
-        _in_office(lambda s: len(s.node.image.leaderless)),
+        _on_controller(lambda s: len(s.node.image.leaderless)),
     ),
     _one(
         f"{_CONTROLLER}_preferredreplicaimbalancecount",
         GAUGE,
         "Partitions whose leader is not the preferred (first) replica.",
-        _in_office(_not_preferred),
+        _on_controller(_not_preferred),
     ),
     Family(
         "kafka_controller_controllerstats_leaderelectionrateandtimems",

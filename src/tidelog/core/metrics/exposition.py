@@ -1,7 +1,7 @@
 """Prometheus' text format, version 0.0.4.
 
-A family is one metric with all its samples, which follow its help and type lines. The text is made
-in slices: between two slices a broker serves requests.
+A family is one metric with all its samples, which follow its help and type lines. The text is
+generated in slices: between two slices a broker serves requests.
 """
 
 from collections.abc import Callable, Iterable, Iterator

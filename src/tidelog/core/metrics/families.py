@@ -1,6 +1,6 @@
 """All metrics of a broker, in the sections of the reference page.
 
-The page and the response to a scrape are both made from this table.
+The page and the response to a scrape are both generated from this table.
 """
 
 from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, DAMAGE, REPLICAS

@@ -93,13 +93,13 @@ def _counted(
 
 
 def _partitions_of_topics(scrape: Scrape) -> Iterator[Sample]:
-    if scrape.in_office:
+    if scrape.is_controller:
         for name, topic in sorted(scrape.node.image.topics.items()):
             yield "", labelled(topic=name), topic.partition_count
 
 
 def _brokers(scrape: Scrape) -> Iterator[Sample]:
-    if scrape.in_office:
+    if scrape.is_controller:
         yield "", "", len(scrape.node.image.active)
 
 

@@ -63,12 +63,12 @@ class Scrape:
         self.reassigning = 0
 
     @property
-    def in_office(self) -> bool:
+    def is_controller(self) -> bool:
         """Whether this broker is the controller."""
-        return self.node.controller.in_office
+        return self.node.controller.is_active
 
     def prepare(self) -> Iterator[None]:
-        """Collect all replicas, some in each slice."""
+        """Collect the values of all replicas; yield after a few, so that requests are served."""
         node = self.node
         node.counters.forget_all_but(node.image.topics)
         beginnings: dict[str, str] = {}

@@ -46,15 +46,16 @@ class Activation:
                 self._flushing.begin_acting()
 
     def stop_if_unregistered(self) -> None:
-        """Stop if the registration or the image forbid to lead. Called before the image is
-        applied: changes that make this broker a leader are then postponed."""
+        """Stop if the registration or the image forbids this broker to lead. Called before the
+        image is applied, so that changes which make this broker a leader are postponed."""
         if not self._registration.may_act:
             self._applier.let_lead(False)
             if self._gate.acting:
                 self.stop()
 
     def stop(self) -> None:
-        """Acknowledge nothing more; requests that wait fail, so that clients ask elsewhere."""
+        """Stop acknowledging. Fail the requests that wait, so that clients retry on another
+        broker."""
         self._gate.acting = False
         self._turn.counters.fencings += 1
         for replica in self._replicas.hosted.values():

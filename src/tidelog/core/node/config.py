@@ -92,7 +92,7 @@ class NodeConfig:
     controlled_shutdown_enable: bool = True
     """Move leadership to other brokers before this one stops."""
     controlled_shutdown_timeout_ms: int = 300_000
-    """After that the broker stops without the controller's consent."""
+    """After this time the broker stops even if the controller has not agreed."""
 
     replica_high_watermark_checkpoint_interval_ms: int = 5000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
@@ -101,7 +101,7 @@ class NodeConfig:
     producer_id_expiration_check_interval_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
     log_flush_scheduler_interval_ms: int = 1000
-    """How often `flush.ms` is checked; by Kafka's default it never is."""
+    """How often `flush.ms` is checked. Kafka's default is never."""
 
     clock_hold_ms: int = 86_400_000
     """How long a wall clock that jumped must run without a jump before it decides deletions."""
@@ -116,8 +116,8 @@ class NodeConfig:
 
     @property
     def decisions_at_once(self) -> int:
-        """How many partitions the controller decides on in one turn: each costs a tenth of what a
-        log costs. With `partitions_at_once` = 1 it is 1 too."""
+        """How many partitions the controller decides on in one turn: each takes a tenth of the
+        time of a log. With `partitions_at_once` = 1 it is 1 too."""
         return 10 * (self.partitions_at_once - 1) + 1
 
     @property

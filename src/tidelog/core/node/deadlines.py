@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 FAR_MS = 1 << 62
 
 NextMs: TypeAlias = Callable[[], int | None]
-"""Returns when there is something to do; None if nothing is scheduled."""
+"""Returns the time of the next scheduled work; None if nothing is scheduled."""
 
 
 class Deadlines(Generic[Item]):

@@ -1,7 +1,7 @@
 """Describe a broker and its replicas as plain values, for tables and JSON.
 
-Nothing is decided by it. The leader knows of a follower only what its fetches say, so the reason
-why one is not in the ISR is the leader's view. Times are in milliseconds of the host's monotonic
+No decision depends on it. The leader knows a follower only by its fetches, so the reason why a
+follower is not in the ISR is the leader's view. Times are in milliseconds of the host's monotonic
 clock; None for an event that never happened.
 """
 
@@ -27,7 +27,7 @@ def describe(node: Node, topic: str | None = None, partition: int | None = None)
         "broker_epoch": node.broker_epoch,
         "acting": node.acting,
         "controller": None if claim is None else claim.broker,
-        "is_controller": node.controller.in_office,
+        "is_controller": node.controller.is_active,
         "controller_epoch": image.controller_epoch,
         "revision": image.revision,
         "now_ms": now_ms,
@@ -150,7 +150,7 @@ def _time(at_ms: int) -> int | None:
 
 
 def _why_out(node: Node, replica: HostedReplica, broker: BrokerId, now_ms: int) -> str:
-    """The first reason why the follower is not in the ISR."""
+    """Return the first reason why the follower is not in the ISR."""
     registered = node.image.brokers.get(broker)
     if registered is None:
         return "not registered"

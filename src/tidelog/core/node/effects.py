@@ -1,4 +1,4 @@
-"""Effects: everything a broker asks of its host, to be carried out in order.
+"""Effects: everything that a broker requests from its host, to be carried out in order.
 
 Writes to the log directory are not here: the node writes to its Disk itself, and a response in
 this list may depend on everything that was written before it.

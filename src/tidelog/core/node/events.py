@@ -1,6 +1,6 @@
 """Events: everything that can happen to a broker. `now_ms` is monotonic.
 
-What a broker asks of its host is in effects.py.
+The requests of a broker to its host are in effects.py.
 """
 
 from collections.abc import Callable, Hashable
@@ -18,7 +18,7 @@ from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.types import BrokerEpoch, BrokerId
 
 Peer: TypeAlias = Hashable
-"""Who sent a request, and gets the response; only the host knows what it means."""
+"""The sender of a request, which gets the response. Only the host interprets it."""
 RequestHandler: TypeAlias = Callable[[Peer, int, Any], None]
 """Serves requests of one type; called with the peer, the correlation and the request."""
 

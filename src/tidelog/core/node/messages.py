@@ -26,7 +26,7 @@ from tidelog.core.types import (
 )
 
 LATEST = -1
-"""A ListOffsets timestamp: the end of what the client may read."""
+"""A ListOffsets timestamp: the end offset that the client may read up to."""
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 HIGH_WATERMARK = -1
@@ -271,8 +271,8 @@ class InitProducerIdResponse:
 class Forwarded:
     """A client's request to the controller, forwarded by the broker that received it.
 
-    It is never forwarded again: two brokers that each take the other for the controller would send
-    it back and forth.
+    It is never forwarded again: two brokers that each consider the other one the controller would
+    send it back and forth.
     """
 
     request: object

@@ -1,4 +1,4 @@
-"""One broker, whole, without I/O: `step(event) -> effects`.
+"""A complete broker without I/O: `step(event) -> effects`.
 
 The simulator and the broker process run this same code; a host only turns bytes into events and
 effects into bytes, files and timers. A step passes the event to the part that handles it (two
@@ -226,7 +226,7 @@ class Node:
 
     @property
     def counters(self) -> Counters:
-        """What this broker counts."""
+        """The counters of this broker."""
         return self._turn.counters
 
     @property
@@ -258,7 +258,7 @@ class Node:
 
     def take(self, event: on.Event) -> None:
         """Handle one event; its consequences wait for `settle`. A host that has several events
-        at hand takes them all first, so that long polls are checked once."""
+        passes all of them first, so that long polls are checked once."""
         if self.halted is not None:
             return
         if event.now_ms > self._turn.now_ms:
@@ -331,7 +331,7 @@ class Node:
         return self._wake.exact() if self.halted is None else None
 
     def wake_ms(self) -> int | None:
-        """The same or earlier, at a fraction of the cost: for a host that asks in every turn."""
+        """Return that time or an earlier one, at a fraction of the cost, for use in every turn."""
         return self._wake.bound(self._turn.now_ms) if self.halted is None else None
 
     def _own_next_ms(self) -> int:
@@ -352,7 +352,7 @@ class Node:
     # -- the store and the session ---------------------------------------------------------
 
     def _on_started(self, _event: on.Started) -> None:
-        """Nothing is written to the store before it is read: it may be behind this broker."""
+        """Read the store before anything is written to it: it may be behind this broker."""
         self._store.read()
 
     def _on_session_opened(self, event: on.SessionOpened) -> None:
@@ -433,7 +433,7 @@ class Node:
             self._controller_tick_ms = now + CONTROLLER_TICK_MS
             self._controller.step(controller_on.Ticked(now))
         else:
-            self._controller.go_on()
+            self._controller.continue_upkeep()
         if now >= self._stop_by_ms:
             self._stopping = True
 
@@ -459,7 +459,7 @@ class Node:
         self._fetches.wake()
         self._duties.note_metadata()
         self.clock.close()
-        # A loss that is not stored yet must not pass for a clean stop.
+        # A stop with a loss that is not stored yet must not count as clean.
         proved = epoch is not None and not self._reporter.undecided
         self.directory.close(self._duties.high_watermarks(), *((epoch,) if proved else ()))
         self._halt(Halt("shut down", clean=True))

@@ -15,7 +15,7 @@ class Timed(Protocol):
     """A part of a node with timers."""
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         ...
 
     def next_ms(self) -> int | None:
@@ -35,7 +35,7 @@ class Turn:
         self.effects: list[Effect] = []
         self.counters = Counters()
         self.journal = Journal()
-        """Counters and journal are for people; nothing is decided by them."""
+        """Counters and journal are for operators; no decision depends on them."""
 
     @property
     def wall_ms(self) -> int:

@@ -1,1 +1,1 @@
-"""Record batches as they lie in logs and travel on the wire (Kafka's magic 2)."""
+"""Record batches in the format of logs and messages (Kafka's magic 2)."""

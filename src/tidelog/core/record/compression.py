@@ -174,7 +174,7 @@ def _lz4_frame(data: Buffer, level: int | None) -> Buffer:
 def _stream(
     codec: Codec, decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int
 ) -> Buffer:
-    """Decompress with larger and larger buffers: the format does not tell the output size."""
+    """Decompress with larger and larger buffers: the format does not contain the output size."""
     import cramjam
 
     room = min(limit, max(_FIRST_GUESS_BYTES, len(data) * _GROWTH))

@@ -3,7 +3,7 @@
 For tools, clients and tests; the broker does not decode records. Every length is checked against
 the bytes present, so any input returns records or raises CorruptRecord.
 
-In a decoded batch offsets rise and lie between `base_offset` and `last_offset`, with gaps where
+In a decoded batch offsets rise and are between `base_offset` and `last_offset`, with gaps where
 compaction removed records. In a batch with LogAppendTime every record has the batch's
 `max_timestamp`, whatever its own delta is.
 """
@@ -40,7 +40,7 @@ class LogRecord(Record):
 def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogRecord]:
     """Return the records of a batch; `limit` is the most bytes they may decompress to."""
     if batch.count < 0:
-        raise CorruptRecord(f"record count is {batch.count}")
+        raise CorruptRecord(f"invalid record count {batch.count}")
     if batch.count == 0 and batch.size == HEADER_SIZE:
         return []  # compaction removed all records
     data = bytes(decompress(batch.codec, batch.view()[HEADER_SIZE:], limit))
@@ -50,7 +50,7 @@ def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogR
     for _ in range(batch.count):
         record, position = _decode_record(batch, data, position)
         if not next_offset <= record.offset <= batch.last_offset:
-            raise CorruptRecord(f"offset {record.offset} out of place")
+            raise CorruptRecord(f"offset {record.offset} is outside the batch or out of order")
         next_offset = record.offset + 1
         records.append(record)
     if position != len(data):
@@ -71,7 +71,9 @@ def _decode_record(batch: RecordBatch, data: bytes, position: int) -> tuple[LogR
     length, position = read_varint(data, position)
     end = position + length
     if not position < end <= len(data):
-        raise CorruptRecord(f"record of {length} bytes, {len(data) - position} bytes present")
+        raise CorruptRecord(
+            f"record of {length} bytes, but {len(data) - position} bytes are left in the batch"
+        )
     position += 1  # the record's own attributes: none are defined
     timestamp_delta, position = read_varint(data, position, INT64_BITS)
     offset_delta, position = read_varint(data, position)
@@ -79,7 +81,7 @@ def _decode_record(batch: RecordBatch, data: bytes, position: int) -> tuple[LogR
     value, position = _decode_bytes(data, position, end)
     headers, position = _decode_headers(data, position, end)
     if position != end:
-        raise CorruptRecord(f"record ends {end - position} bytes off its length")
+        raise CorruptRecord(f"record is {end - position} bytes longer than its fields")
     if batch.is_log_append_time:
         timestamp, timestamp_type = batch.max_timestamp, TimestampType.LOG_APPEND_TIME
     else:
@@ -120,5 +122,7 @@ def _decode_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, i
     if length == -1:
         return None, position
     if not 0 <= length <= end - position:
-        raise CorruptRecord(f"{length} bytes promised, {end - position} bytes left in the record")
+        raise CorruptRecord(
+            f"field of {length} bytes, but {end - position} bytes are left in the record"
+        )
     return data[position : position + length], position + length

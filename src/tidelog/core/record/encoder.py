@@ -4,7 +4,7 @@ For clients, tools, the lab and tests: a broker writes the batches that it recei
 transaction markers, and headers without records in a repair, are encoded by a broker. Unless base
 offset and leader epoch are given, a leader sets them later.
 
-`encode_value` is a faster way for a batch of one record without key and headers: the simulator
+`encode_value` is a faster function for a batch of one record without key and headers: the simulator
 creates hundreds of thousands of them.
 """
 
@@ -123,7 +123,7 @@ def encode_marker(
 def encode_record(
     output: bytearray, record: Record, timestamp_delta: int, offset_delta: int
 ) -> None:
-    """Append one record as it lies in a batch, its length in front."""
+    """Append one encoded record to a batch, with its length in front."""
     body = bytearray(1)
     write_varint(body, timestamp_delta)
     write_varint(body, offset_delta)

@@ -3,7 +3,7 @@
 If `compression.type` of the topic names another codec than the producer used, the broker compresses
 the records again. Their bytes stay as they are, and so do keys, headers, timestamps and offsets;
 only the compressed form, the sizes and the checksum change. In a compacted topic every record
-needs a key, which only the records show.
+needs a key, and only the decompressed records show whether it has one.
 
 A batch is decompressed at most once. `scan` reads offset, timestamp and presence of a key, and
 skips the rest. It checks every length, those of headers included, as `decoder.py` does, but
@@ -86,7 +86,7 @@ def scan(
 ) -> Iterator[ScannedRecord]:
     """Yield the records of a batch in order. Raises CorruptRecord."""
     if batch.count < 0:
-        raise CorruptRecord(f"record count is {batch.count}")
+        raise CorruptRecord(f"invalid record count {batch.count}")
     if batch.count == 0 and batch.size == HEADER_SIZE:
         return  # compaction removed all records
     budget.charge_steps(RECORD_STEPS * batch.count)
@@ -97,12 +97,14 @@ def scan(
         length, position = read_varint(data, position)
         end = position + length
         if not position < end <= len(data):
-            raise CorruptRecord(f"record of {length} bytes, {len(data) - position} bytes present")
+            raise CorruptRecord(
+                f"record of {length} bytes, but {len(data) - position} bytes are left in the batch"
+            )
         delta, position = read_varint(data, position + 1, INT64_BITS)
         offset_delta, position = read_varint(data, position)
         offset = batch.base_offset + offset_delta
         if not next_offset <= offset <= batch.last_offset:
-            raise CorruptRecord(f"offset {offset} out of place")
+            raise CorruptRecord(f"offset {offset} is outside the batch or out of order")
         next_offset = offset + 1
         key_size, position = _skip_bytes(data, position, end)
         _, position = _skip_bytes(data, position, end)
@@ -110,7 +112,7 @@ def scan(
         if headers:
             position = _skip_headers(data, position, end, headers, budget)
         if position != end:
-            raise CorruptRecord(f"record ends {end - position} bytes off its length")
+            raise CorruptRecord(f"record is {end - position} bytes longer than its fields")
         timestamp = batch.max_timestamp if is_append_time else base_timestamp + delta
         yield ScannedRecord(offset, timestamp, key_size >= 0)
     if position != len(data):
@@ -136,5 +138,7 @@ def _skip_bytes(data: Buffer, position: int, end: int) -> tuple[int, int]:
     if size == -1:
         return size, position
     if not 0 <= size <= end - position:
-        raise CorruptRecord(f"{size} bytes promised, {end - position} bytes left in the record")
+        raise CorruptRecord(
+            f"field of {size} bytes, but {end - position} bytes are left in the record"
+        )
     return size, position + size

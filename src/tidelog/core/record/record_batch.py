@@ -182,19 +182,19 @@ def parse(buffer: Buffer, position: int = 0) -> RecordBatch:
         count,
     ) = HEADER.unpack_from(buffer, position)
     if magic != MAGIC:
-        raise CorruptRecord(f"magic {magic}", ErrorCode.INVALID_RECORD)
+        raise CorruptRecord(f"unsupported magic {magic}", ErrorCode.INVALID_RECORD)
     size = length + PREFIX_SIZE
     if size < HEADER_SIZE:
         raise CorruptRecord(f"batch of {size} bytes is smaller than its header")
     if size > present:
-        reason = f"batch of {size} bytes, {present} bytes present"
+        reason = f"batch of {size} bytes, but only {present} bytes are present"
         raise CorruptRecord(reason, ErrorCode.INVALID_RECORD)
     if last_offset_delta < 0:
         body = memoryview(buffer)[position + CRC_FROM : position + size]
         # A retry helps against a flipped bit, but not against a producer that sends this.
         meant = crc32c(body) == crc
         error = ErrorCode.INVALID_RECORD if meant else ErrorCode.CORRUPT_MESSAGE
-        raise CorruptRecord(f"last offset delta {last_offset_delta}", error)
+        raise CorruptRecord(f"invalid last offset delta {last_offset_delta}", error)
     return RecordBatch(
         buffer,
         position,

@@ -2,7 +2,7 @@
 
 One thread serves all clients. A kilobyte may decompress to gigabytes, and a megabyte may hold a
 million records. So both are counted: bytes that a codec processes, and steps over records and their
-headers. Core has no clock; these two numbers stand for the time that the work takes.
+headers. Core has no clock; these two numbers represent the time that the work takes.
 
 Invariant: work is charged when it is done, also if the batch is rejected afterwards. So all
 batches of one request together cost no more than one budget.
@@ -15,7 +15,7 @@ from tidelog.core.record.record_batch import CorruptRecord
 
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 STEPS_MAX = 400_000
-"""Using up either of the two takes about a third of a second."""
+"""Limits of one request: using up either of the two takes about a third of a second."""
 RECORD_STEPS = 2
 BATCH_STEPS = 20
 """A record takes as long as two headers, and finding a batch as long as ten records."""
@@ -99,7 +99,7 @@ class WorkBudget:
         if self._first:
             reason = f"{reason}; send fewer records at once"
             return CorruptRecord(reason, ErrorCode.MESSAGE_TOO_LARGE)
-        reason = f"the batches of this request together: {reason}; send fewer of them at once"
+        reason = f"all batches of this request: {reason}; send fewer batches at once"
         return CorruptRecord(reason, ErrorCode.REQUEST_TIMED_OUT)
 
 

@@ -1,1 +1,1 @@
-"""The heart: one replica of one partition, as step(event) -> effects."""
+"""The replication rules: one replica of one partition, as step(event) -> effects."""

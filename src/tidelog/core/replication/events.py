@@ -67,7 +67,7 @@ class ProduceReceived:
 
 @slotted
 class FollowerFetchReceived:
-    """A follower fetches records; the fetch offset tells its log end offset."""
+    """A follower fetches records; the fetch offset is its log end offset."""
 
     request: Request
     replica: BrokerId
@@ -94,7 +94,7 @@ class ConsumerFetchReceived:
 
 @slotted
 class EpochEndRequested:
-    """OffsetForLeaderEpoch: a replica asks where an epoch ends in this log."""
+    """OffsetForLeaderEpoch: a replica requests the end of an epoch in this log."""
 
     request: Request
     leader_epoch: LeaderEpoch | None
@@ -103,7 +103,7 @@ class EpochEndRequested:
 
 @slotted
 class OffsetsRequested:
-    """ListOffsets: a client or replica asks where this log starts and ends."""
+    """ListOffsets: a client or replica requests the start and end of this log."""
 
     request: Request
     leader_epoch: LeaderEpoch | None

@@ -262,7 +262,8 @@ def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]
 
 
 def epoch_end_answered(replica: Replica, event: on.EpochEndAnswered) -> list[do.Effect]:
-    """Truncate by the leader's end of an epoch, as historical policies do; maybe ask again."""
+    """Truncate by the leader's end of an epoch, as historical policies do; they may send the
+    request again."""
     if (
         replica.following is not Following.ASKING_EPOCH
         or event.leader_epoch != replica.leader_epoch

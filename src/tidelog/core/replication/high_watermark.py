@@ -9,7 +9,7 @@ Invariants, also checked by lab/spec/invariants.py:
     high watermark <= log end offset
     a leader's high watermark never moves back
 
-A follower's may: it is what the leader sends, and a new leader's may be lower.
+A follower's may: it is the value that the leader sends, and a new leader's may be lower.
 Scenarios: scenarios/basics/
 """
 

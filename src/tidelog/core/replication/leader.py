@@ -45,7 +45,7 @@ def become_leader(replica: Replica, event: on.PartitionChanged) -> list[do.Effec
 
     The high watermark stays the last one that this replica received; records above it must be
     confirmed by fetches in this epoch. The epoch is cached before the first write (KAFKA-7415), so
-    that followers can ask for it.
+    that followers can request its end.
     """
     start = replica.log_end_offset
     replica.epoch_start_offset = start

@@ -1,7 +1,7 @@
 """One replica of one partition: `step(event) -> effects`.
 
 This module chooses the role that the controller assigned, and the function that handles an
-event. leader.py has what a leader does, follower.py what a follower does, reading.py the
+event. leader.py has the rules of a leader, follower.py those of a follower, reading.py the
 requests that both serve. Nothing here uses a disk, a socket or a clock: the node (core/node)
 carries out the effects in order, before the next step.
 """

@@ -43,7 +43,7 @@ _PLACE = (
         "advertised.listeners",
         "list",
         None,
-        "The address that clients are told to connect to, if it is not `listeners`.",
+        "The address that clients connect to, if it is not that of `listeners`.",
         importance=HIGH,
     ),
     Setting(

@@ -54,7 +54,9 @@ def parse_rows(path: str, data: bytes, columns: int) -> list[list[str]]:
     rows = [line.split() for line in lines[2:]]
     for number, row in enumerate(rows, start=3):
         if len(row) != columns:
-            raise CheckpointError(path, f"line {number}: {lines[number - 1]!r}")
+            raise CheckpointError(
+                path, f"line {number}: expected {columns} columns, found {lines[number - 1]!r}"
+            )
     if len(rows) != count:
         raise CheckpointError(path, f"has {len(rows)} entries, the count line says {count}")
     return rows
@@ -91,7 +93,10 @@ def parse_epochs(path: str, data: bytes) -> list[EpochEntry]:
     for line, (epoch, start) in enumerate(parse_rows(path, data, 2), start=3):
         entry = EpochEntry(_number(path, line, epoch), _number(path, line, start))
         if min(entry) < 0:
-            raise CheckpointError(path, f"line {line}: {entry.epoch} {entry.start_offset}")
+            raise CheckpointError(
+                path,
+                f"line {line}: epoch or offset is negative: {entry.epoch} {entry.start_offset}",
+            )
         if entries and not (
             entry.epoch > entries[-1].epoch and entry.start_offset > entries[-1].start_offset
         ):
@@ -280,6 +285,6 @@ def parse_properties(path: str, data: bytes) -> MetaProperties:
 def read_properties(disk: Disk) -> MetaProperties | None:
     """Read `meta.properties`; None if it is missing. Raises CheckpointError."""
     if disk.is_dir(layout.META_PROPERTIES):
-        raise DamagedProperties(layout.META_PROPERTIES, "it is a directory")
+        raise DamagedProperties(layout.META_PROPERTIES, "is a directory, not a file")
     data = read_file(disk, layout.META_PROPERTIES)
     return None if data is None else parse_properties(layout.META_PROPERTIES, data)

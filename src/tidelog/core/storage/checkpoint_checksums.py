@@ -101,8 +101,8 @@ def _parse(data: bytes | None) -> dict[str, tuple[str, ...]]:
         return {}
     end = data.rfind(b"\n", 0, -1) + 1
     if data[end:] != f"{crc32c(data[:end]):08x}\n".encode():
-        raise ValueError("its own checksum differs")
+        raise ValueError("its own checksum does not match")
     version, *rows = data[:end].decode().splitlines()
     if version != VERSION:
-        raise ValueError(f"version {version}")
+        raise ValueError(f"unknown version {version}")
     return {name: tuple(values) for name, *values in map(str.split, rows)}

@@ -5,10 +5,10 @@ sync in another thread and serve requests meanwhile: `start` returns the files t
 advances the recovery point. A truncation in between may replace bytes that the sync did not cover,
 so a flush from before it is ignored; the generation shows that.
 
-What each setting survives (M06): with Kafka's defaults a killed process loses nothing; a power
-failure loses what the operating system had not written since the last roll. With `flush.messages`
-= 1 and acknowledgements that wait for the flush, no acknowledged record is lost. `flush.ms` limits
-the loss by time.
+Guarantees by setting (M06): with Kafka's defaults a killed process loses nothing; a power failure
+loses the records that the operating system had not written since the last roll. With
+`flush.messages` = 1 and acknowledgements that wait for the flush, no acknowledged record is lost.
+`flush.ms` limits the loss by time.
 """
 
 from typing import NamedTuple

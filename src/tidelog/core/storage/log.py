@@ -94,7 +94,7 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self.producers_incomplete_from: Offset | None = None
-        """The offset of a damaged record: producer state lacks what it and later records say."""
+        """The offset of a damaged record: producer state does not include it and later records."""
         self.log_start_offset = log_start_offset
         self.log_end_offset = segments.active.next_offset()
         self.offline = False
@@ -254,7 +254,7 @@ class Log:
 
     def still_damaged(self, offset: Offset, *, epochs_rebuilt: bool) -> Damage | None:
         """Return what remains of damage at `offset` that was found before the log was opened.
-        Epochs that were rebuilt from the log no longer show that it began earlier."""
+        Epochs that were rebuilt from the log do not show whether the log once started earlier."""
         first = self._segments.first.base_offset
         if offset < first and epochs_rebuilt:
             return Damage(offset, f"offsets {offset} to {first - 1} were missing before this start")
@@ -370,7 +370,9 @@ class Log:
     def drop_before(self, start: Offset, now_ms: int) -> list[Segment]:
         """Advance the log start; rename segments below it to `.deleted`, and return them."""
         if start > self.log_end_offset:
-            raise ValueError(f"{self.directory}: log start {start} above the log end")
+            raise ValueError(
+                f"{self.directory}: log start {start} is above the log end {self.log_end_offset}"
+            )
         with self._writing():
             self.log_start_offset = max(self.log_start_offset, start)
             if start == self.log_end_offset and self._segments.active.size:

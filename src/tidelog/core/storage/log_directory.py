@@ -444,8 +444,10 @@ class LogDirectory:
         """Rename the folders of logs whose topic no longer exists, and add a warning."""
         for partition in partitions:
             marked = self._remove(partition, "stray")
-            gone = f"the topic of {partition} no longer exists: its folder was renamed to {marked}"
-            self.warnings.append(gone)
+            warning = (
+                f"the topic of {partition} no longer exists: its folder was renamed to {marked}"
+            )
+            self.warnings.append(warning)
         if partitions:
             self.disk.sync_dir("")
 
@@ -494,7 +496,7 @@ class LogDirectory:
         self._write_offsets(layout.LOG_STARTS, self._log_starts(leaving_out))
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
-        """Periodically and at a clean stop."""
+        """Write the checkpoint: periodically and at a clean stop."""
         self._write_offsets(layout.HIGH_WATERMARKS, high_watermarks)
 
     def _recovery_points(self) -> dict[TopicPartition, Offset]:

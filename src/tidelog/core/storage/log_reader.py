@@ -48,8 +48,8 @@ def read_region_at(
     active = segments.active
     for segment in (active,) if offset >= active.base_offset else segments.from_offset(offset):
         if segment.base_offset > offset >= expected_of(segment).gapless_from:
-            gone = f"offsets {offset} to {segment.base_offset - 1} are missing before it"
-            raise DamagedRecords(Damage(offset, f"{segment.path}: {gone}"))
+            missing = f"offsets {offset} to {segment.base_offset - 1} are missing before it"
+            raise DamagedRecords(Damage(offset, f"{segment.path}: {missing}"))
         try:
             start = segment.locate(offset)
             # Compaction may have removed the rest of a segment: then read the next one.
@@ -83,7 +83,9 @@ def offset_for_timestamp(
                 try:
                     batch = parse(disk.read(segment.path, span.position, span.size))
                 except CorruptRecord as error:
-                    raise DiskError(f"{error.reason} at {span.position}", segment.path) from None
+                    raise DiskError(
+                        f"{error.reason} at byte {span.position}", segment.path
+                    ) from None
                 found = _first_record(batch, timestamp, log_start_offset, budget)
                 if found is not None:
                     return found

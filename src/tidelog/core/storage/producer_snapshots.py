@@ -22,7 +22,7 @@ from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.types import Offset
 
 WINDOW_BYTES = 1_048_576
-"""How far before the log end batches are read that a snapshot does not have."""
+"""How many bytes before the log end are read for batches that a snapshot does not have."""
 
 
 class ProducerSnapshots:
@@ -130,7 +130,7 @@ def _sound(disk: Disk, segment: Segment, position: int) -> Iterator[RecordBatch]
 
 
 def refill_windows(disk: Disk, producers: ProducerState, segments: Segments) -> None:
-    """Add the batches before each producer's last one, read from the end of the log."""
+    """Add the recent batches of each producer, which snapshots lack, from the end of the log."""
     if not producers.producers:
         return
     seen = ProducerState()

@@ -6,7 +6,7 @@ incomplete or has a wrong checksum (M04); later segments are deleted, because a 
 Indexes, producer state and leader epochs are rebuilt meanwhile. Segments below the recovery point
 were synced and are not read.
 
-A crash can't damage what was synced. A damaged batch below the recovery point, or after a clean
+A crash can't damage synced records. A damaged batch below the recovery point, or after a clean
 stop, is skipped and reported as damage: the sound records after it are kept, and a repair replaces
 the batch.
 
@@ -76,7 +76,7 @@ class _Scanned(NamedTuple):
 
 @slotted
 class RecoveryReport:
-    """What recovery of one log found and changed."""
+    """The findings and changes of the recovery of one log."""
 
     partition: TopicPartition
     clean: bool
@@ -335,8 +335,9 @@ class _Recovery:
             self._keep_damage(self.producers.end_offset, str(error))
 
     def _joins(self, earlier: Segment, later: Segment) -> bool:
-        """Whether one segment starts where the other ends. A power failure can lose the end of a
-        segment but not the next one, or restore a deleted one; compaction leaves gaps, too."""
+        """Whether the later segment starts where the earlier one ends. A power failure can lose the
+        end of a segment but not the next one, or restore a deleted one; compaction leaves gaps,
+        too."""
         try:
             end = earlier.next_offset()
         except DiskError:

@@ -1,7 +1,7 @@
 """Replacement of segments by a rewritten copy, in steps that survive a crash.
 
 Compaction and repair write the copy beside the log, as `.cleaned` files (`CleanedSegment`). Then
-`swap_in` puts it in place of the segments from which it was made:
+`swap_in` replaces the original segments with it:
 
 1. `.cleaned` is renamed to `.swap`: from here on the copy is valid;
 2. the replaced segments are renamed to `.deleted`;

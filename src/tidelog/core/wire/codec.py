@@ -4,8 +4,8 @@ A struct is a dict with Kafka's field names in snake_case, an array a list, an i
 records are a slice of the frame. When a key is missing, Kafka's default is encoded; a key that a
 version does not have is ignored. A tagged struct that was not sent is decoded as None.
 
-A message's table is parsed and its function built on first use, so a broker pays only for the
-messages that it gets. Produce and Fetch have faster codecs of their own.
+A message's table is parsed and its function built on first use, so a broker loads only the
+messages that it receives. Produce and Fetch have faster codecs of their own.
 """
 
 from typing import Any, TypeAlias

@@ -1,10 +1,10 @@
 """Requests between brokers other than Fetch, as JSON: to the controller, and from followers to
-leaders that they ask for the start and end of a log.
+leaders for the start and end of a log.
 
-They are rare and small, and only between brokers of one cluster; people read them when something is
-wrong. A value names its class, and only the classes listed here are created from received data. A
-missing field gets its default, and an unknown field is ignored: so brokers of neighbouring releases
-understand each other.
+They are rare and small, and only between brokers of one cluster; JSON is readable in a network
+trace. A value names its class, and only the classes listed here are created from received data. A
+missing field gets its default, and an unknown field is ignored: so brokers of
+neighbouring releases are compatible.
 """
 
 import json

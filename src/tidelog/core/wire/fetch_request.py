@@ -2,7 +2,7 @@
 
 Versions 4 to 18. Sessions since 7, leader epochs since 9, the consumer's rack since 11. From 12 on,
 lengths are compact and a follower sends the epoch that it fetched last; from 13 on, topics are
-named by id; from 15 on, a follower sends its id and broker epoch in a tagged field. None stands for
+named by id; from 15 on, a follower sends its id and broker epoch in a tagged field. None is
 -1 on the wire. follower_fetch.py encodes a follower's requests.
 """
 
@@ -280,4 +280,4 @@ def _read_plain_partitions(
 
 def _check_count(count: int, most: int) -> None:
     if count > most:
-        raise MalformedRequest(f"a fetch of {count} partitions, {most} at most")
+        raise MalformedRequest(f"fetch of {count} partitions exceeds the limit of {most}")

@@ -316,7 +316,9 @@ def _decode(data: Buffer, position: int, names: TopicNames) -> FetchResponse:
             size, start = read_uvarint(data, position + 4)
             position = start + size - 1 if size else start
             if position >= limit:
-                raise MalformedRequest(f"records of {size} bytes extend past the end")
+                raise MalformedRequest(
+                    f"records of {size} bytes extend past the end of the message"
+                )
             diverging = None
             end = position + 1
             if data[position]:

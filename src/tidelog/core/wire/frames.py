@@ -5,8 +5,8 @@ length, ready to be sent; the decoders get frames without it.
 
 Requests have header 2 in flexible versions of an API and header 1 before; responses 1 and 0. The
 response to ApiVersions always has header 0: the client does not know yet which versions the broker
-supports. The header of an unknown API is parsed as header 1, so that the request can be refused by
-name.
+supports. The header of an unknown API is parsed as header 1, so that the error can name the
+API.
 """
 
 from struct import Struct
@@ -54,7 +54,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
             position += length
             client_id = str(frame[_REQUEST.size : position], "utf-8")
         elif length < -1:
-            raise MalformedRequest(f"client id of length {length}")
+            raise MalformedRequest(f"client id has invalid length {length}")
         if version >= _FLEXIBLE.get(api_key, NEVER):
             position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
     except UNREADABLE as reason:
@@ -65,7 +65,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 
 
 def parse_response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id, and the position of the body. Raises MalformedRequest."""
+    """Return the correlation id and the position of the body. Raises MalformedRequest."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         position = _CORRELATION.size

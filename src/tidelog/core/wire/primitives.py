@@ -24,7 +24,7 @@ UNREADABLE = (error, IndexError, ValueError)
 """Exceptions that damaged bytes may raise, besides MalformedRequest."""
 
 NO_ID = bytes(16)
-"""The topic id that means none."""
+"""The topic id of a request or response that names no topic."""
 
 OptionalText: TypeAlias = str | None
 
@@ -68,19 +68,19 @@ def uvarint(number: int) -> bytes:
 
 
 def skip_tags(data: Buffer, position: int) -> int:
-    """The position after a section of tagged fields, which are ignored."""
+    """Return the position after a section of tagged fields, which are ignored."""
     count, position = read_uvarint(data, position)
     for _ in range(count):
         _tag, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
         position += size
         if position > len(data):
-            raise MalformedRequest("tagged field extends past the end")
+            raise MalformedRequest("tagged field extends past the end of the message")
     return position
 
 
 def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
-    """The bodies of a section of tagged fields, by tag."""
+    """Return the bodies of a section of tagged fields by tag, and the position after it."""
     fields: dict[int, Buffer] = {}
     count, position = read_uvarint(data, position)
     for _ in range(count):
@@ -88,7 +88,7 @@ def read_tags(data: Buffer, position: int) -> tuple[dict[int, Buffer], int]:
         size, position = read_uvarint(data, position)
         end = position + size
         if end > len(data):
-            raise MalformedRequest(f"tagged field {tag} extends past the end")
+            raise MalformedRequest(f"tagged field {tag} extends past the end of the message")
         fields[tag] = data[position:end]
         position = end
     return fields, position
@@ -104,10 +104,10 @@ def read_optional_string(data: Buffer, position: int) -> tuple[OptionalText, int
     end = position + length
     if length < 0:
         if length < -1:
-            raise MalformedRequest(f"string of length {length}")
+            raise MalformedRequest(f"string has invalid length {length}")
         return None, position
     if end > len(data):
-        raise MalformedRequest(f"string of length {length} extends past the end")
+        raise MalformedRequest(f"string of {length} bytes extends past the end of the message")
     return str(data[position:end], "utf-8"), end
 
 
@@ -115,7 +115,7 @@ def read_string(data: Buffer, position: int) -> tuple[str, int]:
     """Read a string, in the old encoding."""
     text, position = read_optional_string(data, position)
     if text is None:
-        raise MalformedRequest("null instead of a string")
+        raise MalformedRequest("string is null, but the field is required")
     return text, position
 
 
@@ -130,7 +130,9 @@ def read_optional_compact_string(data: Buffer, position: int) -> tuple[OptionalT
     if length == 0:
         return None, position
     if end > len(data) or length > _COMPACT_STRING_MAX:
-        raise MalformedRequest(f"string of length {length - 1} is too long")
+        raise MalformedRequest(
+            f"string of {length - 1} bytes exceeds the limit of {_COMPACT_STRING_MAX - 1}"
+        )
     return str(data[position:end], "utf-8"), end
 
 
@@ -138,7 +140,7 @@ def read_compact_string(data: Buffer, position: int) -> tuple[str, int]:
     """Read a string, in the compact encoding."""
     text, position = read_optional_compact_string(data, position)
     if text is None:
-        raise MalformedRequest("null instead of a string")
+        raise MalformedRequest("string is null, but the field is required")
     return text, position
 
 
@@ -168,16 +170,16 @@ def optional_compact_string(text: OptionalText) -> bytes:
 
 
 def read_optional_bytes(data: Buffer, position: int) -> tuple[Buffer | None, int]:
-    """A slice of the buffer; of a memoryview a view without a copy."""
+    """Read bytes or null, in the old encoding: a slice of the buffer, a view of a memoryview."""
     (length,) = INT32.unpack_from(data, position)
     position += 4
     end = position + length
     if length < 0:
         if length < -1:
-            raise MalformedRequest(f"{length} bytes")
+            raise MalformedRequest(f"bytes field has invalid length {length}")
         return None, position
     if end > len(data):
-        raise MalformedRequest(f"{length} bytes extend past the end")
+        raise MalformedRequest(f"bytes field of {length} bytes extends past the end of the message")
     return data[position:end], end
 
 
@@ -185,7 +187,7 @@ def read_bytes(data: Buffer, position: int) -> tuple[Buffer, int]:
     """Read bytes, in the old encoding."""
     found, position = read_optional_bytes(data, position)
     if found is None:
-        raise MalformedRequest("null instead of bytes")
+        raise MalformedRequest("bytes are null, but the field is required")
     return found, position
 
 
@@ -196,7 +198,9 @@ def read_optional_compact_bytes(data: Buffer, position: int) -> tuple[Buffer | N
     if length == 0:
         return None, position
     if end > len(data):
-        raise MalformedRequest(f"{length - 1} bytes extend past the end")
+        raise MalformedRequest(
+            f"bytes field of {length - 1} bytes extends past the end of the message"
+        )
     return data[position:end], end
 
 
@@ -204,12 +208,12 @@ def read_compact_bytes(data: Buffer, position: int) -> tuple[Buffer, int]:
     """Read bytes, in the compact encoding."""
     found, position = read_optional_compact_bytes(data, position)
     if found is None:
-        raise MalformedRequest("null instead of bytes")
+        raise MalformedRequest("bytes are null, but the field is required")
     return found, position
 
 
 def length_prefix(length: int) -> bytes:
-    """The length of bytes or of an array, in the old encoding; -1 is null."""
+    """Encode the length of bytes or of an array, in the old encoding; -1 is null."""
     return INT32.pack(length)
 
 
@@ -222,11 +226,13 @@ def compact_length_prefix(length: int) -> bytes:
 
 
 def read_optional_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """The number of elements, each of at least `size_min` bytes; -1 for a null array."""
+    """Read the number of elements, each of at least `size_min` bytes; -1 for a null array."""
     (count,) = INT32.unpack_from(data, position)
     position += 4
     if count < -1 or count * size_min > len(data) - position:
-        raise MalformedRequest(f"array of {count} elements in {len(data) - position} bytes")
+        raise MalformedRequest(
+            f"array of {count} elements does not fit into {len(data) - position} bytes"
+        )
     return count, position
 
 
@@ -239,15 +245,17 @@ def read_optional_compact_count(data: Buffer, position: int, size_min: int) -> t
         count, position = read_uvarint(data, position)
     count -= 1
     if count * size_min > len(data) - position:
-        raise MalformedRequest(f"array of {count} elements in {len(data) - position} bytes")
+        raise MalformedRequest(
+            f"array of {count} elements does not fit into {len(data) - position} bytes"
+        )
     return count, position
 
 
 def read_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """The number of elements of an array that cannot be null."""
+    """Read the number of elements of an array that cannot be null."""
     count, position = read_optional_count(data, position, size_min)
     if count < 0:
-        raise MalformedRequest("null instead of an array")
+        raise MalformedRequest("array is null, but the field is required")
     return count, position
 
 
@@ -255,7 +263,7 @@ def read_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int,
     """The same in the compact encoding."""
     count, position = read_optional_compact_count(data, position, size_min)
     if count < 0:
-        raise MalformedRequest("null instead of an array")
+        raise MalformedRequest("array is null, but the field is required")
     return count, position
 
 
@@ -268,13 +276,13 @@ _COMPACT_INT32S = [Struct(f">B{count}i") for count in range(_SHORT)]
 
 
 def read_int32s(data: Buffer, position: int, count: int) -> list[int]:
-    """The elements; the caller has checked that `count` of them fit."""
+    """Read an array of int32; the caller has checked that `count` elements fit."""
     form = _INT32S[count] if count < _SHORT else Struct(f">{count}i")
     return list(form.unpack_from(data, position))
 
 
 def int32s(numbers: Sequence[int]) -> bytes:
-    """Encode the whole array."""
+    """Encode an array of int32, in the old encoding."""
     count = len(numbers)
     form = _COUNTED_INT32S[count] if count < _SHORT else Struct(f">i{count}i")
     return form.pack(count, *numbers)

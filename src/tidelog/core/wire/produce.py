@@ -1,4 +1,4 @@
-"""The codec of Produce, written by hand: the records are not copied out of the received buffer.
+"""The codec of Produce, written by hand: the records are not copied from the received buffer.
 
 Versions 3 to 13. From 9 on, lengths are compact and structs end with tagged fields; from 13 on, a
 topic is named by its id. The response has the order of the request, so its topics are taken from
@@ -171,7 +171,9 @@ def _decode_flexible(
 def _check_partitions(count: int) -> None:
     """Limit the partitions: millions of empty ones in a frame would block the broker."""
     if count > PARTITIONS_MAX:
-        raise MalformedRequest(f"records for {count} partitions, {PARTITIONS_MAX} at most")
+        raise MalformedRequest(
+            f"produce for {count} partitions exceeds the limit of {PARTITIONS_MAX}"
+        )
 
 
 def _decode_plain(version: int, data: memoryview, position: int) -> tuple[Produce, str | None]:
@@ -190,7 +192,7 @@ def _decode_plain(version: int, data: memoryview, position: int) -> tuple[Produc
             start = position + 8
             position = start + length if length > 0 else start
             if position > limit or length < -1:
-                raise MalformedRequest(f"records of {length} bytes")
+                raise MalformedRequest(f"records have invalid length {length}")
             partitions.append(
                 ProducePartition(new(TopicPartition, (topic, index)), data[start:position])
             )

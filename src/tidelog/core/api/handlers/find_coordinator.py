@@ -36,13 +36,13 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
     if refusal is not None:
         answers = [refusal] * len(keys)
     else:
-        made = _THERE
+        created = _THERE
         if OFFSETS_TOPIC not in broker.node.image.topics:
-            [made] = yield [offsets_topic(broker)]
-        if made.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            [created] = yield [offsets_topic(broker)]
+        if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             answers = yield [FindCoordinator(key) for key in keys]
         else:
-            answers = [_not_made(made)] * len(keys)
+            answers = [_not_created(created)] * len(keys)
     if many:
         found = [
             {"key": key, **_coordinator(answer, "")}
@@ -52,7 +52,7 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
     return {"throttle_time_ms": 0, **_coordinator(answers[0], answers[0].error_code.name)}
 
 
-def _not_made(answer: TopicAnswer) -> FindCoordinatorResponse:
+def _not_created(answer: TopicAnswer) -> FindCoordinatorResponse:
     """The offsets topic could not be created. Clients retry: more brokers may join."""
     message = f"{OFFSETS_TOPIC} cannot be created: {answer.message or answer.error.name}"
     return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=message)

@@ -1,8 +1,8 @@
 """Classic consumer groups: membership (JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5)
 and administration (DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2).
 
-Requests go to the group's coordinator as they were received; only what needs no coordinator is
-refused here. Large fields are moved out of the request (`pop`): a join may wait for the whole
+Requests go to the group's coordinator as they were received; errors that need no coordinator are
+found here. Large fields are moved out of the request (`pop`): a join may wait for the whole
 group, and only the group decides whether to keep them.
 """
 

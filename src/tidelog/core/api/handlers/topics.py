@@ -1,7 +1,7 @@
 """CreateTopics 2-7, DeleteTopics 1-6 and CreatePartitions 0-3.
 
-Each topic of a request succeeds or fails on its own. What the request alone decides is checked
-here, in the order of Kafka's checks; the controller decides the rest.
+Each topic of a request succeeds or fails on its own. Checks that need only the request
+are here, in the order of Kafka's; the controller does the others.
 """
 
 from collections import Counter
@@ -165,7 +165,7 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
     targets = [_deletable(broker, name, topic_id) for name, topic_id in asked]
     if request["timeout_ms"] <= 0:
         targets = [no_time_left() for _ in asked]
-    # A new topic may not be in this broker's image yet: then its id stands for it.
+    # A new topic may not be in this broker's image yet: then it is identified by its id.
     times = Counter(
         target or topic_id
         for (_, topic_id), target in zip(asked, targets, strict=True)

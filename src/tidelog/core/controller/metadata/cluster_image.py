@@ -37,7 +37,7 @@ _TOPIC_NAME = {broker: topic for topic, broker in BROKER_NAME.items()}
 
 @slotted
 class ImageDelta:
-    """What one or more revisions changed; the new values are in the image.
+    """The changes of one or more revisions; the new values are in the image.
 
     `partitions` holds only committed partitions of existing topics. A deleted topic is in
     `deleted_topics`, with the id it had.

@@ -3,7 +3,7 @@
 Revisions alone do not distinguish two histories. A store that lost its newest changes continues
 from its older revision, and reaches the same numbers with other contents. Two stores with the same
 checksum at the same revision have had the same changes up to there (but for one chance in four
-billion), so a broker that remembers one pair of them recognises a store that went back.
+billion), so a broker that remembers one pair of them recognises a store that lost changes.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ WAY_OUT = (
     "restore a backup with `tidelog store restore`, or rebuild the store from the brokers' folders"
     " with `tidelog store rebuild`"
 )
-"""What to do about a store that is lost, damaged or behind."""
+"""Advice for a store that is lost, damaged or behind."""
 
 
 def chained(before: int, revision: Revision, changes: Iterable[tuple[str, KV | None]]) -> int:

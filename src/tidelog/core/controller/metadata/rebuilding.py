@@ -79,7 +79,7 @@ class RebuiltPartition(NamedTuple):
 
 
 class Rebuilt(NamedTuple):
-    """The metadata to write, and what people should know about it."""
+    """The metadata to write, and remarks for the operator."""
 
     revision: Revision
     keys: dict[str, bytes]
@@ -214,7 +214,7 @@ class _Rebuilding:
             self._remark(f"{name} has no folder on broker {', '.join(map(str, missing))}")
         return RebuiltPartition(name, registration, end, tuple(sorted(logs)))
 
-    # -- what no folder contains -----------------------------------------------------------
+    # -- settings and producer ids ---------------------------------------------------------
 
     def _settings(self, topics: Mapping[str, TopicId]) -> dict[str, bytes]:
         """The base's other keys, with the settings of the newest copy."""

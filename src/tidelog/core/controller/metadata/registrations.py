@@ -1,7 +1,7 @@
 """The values in the metadata store, and their encoding.
 
 Values are frozen and hashable, so that elections and ISR changes are pure functions of them, which
-a model checker can run directly. They are encoded as JSON, because people read the store when
+a model checker can run directly. They are encoded as JSON, because operators read the store when
 something is wrong.
 """
 

@@ -175,7 +175,8 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Let every member vote for the protocol it prefers among those that all support."""
+        """Return the protocol with the most votes: each member votes among those that all
+        support."""
         members = len(self.members)
         candidates = {name for name, count in self._supporters.items() if count == members}
         votes: dict[str, int] = {}

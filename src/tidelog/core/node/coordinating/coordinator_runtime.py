@@ -5,7 +5,8 @@ partition's log. The shard (core/coordinator/shard.py) decides what to write and
 is committed. When the leader moves, the coordinator moves: requests that wait here fail with
 NOT_COORDINATOR, and the new leader reads the log.
 
-Kafka 4 has the same cut: CoordinatorRuntime, CoordinatorShard, CoordinatorLoader, PartitionWriter.
+Kafka 4 divides the work in the same way: CoordinatorRuntime, CoordinatorShard, CoordinatorLoader,
+PartitionWriter.
 """
 
 from abc import ABC, abstractmethod
@@ -54,10 +55,11 @@ class CoordinatorRuntime(ABC, Generic[S]):
         self._active: dict[HostedShard[S], None] = {}
         """Shards with effects to carry out, or with a log to read."""
         self._next_ms: int | None = None
-        """No shard has a timer due before; an exact value would need a look at every shard."""
+        """No shard has a timer that is due earlier. A lower bound: the exact time would need a loop
+        over all shards."""
         self._clock_read_ms = host.turn.now_ms
 
-    # -- what a coordinator implements -----------------------------------------------------
+    # -- methods of each coordinator -------------------------------------------------------
 
     @abstractmethod
     def handlers(self) -> dict[type, RequestHandler]:
@@ -191,7 +193,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
     # -- the clock -------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due: time out appends, fire timers, continue loading."""
+        """Time out appends, fire timers and continue loading, as far as they are due."""
         now = self._turn.now_ms
         self._postpone_if_suspended()
         self._clock_read_ms = now

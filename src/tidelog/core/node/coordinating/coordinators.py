@@ -120,7 +120,7 @@ class Coordinators:
                 runtime.topics_deleted(deleted_topics)
 
     def _follow_leadership(self) -> None:
-        """Have a shard for each partition that this broker leads, and no other.
+        """Load a shard for each partition that this broker leads, and unload all others.
 
         A replica whose leadership changed loses its shard, even if this broker leads again: its
         appends were failed, so the shard does not know what is in the log.
@@ -173,7 +173,7 @@ class Coordinators:
         return progress
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Run the timers of all coordinators."""
         self._follow_leadership()
         for runtime in self._runtimes.values():
             runtime.tick()

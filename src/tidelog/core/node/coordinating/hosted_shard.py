@@ -2,7 +2,7 @@
 
 A new leader knows nothing of the shard's state. It reads the log up to the log end offset, one
 slice in each step so that other requests do not wait long. It serves once everything it has read
-is committed: what a client was told must survive the next election.
+is committed: a response to a client must stay true after the next election.
 
 Invariant: a shard never outlives the leader epoch in which it was created.
 """

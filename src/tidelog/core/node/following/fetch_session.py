@@ -45,7 +45,8 @@ class FetchSessionClient:
             self.forgotten[topic_partition] = None
 
     def take_changes(self) -> tuple[list[FetchPartition], list[TopicPartition]]:
-        """Return what the next request names: all positions if it is the first."""
+        """Return the positions for the next request, all if it is the first, and the partitions to
+        remove from the session."""
         full = self.epoch == NEW_SESSION
         partitions = list((self.asked if full else self.changed).values())
         forgotten = [] if full else list(self.forgotten)

@@ -1,7 +1,7 @@
 """Fetch from one leader, for all partitions that this broker follows there.
 
-One fetch is in flight at a time. The partition decides what to request (`next_question`); it is
-asked only after a change, so thousands of idle partitions cost nothing.
+One fetch is in flight at a time. The partition decides what to request (`next_question`); it
+is called only after a change, so thousands of idle partitions cost nothing.
 
 Late responses are ignored (KAFKA-7786, 8012, 13207, 18991): a response must belong to the request
 in flight, and to a partition that is still followed at this leader, with the same topic id. It is

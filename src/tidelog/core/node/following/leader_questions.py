@@ -35,7 +35,7 @@ from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 @slotted
 class Asked:
-    """A replica and its question; and the leader's log end offset once it is known."""
+    """A replica and its question, and the leader's log end offset once it is known."""
 
     replica: HostedReplica
     question: EpochQuestion | OffsetsQuestion
@@ -76,7 +76,7 @@ class LeaderQuestions:
         self._waiting[replica.topic_partition] = Asked(replica, question)
 
     def abandon(self) -> None:
-        """Forget the requests in flight: no response will arrive, and all may ask again."""
+        """Forget the requests in flight: no response will arrive. All partitions may send again."""
         for correlation in self._in_flight:
             self._calls.abandon(correlation)
         self._in_flight.clear()
@@ -95,7 +95,7 @@ class LeaderQuestions:
                 self._ask_epochs(epochs)
 
     def _send(self, request: object, names: list[TopicPartition], answered: object) -> None:
-        """Send a request; partitions without a result may ask again."""
+        """Send a request; partitions without a result may send another one."""
         correlation = -1
 
         def on_answer(response: object) -> None:

@@ -1,4 +1,4 @@
-"""Which partitions this broker follows, by leader, and which may have a new question for it.
+"""The partitions that this broker follows, by leader, and those with a new request to send.
 
 The effects of replicas change this (replicas.py); the fetchers read it (following/).
 """
@@ -15,7 +15,7 @@ class LeaderPartitions:
     def __init__(self) -> None:
         self.replicas: dict[TopicPartition, HostedReplica] = {}
         self.changed: dict[TopicPartition, None] = {}
-        """Partitions that may have another question than before."""
+        """Partitions whose next request to the leader may have changed."""
 
 
 class FollowedPartitions:
@@ -47,7 +47,7 @@ class FollowedPartitions:
             found.changed[name] = None
 
     def changed(self, replica: HostedReplica) -> None:
-        """Ask this replica again what it wants from its leader."""
+        """Let the fetcher compute the replica's next request again."""
         name = replica.topic_partition
         found = self._placed.get(name)
         if found is not None:

@@ -41,7 +41,7 @@ class HostedReplica:
     isr: tuple[BrokerId, ...] = ()
     """The ISR of the image that was applied last; empty before the first."""
     leader_high_watermark: Offset = -1
-    """The leader's high watermark in its last response; only for people."""
+    """The leader's high watermark in its last response; only for display."""
     repair: LogRepair | None = None
     """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
 

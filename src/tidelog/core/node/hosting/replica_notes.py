@@ -1,7 +1,7 @@
 """Count and log changes of leadership and ISR, and truncations and deletions in logs.
 
-ISR changes are counted by the leader, truncations by the broker that truncates. Nothing is decided
-here.
+ISR changes are counted by the leader, truncations by the broker that truncates. No decision depends
+on them.
 """
 
 from collections.abc import Mapping, Sequence

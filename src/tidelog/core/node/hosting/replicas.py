@@ -56,7 +56,7 @@ class Replicas:
         """Replicas whose leader epoch changed: waiting fetches get this error."""
         self.leadership_changed: dict[HostedReplica, None] = {}
         """Replicas whose leader epoch changed, that were removed, or that stopped serving; the
-        coordinators reload what they keep there (coordinating/coordinators.py)."""
+        coordinators reload their shards (coordinating/coordinators.py)."""
         self.newly_led: dict[HostedReplica, None] = {}
         """Replicas that became leaders; their followers should fetch soon (serving/fetch.py)."""
         self.isr_changes: dict[TopicPartition, IsrChange] = {}
@@ -125,7 +125,7 @@ class Replicas:
             self._followed.changed(replica)
 
     def check_flush(self, replica: HostedReplica) -> None:
-        """Add the log to the next flush if its settings ask for one."""
+        """Add the log to the next flush if its settings require one."""
         partition = replica.partition
         if (
             partition.config.flush_before_ack
@@ -151,7 +151,7 @@ class Replicas:
         replica.log.append(batches, self._turn.now_ms)
         traffic, partition = replica.traffic, replica.partition
         if partition.leader == partition.local:
-            (batch,) = batches  # a leader appends what one producer sent
+            (batch,) = batches  # a leader appends one batch at a time
             traffic.bytes_in += batch.size
             traffic.messages_in += batch.count
         else:
@@ -367,7 +367,8 @@ class Replicas:
 
     @property
     def unwritten(self) -> bool:
-        """Whether something is to be on disk before this step's effects leave."""
+        """Whether something must be written to disk before the effects of this step are carried
+        out."""
         return self.truncated or bool(self._unwritten) or self.relied_on is not None
 
     # -- responses -------------------------------------------------------------------------

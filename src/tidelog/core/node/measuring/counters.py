@@ -1,6 +1,6 @@
 """Counters of a node: traffic by topic, and changes of replicas.
 
-Nothing is decided by them. Invariant: counters only grow while the process lives; those of a
+No decision depends on them. Invariant: counters only grow while the process lives; those of a
 deleted topic stay in the sum of all topics.
 """
 
@@ -129,5 +129,5 @@ class Counters:
 
 
 def _no_clock() -> int:
-    """The histogram of elections gets its times with each note."""
+    """Return 0: the histogram of elections gets its durations from the caller."""
     return 0

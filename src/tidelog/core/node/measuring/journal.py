@@ -59,7 +59,7 @@ EVENTS: dict[str, Event] = {
         (*_PARTITION, "leader_epoch", "start", "end", "lost"),
         "{topic}-{partition}: dropped offsets {start} to {end} (exclusive): the leader of epoch"
         " {leader_epoch} does not have the same records there; {lost} of them may have been"
-        " committed. This replica copies what the leader has at these offsets",
+        " committed. This replica copies the leader's records at these offsets",
     ),
     "segment_deleted": Event(
         INFO,
@@ -73,8 +73,8 @@ EVENTS: dict[str, Event] = {
         ("by_ms", "ahead_ms", "hold_ms"),
         "the clock of this machine jumped by {by_ms} ms and is {ahead_ms} ms ahead of the last"
         " confirmed time. Until it has run without a jump for {hold_ms} ms (tidelog.clock.hold.ms),"
-        " the earlier of the two times decides what is old enough to delete. If the clock is"
-        " wrong, correct it; if it is right, do nothing",
+        " the earlier of the two times decides which records are old enough to delete. If the clock"
+        " is wrong, correct it; if it is right, do nothing",
     ),
     "clock_trusted": Event(
         INFO,

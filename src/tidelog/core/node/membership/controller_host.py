@@ -34,7 +34,7 @@ FROM_BROKERS = (
     on.LogReportsReceived,
     on.AllocateProducerIdsReceived,
 )
-"""Requests of brokers: they are not forwarded, so that the sender learns that it asked the wrong
+"""Requests of brokers: they are not forwarded, so that the sender learns that it used the wrong
 broker."""
 FROM_CLIENTS = (
     on.CreateTopicReceived,
@@ -89,7 +89,7 @@ class ControllerHost:
             do.Answer: self._answer,
             do.Elected: self._elected,
             do.ElectedUncleanly: self._elected_uncleanly,
-            do.BecameController: self._took_office,
+            do.BecameController: self._became_controller,
             do.Resigned: self._resigned,
         }
 
@@ -106,7 +106,7 @@ class ControllerHost:
         for effect in self.controller.step(event):
             self._carry_out[type(effect)](effect)
 
-    def go_on(self) -> None:
+    def continue_upkeep(self) -> None:
         """Let the controller decide on the partitions that were too many for its last step."""
         for effect in self.controller.continue_upkeep():
             self._carry_out[type(effect)](effect)
@@ -204,7 +204,7 @@ class ControllerHost:
     def _name(self, key: PartitionKey) -> tuple[str | None, int]:
         return self._image.topic_names.get(key.topic_id), key.partition
 
-    def _took_office(self, effect: do.BecameController) -> None:
+    def _became_controller(self, effect: do.BecameController) -> None:
         self._turn.journal.note("controller_gained", effect.controller_epoch)
 
     def _resigned(self, effect: do.Resigned) -> None:

@@ -5,16 +5,16 @@ and leaders that lost committed records.
 removed, or the disk is another one. *Damaged*: recovery found less than the log once held
 (`LogDirectory.damaged`). The controller may count this broker among those that have every
 committed record. So from its first heartbeat on the broker asks to stay fenced until the image
-shows the loss. Until then a lost folder is not made again: after a crash the loss would be
-found again. Without a leader it is not made at all: there is nothing to copy into it, and a
-person may put the old folder back.
+shows the loss. Until then a lost folder is not recreated: after a crash the loss must be
+found again. Without a leader it is not recreated at all: there is nothing to copy into it, and
+an operator may restore the old folder.
 
 A folder that could not be opened (`LogDirectory.unreadable`) counts as lost, but no empty log
 replaces it while this broker leads or the partition has no leader: it may hold the only copy.
 
 Lost logs are looked for only once, in the first image: a log that is missing later is of a new
-replica. So is one that was made later than this disk knows of (`LogDirectory.revision`), when
-the broker died before it saw it, and one that is still being copied here (`adding`).
+replica. So is one that was created after the last revision on this disk
+(`LogDirectory.revision`), and one that is still being copied here (`adding`).
 
 *How far they reach*: for each partition without a leader the broker reports the leader epoch of
 its last record and its log end, so that the controller can elect the replica with the most
@@ -65,7 +65,7 @@ class LogReporter:
         """Damaged, and the image does not show it yet: this broker is in ISR or ELR, or the
         leader epoch is still this one."""
         self.found: dict[PartitionKey, None] = {}
-        """Here, and the image says that it is lost."""
+        """On this disk, although the image says that it is lost."""
         self.leaderless: dict[PartitionKey, None] = {}
         """Without a leader, and the controller does not know how far the log reaches."""
         self._at_start: set[PartitionKey] = set()
@@ -128,7 +128,7 @@ class LogReporter:
         return key in self.damaged
 
     def withheld(self, key: PartitionKey) -> bool:
-        """Whether this partition's log is not to be made yet."""
+        """Whether this partition's log must not be created yet."""
         if key in self.lost:
             return True
         known = self._image.partitions[key]
@@ -167,7 +167,7 @@ class LogReporter:
             if name in self._replicas.newly_damaged:
                 self._log_damaged(name, damage)
                 if key in self._image.leaderless:
-                    # The controller may know the log as whole.
+                    # The controller may have an earlier report of an undamaged log.
                     self.leaderless[key] = None
             if known is None or known.leader is None:
                 self._alone[name] = None
@@ -196,8 +196,8 @@ class LogReporter:
                     self._alone[name] = None
 
     def _note_damaged_leaders(self) -> None:
-        """Keep for later also logs whose damage was stored before this broker was elected, by an
-        unclean election or by comparing logs."""
+        """Also remember logs whose damage was stored before this broker was elected, uncleanly or
+        by comparing logs."""
         for name, damage in self._directory.damaged.items():
             replica = self._replicas.hosted.get(name)
             if replica is not None and damage.inside:
@@ -214,24 +214,24 @@ class LogReporter:
     def _note_leaderless(self, delta: ImageDelta) -> None:
         """Find the partitions without a leader whose log the controller has to know."""
         me = self._config.broker_id
-        # Another controller has no report, and one of an older broker epoch does not count.
+        # A new controller has no reports, and reports of an older broker epoch do not count.
         again = delta.controller or me in delta.brokers
         changed = self._image.leaderless if again else delta.partitions
         for key in sorted(changed & self._image.leaderless):
             known = self._image.partitions[key]
-            # A replica that is new here has its log a moment later.
+            # The log of a new replica is created a moment later.
             if me in known.replicas and me not in known.lost and key not in self.lost:
                 self.leaderless[key] = None
         for key in self.leaderless.keys() - self._image.leaderless:
             del self.leaderless[key]
 
     def _log_of(self, key: PartitionKey) -> Log | None:
-        """The log of that incarnation of the topic, if it is here."""
+        """Return the log of that incarnation of the topic, if it is on this disk."""
         name = self._image.name_of(key)
         log = None if name is None else self._directory.logs.get(name)
         if log is None or log.topic_id == key.topic_id:
             return log
-        # Without a topic id: a folder that was emptied, or whose making was cut short.
+        # Without a topic id: the folder was emptied, or its creation was interrupted.
         return log if log.topic_id is None and log.log_end_offset > 0 else None
 
     def _is_unreadable(self, key: PartitionKey) -> bool:
@@ -259,15 +259,15 @@ class LogReporter:
         return self._config.broker_id in (*known.isr, *known.elr)
 
     def _is_stored(self, key: PartitionKey, epoch: LeaderEpoch) -> bool:
-        """Whether the image shows the damage that was found under this leader epoch. No fetch
-        that was sent before counts under a newer one."""
+        """Whether the image shows the damage that was found in this leader epoch. In a newer epoch,
+        fetches that were sent before do not count."""
         known = self._image.partitions.get(key)
         if known is None or self._is_eligible(key):
             return known is None
         return known.leader is None or known.leader_epoch > epoch
 
     def _is_found(self, key: PartitionKey) -> bool:
-        """Whether a log is here that the image says is lost, and it may still be the old one."""
+        """Whether this disk has a log that the image says is lost, and it may be the old one."""
         known = self._image.partitions.get(key)
         if known is None or known.leader is not None or not known.lost:
             return False
@@ -293,7 +293,7 @@ class LogReporter:
             self._refused(),
         )
         if not (self._changes or report.logs or report.refused):
-            self._retry(RETRY_MS)  # the replicas here have yet to follow the image
+            self._retry(RETRY_MS)  # the replicas have not applied the image yet
             return
         self._sent = True
         self._round += 1
@@ -318,15 +318,15 @@ class LogReporter:
             failed()
 
     def _logs_known(self, reported: Mapping[PartitionKey, LogState]) -> None:
-        """Forget the logs that the controller knows now. If the leader epoch rose since the
-        report, that is void."""
+        """Forget the logs that the controller knows now, unless the leader epoch rose since the
+        report: then the controller ignores it."""
         for key, state in reported.items():
             known = self._image.partitions.get(key)
             if known is None or known.leader_epoch == state.as_of:
                 self.leaderless.pop(key, None)
 
     def _states(self) -> dict[PartitionKey, LogState]:
-        """How far the logs reach whose replicas follow no leader any more."""
+        """Return the ends of the logs whose replicas no longer follow a leader."""
         states = {}
         for key in tuple(self.leaderless)[:REPORTED_AT_ONCE_MAX]:
             name, as_of = self._image.name_of(key), self._image.partitions[key].leader_epoch
@@ -339,7 +339,7 @@ class LogReporter:
         return states
 
     def _refused(self) -> dict[PartitionKey, LeaderEpoch]:
-        """The leader epochs of the leaders that replicas here refuse to follow."""
+        """Return the leader epochs of the leaders that replicas here refuse to follow."""
         refused = {}
         for name in tuple(self._replicas.refused)[:REPORTED_AT_ONCE_MAX]:
             key = PartitionKey(self._replicas.hosted[name].topic_id, name.partition)
@@ -347,19 +347,19 @@ class LogReporter:
         return refused
 
     def _retry(self, after_ms: int) -> None:
-        """What the image does not show by then is reported again."""
+        """Report again after this time all that the image does not show by then."""
         self._round += 1
         self._sent = False
         self._send_at_ms = self._turn.now_ms + after_ms
 
     def next_ms(self, broker_epoch: BrokerEpoch | None) -> int | None:
-        """When there is something to report again."""
+        """Return when the next report may be sent."""
         return None if broker_epoch is None or self._sent else self._send_at_ms
 
 
 def _log_state(log: Log, damage: Damage | None) -> LogState:
-    """How far the log is whole."""
+    """Return the end of the undamaged part of the log."""
     end = log.log_end_offset if damage is None else min(damage.offset, log.log_end_offset)
-    # An empty log that began here keeps the epoch of what was deleted.
+    # An empty log keeps the epoch of the deleted records before it.
     last = log.epochs.epoch_for_offset(max(end - 1, log.log_start_offset))
     return LogState(-1 if last is None else last, end, cut=damage is not None)

@@ -311,7 +311,7 @@ class Registration:
     # -- the clock -------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Open the session, withdraw the candidacy or send the heartbeat, if it is time."""
         now = self._turn.now_ms
         if self._retry_at_ms is not None and now >= self._retry_at_ms:
             self._retry_at_ms = None

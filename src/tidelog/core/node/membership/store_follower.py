@@ -104,7 +104,8 @@ def refusal(directory: LogDirectory, snapshot: Snapshot) -> str | None:
 
 
 def _doubt(directory: LogDirectory, snapshot: Snapshot) -> str | None:
-    """A broker whose record is damaged accepts a store that has all its topics."""
+    """Return why to refuse the store if the revision on disk is damaged: the store lacks a
+    topic."""
     names = (kv for kv in snapshot.kvs if kv.key.startswith(keys.TOPIC_NAMES))
     known = {decode_topic(kv.key, kv.value).topic_id for kv in names}
     unknown = sorted(

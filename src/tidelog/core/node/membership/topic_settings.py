@@ -46,7 +46,7 @@ def topic_settings(config: NodeConfig, image: ClusterImage, topic: TopicId) -> T
 
 
 def _log_config(config: NodeConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """When the log rolls, which segments it keeps, when it is flushed."""
+    """Return the settings for rolling, retention, compaction and flushing."""
     changes: dict[str, float | bool] = {}
     for name, value in overrides.items():
         if name in _NUMBERS:
@@ -70,8 +70,8 @@ def _log_config(config: NodeConfig, overrides: Mapping[str, str]) -> LogConfig:
 def _partition_config(
     config: NodeConfig, overrides: Mapping[str, str], log: LogConfig
 ) -> PartitionConfig:
-    """The settings of replication. Flushing after every record means before its acknowledgement and
-    on every replica: otherwise the guarantee would end with the next leader."""
+    """Return the settings of replication. Flushing after every record means before its
+    acknowledgement and on every replica: otherwise the guarantee would end with the next leader."""
     min_insync = overrides.get(MIN_INSYNC_REPLICAS)
     return PartitionConfig(
         config.min_insync_replicas if min_insync is None else int(min_insync),
@@ -82,7 +82,7 @@ def _partition_config(
 
 
 def _batch_rules(config: NodeConfig, overrides: Mapping[str, str], log: LogConfig) -> BatchRules:
-    """What a producer may send, and how it is compressed."""
+    """Return the limits for produced batches, and how they are compressed."""
     rules = BatchRules(
         config.message_max_bytes,
         config.log_append_time,

@@ -1,10 +1,10 @@
 """Followers that should soon fetch a partition which this broker has just begun to lead.
 
 A follower has one fetch with each leader. If that fetch waits for records of other partitions when
-this broker becomes the leader of another one, the follower would ask for the new partition half a
+this broker becomes the leader of another one, the follower would fetch the new partition half a
 second later, and the first acks=all there would wait as long. So the fetch of an expected follower
-waits only a few milliseconds, until the follower asks for the partition, or until it is late enough
-to have other reasons: it learns of the partition from the store, as this broker did.
+waits only a few milliseconds, until the follower fetches the partition or `EXPECTED_MS` are over.
+The follower learns of the partition from the store, as this broker did.
 """
 
 from collections.abc import Container

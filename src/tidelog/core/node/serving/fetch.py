@@ -3,7 +3,7 @@
 A follower's fetch also reports its log end offset; that is noted once, when the fetch arrives. In a
 session, partitions that rest are skipped. Their fetches would only have shown that the follower is
 caught up; this is noted before a record is appended, with the time of the last fetch. So the
-leader knows exactly what it would have known without resting.
+leader has the same knowledge as without resting.
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage

@@ -42,7 +42,7 @@ _FULL = (SESSIONLESS, NEW_SESSION)
 
 @slotted(eq=False)
 class SessionPartition:
-    """The position of a reader in one partition, and what was last sent to it."""
+    """The position of a reader in one partition, and the values last sent to it."""
 
     asked: FetchPartition
     high_watermark: Offset = NOT_SENT
@@ -50,7 +50,7 @@ class SessionPartition:
     resting_at: HostedReplica | None = None
 
     def has_changes(self, answer: FetchPartitionResponse) -> bool:
-        """Whether the answer differs from what the reader knows."""
+        """Whether the answer has records, an error or a value that the reader does not know."""
         return (
             answer.records is not None
             or answer.high_watermark != self.high_watermark
@@ -61,7 +61,7 @@ class SessionPartition:
         )
 
     def note_sent(self, answer: FetchPartitionResponse) -> None:
-        """Remember what was sent."""
+        """Remember the values that were sent."""
         # After an error or a divergence the reader used nothing of this answer: it gets the next
         # one in any case.
         failed = answer.error is not _NONE or answer.diverging is not None
@@ -155,7 +155,7 @@ class Sessionless:
 
     partitions: dict[TopicPartition, SessionPartition]
     active: dict[TopicPartition, SessionPartition]
-    """The same: no partition rests."""
+    """All partitions of the request: none rests."""
     id: int = 0
 
     def changes(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:

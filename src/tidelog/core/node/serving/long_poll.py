@@ -2,10 +2,10 @@
 
 A fetch is answered when its bytes reach `min_bytes`, when a partition has an error or diverges, or
 when `max_wait_ms` is over. A follower's fetch is also answered soon after the high watermark has
-passed the one it knows, or followers would learn of commits half a second late. Not at once: the
-next records carry it as well, and a message for every commit would double the traffic between
-brokers. As in Kafka, no fetch waits needlessly: bytes that are there but do not fit count as well,
-and an older segment does not grow.
+passed the one it knows, or followers would learn of commits half a second late. This waits a few
+milliseconds: the next records carry the high watermark as well, and a message for every commit
+would double the traffic between brokers. As in Kafka, no fetch waits needlessly: bytes that are
+there but do not fit count as well, and an older segment does not grow.
 
 A parked fetch is checked only if one of its replicas changed (`Replicas.touched`), and only for
 that replica: a follower of a thousand partitions costs nothing for those that are idle. A

@@ -123,7 +123,7 @@ class Cleaning:
         dirtiest: tuple[HostedReplica, Dirtiness] | None = None
         for replica in self._replicas.hosted.values():
             if replica.log.config.cleanup_compact and self._may_clean(replica):
-                found = self._look(replica)
+                found = self._dirtiness_of(replica)
                 if found and (dirtiest is None or found.ratio > dirtiest[1].ratio):
                     dirtiest = replica, found
         if dirtiest is None:
@@ -145,7 +145,7 @@ class Cleaning:
         the folder of the one before it."""
         return any(running.plan.partition == name for running in self._running.values())
 
-    def _look(self, replica: HostedReplica) -> Dirtiness | None:
+    def _dirtiness_of(self, replica: HostedReplica) -> Dirtiness | None:
         first_dirty = self._replicas.directory.cleaner_offsets.get(replica.topic_partition)
         stable = replica.partition.last_stable_offset
         wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)
@@ -175,7 +175,7 @@ class Cleaning:
     # -- reports ---------------------------------------------------------------------------
 
     def progressed(self, number: int, what: CleaningMessage) -> None:
-        """Take a report of the host: a group is ready, or the cleaning has ended."""
+        """Queue a report of the host: a group is ready, or the cleaning has ended."""
         self._reports.append((number, what))
         self._process_reports()
 

@@ -67,8 +67,8 @@ class ClockWatch:
 
     @property
     def doubt_ms(self) -> int:
-        """How far the wall clock is ahead of the confirmed time. Not 0: the host has to read the
-        clock even if it was not set, to see whether it holds."""
+        """How far the wall clock is ahead of the confirmed time. While it is not 0, the host
+        reads the clock even if it was not set, to detect the next jump."""
         return self._turn.wall.doubt_ms
 
     def _write(self) -> None:

@@ -51,7 +51,7 @@ class Duties:
             (config.log_flush_offset_checkpoint_interval_ms, self._write_recovery_points),
             (config.log_flush_start_offset_checkpoint_interval_ms, self._write_log_starts),
             (config.log_retention_check_interval_ms, self._retain),
-            (config.log_flush_scheduler_interval_ms, self._look_for_flushes),
+            (config.log_flush_scheduler_interval_ms, self._check_flushes),
             (DELETION_INTERVAL_MS, self._delete_files),
             (config.producer_id_expiration_check_interval_ms, self._expire_producers),
         ]
@@ -129,7 +129,7 @@ class Duties:
             if expired:
                 self._replicas.expire(replica, expired)
 
-    def _look_for_flushes(self) -> None:
+    def _check_flushes(self) -> None:
         for replica in self._all():
             self._replicas.check_flush(replica)
 

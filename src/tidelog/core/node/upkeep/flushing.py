@@ -2,8 +2,8 @@
 
 One flush runs at a time, over all logs that need one; records appended meanwhile wait for the
 next. So the disk syncs as often as it can, and a hundred produces share one sync. By default only
-rolled segments are flushed here: the operating system writes the rest when it likes, and
-replication keeps the records.
+rolled segments are flushed here: the operating system writes the rest later, and
+replication protects the records.
 """
 
 from tidelog.core.node.effects import Flush

@@ -2,9 +2,9 @@
 
 A repair copies the damaged segment (storage/repair.py); the leader's records for it come by
 ordinary fetches (following/leader_fetcher.py, replication/follower.py). Compaction writes files
-of the same names, so the two never work on one log at a time.
+of the same names, so the two never work on one log at the same time.
 
-As with compaction, a copy takes its segment's place only in a turn in which no response refers
+As with compaction, a copy replaces its segment only in a turn in which no response refers
 to a part of that file.
 """
 

@@ -279,7 +279,9 @@ def record_spans(data: bytes, count: int) -> Iterator[Span]:  # noqa: PLR0912 - 
                 length, body = read_varint(data, start)
             end = body + length
             if not body < end <= size:
-                raise CorruptRecord(f"record of {length} bytes, {size - body} bytes present")
+                raise CorruptRecord(
+                    f"record of {length} bytes, but {size - body} bytes are left in the batch"
+                )
             byte = data[body + 1]
             if byte < 0x80:
                 timestamp_delta, offset_at = (byte >> 1) ^ -(byte & 1), body + 2

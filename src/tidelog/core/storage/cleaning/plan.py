@@ -78,4 +78,4 @@ class CleaningResult(NamedTuple):
 
 
 CleaningMessage: TypeAlias = CleanedGroup | CleaningResult | str
-"""What a cleaning reports: a finished group, the result, or the text of an error."""
+"""A report of a cleaning: a finished group, the result, or the text of an error."""

@@ -1,8 +1,8 @@
 """Detection of missing records when a log is opened.
 
 A crash may lose the end of the last write. It never loses records below the recovery point, which
-were synced, nor the first segment, nor one in the middle. If those are missing, a disk or a person
-removed them. This module compares the log that recovery found with other files:
+were synced, nor the first segment, nor one in the middle. If those are missing, the disk failed or
+an operator removed them. This module compares the log that recovery found with other files:
 
 - the recovery point and the high watermark checkpoint: the log ended there or later;
 - each segment: it ends where the next one begins, unless compaction left a gap;
@@ -63,8 +63,8 @@ def all_missing_between(segments: Iterable[Segment], cleaned_upto: Offset) -> It
             beyond = f"ends at offset {end}, the next segment starts at {later.base_offset}"
             yield Damage(earlier.base_offset, f"{earlier.path}: {beyond}")
         elif end != later.base_offset and later.base_offset > cleaned_upto:
-            gone = f"offsets {end} to {later.base_offset - 1} are missing between segments"
-            yield Damage(end, f"{earlier.path}: {gone}")
+            missing = f"offsets {end} to {later.base_offset - 1} are missing between segments"
+            yield Damage(end, f"{earlier.path}: {missing}")
 
 
 def missing_end(log_end: Offset, known_end: Offset) -> Damage | None:

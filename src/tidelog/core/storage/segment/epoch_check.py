@@ -113,7 +113,7 @@ def _add(accepted: list[EpochRun], run: EpochRun) -> None:
 def _runs(segments: Iterable[Segment]) -> Iterator[EpochRun]:
     run: EpochRun | None = None
     for segment in segments:
-        with suppress(DiskError):  # the rest of a segment behind a damaged header
+        with suppress(DiskError):  # the rest of a segment after a damaged header can't be read
             for span in segment.spans():
                 if span.leader_epoch < 0:
                     continue
