@@ -7,7 +7,7 @@ from api_cluster import ApiCluster
 from node_cluster import resolve_records
 
 from tidelog.core.api.dispatch import Dispatch
-from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.exchange import Chunks, CloseCode
 from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake, Member
 from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.api.peer_session import PeerSession
@@ -43,8 +43,8 @@ class Answer:
         assert self.frame is None, "answered twice"
         self.frame = b"".join(bytes(chunk) for chunk in chunks)  # type: ignore[arg-type]
 
-    def refuse(self, reason: str) -> None:
-        self.line.refuse(reason)
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self.line.refuse(reason, code)
 
 
 class Line:
@@ -56,6 +56,7 @@ class Line:
         self.answers: list[Answer] = []
         self.put_back: list[bytes] = []
         self.closed: str | None = None
+        self.close_code = CloseCode.NOT_COUNTED
         self.session = PeerSession()
 
     def reserve(self) -> Answer:
@@ -72,8 +73,8 @@ class Line:
     def send_now(self, chunks: Chunks) -> None:
         self.reserve().fill(chunks)
 
-    def refuse(self, reason: str) -> None:
-        self.closed = reason
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self.closed, self.close_code = reason, code
 
 
 class DispatchCluster(ApiCluster):

@@ -9,6 +9,7 @@ from api_cluster import API_VERSIONS, CLUSTER_ID, CREATE_TOPICS, DELETE_TOPICS, 
 from dispatch_cluster import DispatchCluster, Line
 
 from tidelog.core.api.dispatch import FETCH_WAIT_MAX_MS
+from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.api_table import ENTRIES_MAX, FEW
 from tidelog.core.errors import ErrorCode
@@ -192,7 +193,7 @@ def test_a_fault_in_a_handler_costs_one_connection(
     cluster.fault = told.append
     line = Line()
     cluster.send(cluster.dispatch(1), line, frame)
-    assert (len(told), "a fault in Tidelog" in (line.closed or "")) == (1, True)
+    assert (len(told), "internal error" in (line.closed or "")) == (1, True)
     monkeypatch.undo()
     assert cluster.exchange(cluster.dispatch(1), API_VERSIONS, 0, {})["error_code"] == 0
 
@@ -322,3 +323,28 @@ def test_errors_of_produce_with_acks_0_close_the_connection(cluster: DispatchClu
     cluster.send(cluster.dispatch(2), line, frame)
     assert line.answers == []
     assert line.closed == "by the node"
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"\0", CloseCode.MALFORMED),
+        (struct.pack(">hhih", 3, 9, 1, -5), CloseCode.MALFORMED),
+        (struct.pack(">hhih", 99, 0, 1, -1), CloseCode.NOT_OFFERED),
+        (struct.pack(">hhih", 3, 9, 1, -1) + bytes(5 * 1024 * 1024), CloseCode.TOO_LARGE),
+    ],
+    ids=["too short", "malformed", "not offered", "too large"],
+)
+def test_a_closed_connection_has_a_code(
+    cluster: DispatchCluster, frame: bytes, code: CloseCode
+) -> None:
+    line = Line()
+    cluster.send(cluster.dispatch(1), line, frame)
+    assert line.close_code is code
+
+
+def test_a_client_that_fetches_as_a_replica_is_not_a_broker(cluster: DispatchCluster) -> None:
+    line = Line()
+    request = encode_request(FETCH, 12, 1, "test", fetch(cluster, replica_id=2))[4:]
+    cluster.send(cluster.dispatch(1), line, request)
+    assert line.close_code is CloseCode.NOT_A_BROKER

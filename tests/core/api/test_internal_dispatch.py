@@ -117,7 +117,7 @@ def test_the_hello_that_carried_the_secret_is_refused(cluster: DispatchCluster) 
     frame = encode_request(HELLO, HELLO_VERSION, 5, "broker-2", {"document": b"{}"})[4:]
     old = frame[:2] + b"\0\0" + frame[4:]
     cluster.send(cluster.internal(1), line, old)
-    assert line.closed == "failed handshake: version 0, not 1"
+    assert line.closed == "failed handshake: handshake version 0 instead of 1"
 
 
 def test_no_response_before_the_handshake(cluster: DispatchCluster) -> None:

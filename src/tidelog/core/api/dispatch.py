@@ -22,6 +22,7 @@ from typing import Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
+    CloseCode,
     CurrentLeaders,
     FetchExchange,
     HandlerExchange,
@@ -73,6 +74,10 @@ NextTurn: TypeAlias = Callable[[Callable[[], None]], None]
 class Refused(Exception):
     """The request is invalid; its connection must be closed."""
 
+    def __init__(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        super().__init__(reason)
+        self.code = code
+
 
 class ClientConnection(Protocol):
     """A client's connection. It sends responses in the order of their requests."""
@@ -95,7 +100,7 @@ class ClientConnection(Protocol):
         """
         ...
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
         """Close the connection."""
         ...
 
@@ -135,14 +140,14 @@ class Dispatch:
         try:
             self._dispatch(connection, frame)
         except MalformedRequest as malformed:
-            connection.refuse(f"malformed request: {malformed}")
+            connection.refuse(f"malformed request: {malformed}", CloseCode.MALFORMED)
         except Refused as refused:
-            connection.refuse(str(refused))
+            connection.refuse(str(refused), refused.code)
 
     def _dispatch(self, connection: ClientConnection, frame: memoryview) -> None:
         size = len(frame)
         if size < _KEY_SIZE:
-            raise Refused(f"request of {size} bytes is too short")
+            raise Refused(f"request of {size} bytes is too short", CloseCode.MALFORMED)
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
@@ -150,7 +155,10 @@ class Dispatch:
             return
         api = CLIENT_APIS.get(key)
         if size > REQUEST_BYTES_MAX and (api is None or size > api.bytes_max):
-            raise Refused(f"request of {size} bytes exceeds the limit of {REQUEST_BYTES_MAX}")
+            raise Refused(
+                f"request of {size} bytes exceeds the limit of {REQUEST_BYTES_MAX}",
+                CloseCode.TOO_LARGE,
+            )
         if api is not None and api.first <= version <= api.last:  # faster than `api.serves`
             if key == FETCH:
                 self.fetch(
@@ -166,7 +174,7 @@ class Dispatch:
         elif key == API_VERSIONS:
             self._refuse_version(connection.reserve(), header.correlation_id)
         else:
-            raise Refused(f"API {key} version {version} is not offered")
+            raise Refused(f"API {key} version {version} is not offered", CloseCode.NOT_OFFERED)
 
     def _produce(
         self, connection: ClientConnection, version: int, header: RequestHeader, frame: memoryview
@@ -196,7 +204,10 @@ class Dispatch:
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
         request = decode_fetch(version, frame, at, self._names, _FETCHED_PARTITIONS_MAX)
         if request.replica is not None:
-            raise Refused("a client can't fetch as a replica; brokers use the internal listener")
+            raise Refused(
+                "a client can't fetch as a replica; brokers use the internal listener",
+                CloseCode.NOT_A_BROKER,
+            )
         request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)
         request.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         return request
@@ -339,11 +350,15 @@ def _check_entries(api: Api, request: Struct) -> None:
     for name, value in request.items():
         if isinstance(value, list) and len(value) > api.entries_max:
             raise Refused(
-                f"API {api.key}: {len(value)} {name} exceed the limit of {api.entries_max}"
+                f"API {api.key}: {len(value)} {name} exceed the limit of {api.entries_max}",
+                CloseCode.TOO_LARGE,
             )
     entries = _entries(request)
     if entries > ENTRIES_MAX:
-        raise Refused(f"API {api.key}: {entries} entries exceed the limit of {ENTRIES_MAX}")
+        raise Refused(
+            f"API {api.key}: {entries} entries exceed the limit of {ENTRIES_MAX}",
+            CloseCode.TOO_LARGE,
+        )
 
 
 def _entries(struct: Struct) -> int:

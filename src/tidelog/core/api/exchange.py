@@ -5,6 +5,7 @@ An exchange is the `peer` of a request to the node: the node calls `respond` wit
 """
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from tidelog.core.api.context import PAUSE, Handling, Struct
@@ -25,6 +26,22 @@ REQUESTS_PER_TURN = 500
 Chunks: TypeAlias = list[bytes | Region | Buffer]
 
 
+class CloseCode(StrEnum):
+    """Why a broker closed a connection: the label `reason` of the metric."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too large"
+    NOT_OFFERED = "not offered"
+    IDLE = "idle"
+    SLOW_REQUEST = "slow request"
+    NOT_A_BROKER = "no broker"
+    FAILED_PRODUCE = "failed produce"
+    RESPONSES_NOT_READ = "answers not taken"
+    REFUSED = "refused"
+    NOT_COUNTED = ""
+    """The peer closed the connection, or the broker stops."""
+
+
 class Reply(Protocol):
     """The place of one response on its connection."""
 
@@ -37,7 +54,7 @@ class Reply(Protocol):
         """Send the response."""
         ...
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
         """Close the connection."""
         ...
 
@@ -88,8 +105,8 @@ class ProduceExchange:
         frame = encode_produce_response(self._correlation_id, self._request, response, self._hints)
         self._reply.fill([frame])
 
-    def refuse(self, reason: str) -> None:
-        self._reply.refuse(reason)
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self._reply.refuse(reason, code)
 
 
 class FetchExchange:
@@ -121,8 +138,8 @@ class FetchExchange:
             )
         )
 
-    def refuse(self, reason: str) -> None:
-        self._reply.refuse(reason)
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self._reply.refuse(reason, code)
 
 
 class HandlerExchange:
@@ -184,8 +201,8 @@ class HandlerExchange:
         if self._left == 0:
             self._continue(self._responses)
 
-    def refuse(self, reason: str) -> None:
-        self._reply.refuse(reason)
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self._reply.refuse(reason, code)
 
     def _continue(self, responses: list[Any] | None) -> None:
         try:

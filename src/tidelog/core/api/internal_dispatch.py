@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tidelog.core.api.dispatch import Dispatch, Refused
-from tidelog.core.api.exchange import Chunks
+from tidelog.core.api.exchange import Chunks, CloseCode
 from tidelog.core.api.handshake import HandshakeFailed, ListeningHandshake
 from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.api_table import CONTROLLER_CALL, FETCH, HELLO, HELLO_VERSION, SET_FAULTS
@@ -31,7 +31,7 @@ class PeerConnection(Protocol):
         """Send a response."""
         ...
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
         """Close the connection."""
         ...
 
@@ -51,8 +51,8 @@ class _UnorderedReply:
     def fill(self, chunks: Chunks) -> None:
         self._peer.send_now(chunks)
 
-    def refuse(self, reason: str) -> None:
-        self._peer.refuse(reason)
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self._peer.refuse(reason, code)
 
 
 class ControllerExchange:
@@ -68,8 +68,8 @@ class ControllerExchange:
         document = {"document": encode_call(response)}
         self._peer.send_now([encode_response(CONTROLLER_CALL, 0, self._correlation_id, document)])
 
-    def refuse(self, reason: str) -> None:
-        self._peer.refuse(reason)
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self._peer.refuse(reason, code)
 
 
 class InternalDispatch:
@@ -97,11 +97,11 @@ class InternalDispatch:
         try:
             self._dispatch_request(peer, frame)
         except (MalformedRequest, UnknownCall) as malformed:
-            peer.refuse(f"malformed request of a broker: {malformed}")
+            peer.refuse(f"malformed request of a broker: {malformed}", CloseCode.MALFORMED)
         except HandshakeFailed as failed:
-            peer.refuse(f"failed handshake: {failed}")
+            peer.refuse(f"failed handshake: {failed}", CloseCode.NOT_A_BROKER)
         except Refused as refused:
-            peer.refuse(str(refused))
+            peer.refuse(str(refused), refused.code)
 
     def _dispatch_request(self, peer: PeerConnection, frame: memoryview) -> None:
         header = parse_request_header(frame)

@@ -66,7 +66,7 @@ class Answer:
     def fill(self, chunks: Chunks) -> None:
         self._line.answered(chunks)
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, _code: object = None) -> None:
         self._line.refuse(reason)
 
 
@@ -91,7 +91,7 @@ class Line:
     def reserve_alone(self, _frame: memoryview) -> Answer:
         return self.reserve()
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, _code: object = None) -> None:
         self.refused = reason
 
     def send_now(self, chunks: Chunks) -> None:

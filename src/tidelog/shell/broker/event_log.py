@@ -148,33 +148,3 @@ class EventLog:
 
 def _listed(brokers: frozenset[BrokerId]) -> str:
     return ", ".join(map(str, sorted(brokers))) or "none"
-
-
-_REASONS = (
-    ("malformed request", "malformed"),
-    ("request of", "too large"),
-    ("frame of", "too large"),
-    ("API ", "not offered"),
-    ("idle for too long", "idle"),
-    ("request not received", "slow request"),
-    ("only brokers are replicas", "no broker"),
-    ("failed handshake", "no broker"),
-    ("a produce with acks=0", "failed produce"),
-)
-_NOT_REPORTED = ("the peer", "the broker stops", "isolated by a fault switch", "[Errno")
-RESPONSES_NOT_READ = "answers not taken"
-
-
-def close_reason(text: str) -> str | None:
-    """The reason for the metrics, from the text; None if the peer or a stop ended the connection.
-
-    The texts are in net/connection.py, net/listener.py and core/api/dispatch.py.
-    """
-    if text.startswith(_NOT_REPORTED) or not text:
-        return None
-    if text.endswith("were not read"):
-        return RESPONSES_NOT_READ
-    for beginning, reason in _REASONS:
-        if text.startswith(beginning):
-            return reason
-    return "refused"

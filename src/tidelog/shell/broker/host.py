@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from tidelog.core.api.context import Broker
 from tidelog.core.api.departed_brokers import DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.handshake import (
     NONCE_BYTES,
     ConnectingHandshake,
@@ -278,8 +279,8 @@ class BrokerHost:
 
     def connection_ended(self, connection: Connection) -> None:
         """Count and log a connection that this broker closed."""
-        reason = close_reason(connection.broken_by)
-        if reason is not None:
+        reason = connection.close_code
+        if reason is not CloseCode.NOT_COUNTED:
             self.ended[reason] = self.ended.get(reason, 0) + 1
             self.event_log.connection_ended(connection.peer_name, reason, connection.broken_by)
 
@@ -332,7 +333,7 @@ class BrokerService:
         self._ignored.discard(connection)
         if connection.session.broker is not None:
             self._host.peer_lost()
-        elif connection.broken_by.startswith("failed handshake"):
+        elif connection.close_code is CloseCode.NOT_A_BROKER:
             self._host.connection_ended(connection)
 
 
@@ -346,7 +347,7 @@ def _is_set_faults(frame: memoryview) -> bool:
 
 
 def _close(effect: do.Close) -> None:
-    effect.peer.refuse("a produce with acks=0 failed")  # type: ignore[attr-defined]
+    effect.peer.refuse("a produce with acks=0 failed", CloseCode.FAILED_PRODUCE)  # type: ignore[attr-defined]
 
 
 def _new_topic_id() -> bytes:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic_ns
 
+from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
@@ -53,9 +54,9 @@ class Slot:
             self.size = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
             self._connection.answered(self)
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
         if self._connection is not None:
-            self._connection.close(reason)
+            self._connection.close(reason, code)
 
     def abandon(self) -> None:
         """Detach from a closed connection, so that a handler that still works on the response
@@ -110,6 +111,7 @@ class Connection:
         "active_ms",
         "began_ms",
         "broken_by",
+        "close_code",
         "flush",
         "open",
         "peer_name",
@@ -135,6 +137,7 @@ class Connection:
         self.began_ms = 0
         """When the first byte of an incomplete request arrived; 0 without such a request."""
         self.broken_by = ""
+        self.close_code = CloseCode.NOT_COUNTED
         """Why the connection was closed."""
         self.session = PeerSession()
         self.flush: Callable[[], None] = self._flush
@@ -234,10 +237,10 @@ class Connection:
         elif events & _HANG_UP:
             self._hung_up()
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
         """Send the finished responses, then close the connection."""
         self._flush()
-        self.close(reason)
+        self.close(reason, code)
 
     def shrink(self) -> None:
         """Release the buffer of an idle connection."""
@@ -260,11 +263,12 @@ class Connection:
             return False
         return now_ms - self.began_ms > timeout_ms * (2 if self._lacks_memory else 1)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, code: CloseCode = CloseCode.NOT_COUNTED) -> None:
         if not self.open:
             return
         self.open = False
         self.broken_by = reason
+        self.close_code = code
         self._transport.close()
         self._outbox.close()
         for slot in self._slots:
@@ -293,7 +297,7 @@ class Connection:
             if buffer.partial:
                 self.began_ms = self.began_ms or self.active_ms
         except FrameRefused as refused:
-            self.close(str(refused))
+            self.close(str(refused), CloseCode.TOO_LARGE)
         except NoMemory:
             self._wait_for_memory()
         except OSError as error:

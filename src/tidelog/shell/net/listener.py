@@ -15,6 +15,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from tidelog.core.api.exchange import CloseCode
+from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.same_host import is_own_process, unpace, widen
@@ -293,14 +295,16 @@ class Listener(ListeningSocket):
         ips = [self._ips[one] for one in self._unproven]
         busiest = max(ips, key=ips.count)
         oldest = next(one for one in self._unproven if self._ips[one] == busiest)
-        oldest.close("replaced by a newer connection before its handshake finished")
+        oldest.close(
+            "replaced by a newer connection before its handshake finished", CloseCode.REFUSED
+        )
 
     def _sweep_unproven(self, limits: UnprovenLimits, now_ms: int) -> None:
         for connection, since_ms in list(self._unproven.items()):
             if not connection.unproven:
                 del self._unproven[connection]
             elif now_ms - since_ms > limits.deadline_ms:
-                connection.close("handshake not finished in time")
+                connection.close("handshake not finished in time", CloseCode.REFUSED)
 
     def _sweep_idle(self) -> None:
         limits = self._limits
@@ -314,10 +318,10 @@ class Listener(ListeningSocket):
             if connection.awaits_answer:
                 connection.active_ms = now  # idle time begins with its response
             elif not proved and NEVER < limits.idle_max_ms < idle_ms:
-                connection.close("idle for too long")
+                connection.close("idle for too long", CloseCode.IDLE)
                 continue
             if timeout_ms != NEVER and connection.is_overdue(now, timeout_ms):
-                connection.close("request not received completely in time")
+                connection.close("request not received completely in time", CloseCode.SLOW_REQUEST)
             elif idle_ms >= self._sweep_ms:
                 connection.shrink()
         self._sweep = self._loop.after(self._sweep_ms, self._sweep_idle)

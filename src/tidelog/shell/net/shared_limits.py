@@ -20,8 +20,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-_ANY_NUMBER = 2**31 - 1
-_MS_PER_S = 1000
+from tidelog.core.api.exchange import CloseCode
+
 UNLIMITED = 1 << 62
 """In bytes; -1 in Kafka's settings."""
 PORTION = 128 * 1024
@@ -136,7 +136,7 @@ def give_to_system() -> None:
 class SlowReader(Protocol):
     """A connection with unsent responses."""
 
-    def close(self, reason: str) -> None: ...
+    def close(self, reason: str, code: CloseCode) -> None: ...
 
     def __hash__(self) -> int: ...
 
@@ -158,7 +158,7 @@ class AnswerMemory:
             most = max(self._held, key=self._held.__getitem__)
             size = self._held.pop(most)
             self.used -= size
-            most.close(f"{size} bytes of responses were not read")
+            most.close(f"{size} bytes of responses were not read", CloseCode.RESPONSES_NOT_READ)
 
 
 class Bounds(NamedTuple):
