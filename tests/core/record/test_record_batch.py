@@ -148,7 +148,7 @@ BAD = {
         "batch of -1 bytes is smaller than its header",
         ErrorCode.CORRUPT_MESSAGE,
     ),
-    "cut off": (three_records()[:-1], "bytes present", ErrorCode.INVALID_RECORD),
+    "cut off": (three_records()[:-1], "bytes are present", ErrorCode.INVALID_RECORD),
     "counts backwards": (
         with_field(">i", 23, -1),
         "last offset delta -1",

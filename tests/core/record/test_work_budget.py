@@ -135,7 +135,7 @@ def test_only_the_first_batch_may_exceed_the_budget_of_a_slow_codec() -> None:
     assert raised.value.error is ErrorCode.MESSAGE_TOO_LARGE
     budget = WorkBudget()
     OpenedBatch(small, budget).repack(Codec.ZSTD, 15)
-    with pytest.raises(CorruptRecord, match="send fewer of them") as raised:
+    with pytest.raises(CorruptRecord, match="send fewer batches") as raised:
         OpenedBatch(small, budget).repack(Codec.ZSTD, 15)
     assert raised.value.error is ErrorCode.REQUEST_TIMED_OUT
 

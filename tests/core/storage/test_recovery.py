@@ -81,7 +81,7 @@ def test_a_torn_tail_is_cut(disk: MemoryDisk, kept: int) -> None:
     ("at", "reason"),
     [
         (8, "batch of "),
-        (16, "magic 3"),
+        (16, "unsupported magic 3"),
         (17, "checksum differs"),
         (70, "checksum differs"),
         (7, "offset 8 instead of 9"),
@@ -171,7 +171,7 @@ def test_a_magic_byte_turned_into_an_old_one_is_damage(disk: MemoryDisk) -> None
     disk.files[THIRD][16] = 1
     log, report = reopen(disk)
     assert log.log_end_offset == 14
-    assert report.cuts[0].reason == "magic 1"
+    assert report.cuts[0].reason == "unsupported magic 1"
 
 
 def test_a_tail_of_zeros_is_cut(disk: MemoryDisk) -> None:
@@ -179,7 +179,7 @@ def test_a_tail_of_zeros_is_cut(disk: MemoryDisk) -> None:
     disk.append(THIRD, [bytes(500)])
     log, report = reopen(disk)
     assert log.log_end_offset == 20
-    assert report.cuts[0].reason == "magic 0"
+    assert report.cuts[0].reason == "unsupported magic 0"
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -458,7 +458,7 @@ def test_a_damaged_marker_that_has_to_be_replayed_is_damage(marked: MemoryDisk) 
     assert (log.log_end_offset, log.producers.end_offset) == (4, 4)
     assert report.damage is not None
     assert report.damage.offset == 3
-    assert "transaction marker at offset 3: record ends" in report.damage.reason
+    assert "transaction marker at offset 3: record length" in report.damage.reason
 
 
 def test_empty_marker_ends_the_log(marked: MemoryDisk) -> None:

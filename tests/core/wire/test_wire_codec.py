@@ -83,7 +83,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 def test_a_tagged_field_of_the_wrong_length_is_refused() -> None:
     response = encode_response(API_VERSIONS, 3, 7, {})[LENGTH_SIZE:-1]
-    with pytest.raises(MalformedRequest, match="another length"):
+    with pytest.raises(MalformedRequest, match="wrong length"):
         decode_response(API_VERSIONS, 3, response + b"\1\1\x09" + bytes(9))
     with pytest.raises(MalformedRequest, match="past the end"):
         decode_response(API_VERSIONS, 3, response + b"\1\1\x09" + bytes(8))

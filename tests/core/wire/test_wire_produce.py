@@ -123,7 +123,7 @@ def test_records_of_impossible_length_are_refused() -> None:
     frame = bytearray(encoded(PRODUCE, 8, REQUEST, struct)[LENGTH_SIZE:])
     for length in (4, -2):
         frame[-7:-3] = length.to_bytes(4, signed=True)
-        with pytest.raises(MalformedRequest, match=f"records of {length} bytes"):
+        with pytest.raises(MalformedRequest, match=f"invalid length {length}"):
             decode_produce(8, bytes(frame), parse_request_header(frame).position, {})
 
 

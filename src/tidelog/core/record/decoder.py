@@ -81,7 +81,7 @@ def _decode_record(batch: RecordBatch, data: bytes, position: int) -> tuple[LogR
     value, position = _decode_bytes(data, position, end)
     headers, position = _decode_headers(data, position, end)
     if position != end:
-        raise CorruptRecord(f"record is {end - position} bytes longer than its fields")
+        raise CorruptRecord(f"record length and fields differ by {end - position} bytes")
     if batch.is_log_append_time:
         timestamp, timestamp_type = batch.max_timestamp, TimestampType.LOG_APPEND_TIME
     else:

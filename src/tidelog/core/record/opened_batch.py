@@ -112,7 +112,7 @@ def scan(
         if headers:
             position = _skip_headers(data, position, end, headers, budget)
         if position != end:
-            raise CorruptRecord(f"record is {end - position} bytes longer than its fields")
+            raise CorruptRecord(f"record length and fields differ by {end - position} bytes")
         timestamp = batch.max_timestamp if is_append_time else base_timestamp + delta
         yield ScannedRecord(offset, timestamp, key_size >= 0)
     if position != len(data):
