@@ -12,16 +12,14 @@ from tidelog.core.coordinator.lookup import (
     FindCoordinator,
     partition_for,
 )
-from tidelog.core.coordinator.outbox import APPEND_ERRORS
-from tidelog.core.coordinator.shard import CoordinatorShard, DamagedRecord
+from tidelog.core.coordinator.shard import APPEND_ERRORS, CoordinatorShard, DamagedRecord
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import OffsetCommit, OffsetToCommit
 from tidelog.core.node import events as on
 from tidelog.core.node.coordinating import coordinators
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
-from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
+from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime, HostedShard
 from tidelog.core.node.coordinating.coordinators import Tenant
-from tidelog.core.node.coordinating.hosted_shard import HostedShard
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.messages import Produce, ProducePartition

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tidelog.core.coordinator.outbox import Answer, Append
+from tidelog.core.coordinator.shard import Answer, Append
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.config import GroupConfig

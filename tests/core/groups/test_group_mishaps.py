@@ -3,7 +3,7 @@
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, Talk, subscription
 
-from tidelog.core.coordinator.timers import Timers
+from tidelog.core.coordinator.shard import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership import joining

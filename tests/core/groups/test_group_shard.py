@@ -6,8 +6,7 @@ from typing import Any, get_args
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, OTHER, REBALANCE_MS, SESSION_MS, Talk
 
-from tidelog.core.coordinator.shard import DamagedRecord
-from tidelog.core.coordinator.timers import Timers
+from tidelog.core.coordinator.shard import DamagedRecord, Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.records import GroupKey, OffsetKey, encode_key

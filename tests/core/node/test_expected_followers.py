@@ -5,7 +5,7 @@ from node_cluster import DELAY_MS, ORDERS, Cluster
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch, Produce, ProducePartition
-from tidelog.core.node.serving.expected_followers import EXPECTED_MS, WAIT_MS, ExpectedFollowers
+from tidelog.core.node.serving.fetch import EXPECTED_MS, WAIT_MS, ExpectedFollowers
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.types import BrokerId, TopicPartition
 

@@ -20,8 +20,8 @@ from tidelog.core.groups.messages import (
 from tidelog.core.groups.shard import GroupShard
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
-from tidelog.core.node.coordinating import hosted_shard
-from tidelog.core.node.coordinating.hosted_shard import HostedShard
+from tidelog.core.node.coordinating import coordinator_runtime
+from tidelog.core.node.coordinating.coordinator_runtime import HostedShard
 from tidelog.core.node.messages import Produce, ProducePartition
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import encode_batch
@@ -195,7 +195,7 @@ def test_too_few_replicas_refuse_commits() -> None:
 
 
 def test_a_long_log_is_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosted_shard, "SLICE_BYTES", 200)
+    monkeypatch.setattr(coordinator_runtime, "SLICE_BYTES", 200)
     cluster = cluster_with_groups((1,))
     for offset in range(100):
         cluster.call(1, commit(offset, partition=offset % 3))
@@ -242,7 +242,7 @@ def test_a_slice_ends_at_many_uncompressed_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Batches of a few hundred bytes may decompress to many megabytes each."""
-    monkeypatch.setattr(hosted_shard, "SLICE_UNPACKED_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_runtime, "SLICE_UNPACKED_BYTES", 100_000)
     cluster = cluster_with_groups((1,))
     bomb = encode_batch([Record(b"\0\7", bytes(60_000), 1)], attributes=Codec.ZSTD)
     for _ in range(4):

@@ -7,7 +7,7 @@ without members and offsets is removed.
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from tidelog.core.coordinator.outbox import OnWritten, Outbox, is_in_doubt
+from tidelog.core.coordinator.shard import OnWritten, Outbox, is_in_doubt
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState

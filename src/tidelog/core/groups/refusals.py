@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.core.coordinator.outbox import APPEND_ERRORS
+from tidelog.core.coordinator.shard import APPEND_ERRORS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as groups
 from tidelog.core.groups.messages import PartitionError, Request, Response

@@ -25,9 +25,8 @@ from tidelog.core.node.deadlines import FAR_MS, WakeTime
 from tidelog.core.node.effects import CloseSession, Effect, Halt
 from tidelog.core.node.events import RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.node.measuring.counters import Counters
+from tidelog.core.node.measuring.counters import Counters, Losses
 from tidelog.core.node.measuring.journal import Journal
-from tidelog.core.node.measuring.losses import Losses
 from tidelog.core.node.membership.registration import REGISTRATION_TAG
 from tidelog.core.node.messages import (
     DeleteRecords,

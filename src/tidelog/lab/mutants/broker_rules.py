@@ -171,7 +171,7 @@ RULES: tuple[Mutant, ...] = (
         "a group's offset is acknowledged once all in-sync replicas have it",
         "offsets.commit.required.acks = 1, which Kafka 4 no longer has",
         Change(
-            f"{_NODE}.coordinating.shard_writer",
+            f"{_NODE}.coordinating.coordinator_runtime",
             "batch, ACKS_ALL, self._turn.now_ms)",
             "batch, 1, self._turn.now_ms)",
         ),

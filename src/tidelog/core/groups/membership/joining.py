@@ -6,8 +6,7 @@ A member that joins again unchanged causes no rebalance.
 
 from collections import deque
 
-from tidelog.core.coordinator.outbox import Outbox
-from tidelog.core.coordinator.timers import Timers
+from tidelog.core.coordinator.shard import Outbox, Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState

@@ -3,7 +3,7 @@
 Invariant: no member gets an assignment before it is committed.
 """
 
-from tidelog.core.coordinator.outbox import Outbox
+from tidelog.core.coordinator.shard import Outbox
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.membership.group import Group, GroupState
 from tidelog.core.groups.membership.member import Member, MemberMemory

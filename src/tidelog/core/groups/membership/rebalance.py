@@ -7,8 +7,7 @@ Invariants: a member that is removed from a group is answered first, if it waits
 PreparingRebalance has a timer that ends this state.
 """
 
-from tidelog.core.coordinator.outbox import OnWritten, Outbox
-from tidelog.core.coordinator.timers import Timers
+from tidelog.core.coordinator.shard import OnWritten, Outbox, Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState

@@ -5,24 +5,254 @@ partition's log. The shard (core/coordinator/shard.py) decides what to write and
 is committed. When the leader moves, the coordinator moves: requests that wait here fail with
 NOT_COORDINATOR, and the new leader reads the log.
 
-Kafka 4 divides the work in the same way: CoordinatorRuntime, CoordinatorShard, CoordinatorLoader,
-PartitionWriter.
+Kafka 4 divides the work in the same way: CoordinatorRuntime, CoordinatorShard, CoordinatorLoader
+(here HostedShard), PartitionWriter (here ShardWriter).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Set
-from typing import Any, ClassVar, Generic, NamedTuple
+from collections.abc import Callable, Iterable, Set
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tidelog.core.coordinator.lookup import partition_for
-from tidelog.core.coordinator.outbox import Answer, Append
+from tidelog.core.coordinator.shard import Answer, Append, CoordinatorShard, DamagedRecord
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
-from tidelog.core.node.coordinating.hosted_shard import SLICE_BYTES, HostedShard, S
-from tidelog.core.node.coordinating.shard_writer import ShardWriter
+from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.types import LeaderEpoch
+from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.messages import ProducePartitionResponse
+from tidelog.core.node.turn import Turn
+from tidelog.core.node.waiters import Part, Pending
+from tidelog.core.record.decoder import decode, decode_marker
+from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches, parse
+from tidelog.core.replication.events import ACKS_ALL, ProduceReceived
+from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.types import LeaderEpoch, Offset
+
+SLICE_BYTES = 128 * 1024
+SLICE_RECORDS = 5_000
+SLICE_UNPACKED_BYTES = 4 * 1024 * 1024
+"""Limits of one step, about ten milliseconds of work. A client may write to the topic itself, and
+send batches that decompress to many bytes."""
+
+S = TypeVar("S", bound=CoordinatorShard[Any])
+
+
+class HostedShard(Generic[S]):
+    """A shard, its replica, and the progress of its loading.
+
+    A new leader knows nothing of the shard's state. It reads the log up to the log end offset, one
+    slice in each step so that other requests do not wait long. It serves once everything it has
+    read is committed: a response to a client must stay true after the next election.
+
+    Invariant: a shard never outlives the leader epoch in which it was created.
+    """
+
+    __slots__ = ("_position", "damaged", "leader_epoch", "loaded", "replica", "shard", "target")
+
+    def __init__(self, shard: S, replica: HostedReplica) -> None:
+        self.shard = shard
+        self.replica = replica
+        self.leader_epoch: LeaderEpoch = replica.partition.leader_epoch
+        self.target: Offset = replica.log.log_end_offset
+        """The end of the log when this broker became leader."""
+        self.loaded = False
+        self.damaged = 0
+        """Batches and records that could not be decoded. They are skipped, as in Kafka."""
+        self._position: Offset = replica.log.log_start_offset
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still leads in the leader epoch of the shard."""
+        partition = self.replica.partition
+        return partition.is_leader and partition.leader_epoch == self.leader_epoch
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether the log was read up to `target`."""
+        return self._position >= self.target
+
+    def read_slice(self) -> int:
+        """Replay one slice of the log. Return its size in bytes, compressed or not."""
+        log = self.replica.log
+        self._position = max(self._position, log.log_start_offset)
+        if self.has_read_all:
+            return 0
+        try:
+            region = log.read(self._position, SLICE_BYTES, self.target)
+            with log.reading():
+                data = log.read_bytes(region)
+        except DamagedRecords:
+            if len(self.replica.isr) > 1:
+                return 0  # an intact in-sync replica is about to lead, and will read everything
+            self._skip_segment()
+            return 1
+        if not region.length:
+            self._position = self.target  # compaction left nothing more
+            return 0
+        before = self._position
+        records = unpacked = 0
+        try:
+            for batch in batches(data):
+                self._position = batch.next_offset
+                unpacked += self._replay(batch)
+                records += batch.count
+                if records >= SLICE_RECORDS or unpacked >= SLICE_UNPACKED_BYTES:
+                    break
+        except CorruptRecord:
+            self._skip_segment()
+        if self._position <= before:
+            self._skip_segment()
+        return max(region.length, unpacked)
+
+    def _skip_segment(self) -> None:
+        """Skip a segment with a damaged header: the start of the next batch is unknown."""
+        self.damaged += 1
+        segments = self.replica.log.segments
+        here = next(segments.from_offset(self._position))
+        following = segments.end_of(here)
+        self._position = self.target if following is None else min(following, self.target)
+
+    def _replay(self, batch: RecordBatch) -> int:
+        """Replay a batch. Return its approximate uncompressed size."""
+        size = 0
+        try:
+            if batch.is_control:
+                self._replay_marker(batch)
+                return 0
+            writer = batch if batch.is_transactional else None
+            for record in decode(batch):
+                size += len(record.key or b"") + len(record.value or b"")
+                if record.key is not None:
+                    self._replay_one(writer, record.key, record.value)
+        except CorruptRecord as corrupt:
+            self.damaged += 1
+            return corrupt.unpacked_bytes
+        return size
+
+    def _replay_one(self, writer: RecordBatch | None, key: bytes, value: bytes | None) -> None:
+        """Replay a record; with `writer` it belongs to a transaction of that batch's producer."""
+        try:
+            if writer is None:
+                self.shard.replay(key, value)
+            else:
+                producer = (writer.producer_id, writer.producer_epoch)
+                self.shard.replay_transactional(*producer, key, value)
+        except DamagedRecord:
+            self.damaged += 1
+
+    def _replay_marker(self, batch: RecordBatch) -> None:
+        marker = decode_marker(batch)
+        if marker is not None:
+            producer = (batch.producer_id, batch.producer_epoch)
+            self.shard.replay_marker(*producer, committed=not marker.is_abort)
+
+
+SHARED_BYTES_MAX = 256 * 1024
+"""Appends share a batch up to this size; a larger append gets a batch of its own."""
+
+
+class ShardWriter:
+    """Appends the records of shards to their partitions, as a producer with acks=all would.
+
+    Several appends of one shard in one turn share a batch. The outcome is reported once for each
+    append: committed, refused, or unknown because the write timed out.
+    """
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        turn: Turn,
+        replicas: Replicas,
+        wake_resting: Callable[[HostedReplica], None],
+    ) -> None:
+        self.done: list[tuple[HostedShard[Any], int, ErrorCode]] = []
+        """Outcomes of appends by their tokens, for `take_done`."""
+        self._timeout_ms = timeout_ms
+        self._turn = turn
+        self._replicas = replicas
+        self._wake_resting = wake_resting
+        self._waiting: Deadlines[Pending] = Deadlines()
+
+    def write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
+        """Write appends as one batch, or as several if one would be too large."""
+        group: list[Append] = []
+        size = 0
+        for append in appends:
+            more = sum(len(key) + len(value or b"") for key, value in append.records)
+            if group and size + more > SHARED_BYTES_MAX:
+                self._write(hosted, group)
+                group, size = [], 0
+            group.append(append)
+            size += more
+        self._write(hosted, group)
+
+    def _write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
+        replica = hosted.replica
+        batch = _batch_of(appends, self._turn.wall_ms)
+        error = replica.partition.produce_error(ACKS_ALL)
+        too_large = batch.size > min(
+            replica.rules.max_message_bytes, replica.log.config.segment_bytes
+        )
+        if error is ErrorCode.NONE and too_large:
+            error = ErrorCode.MESSAGE_TOO_LARGE
+            if len(appends) > 1:
+                # One of them is too large, or only their sum is: each gets its own outcome.
+                for append in appends:
+                    self._write(hosted, [append])
+                return
+        tokens = [append.token for append in appends]
+        if error is not ErrorCode.NONE:
+            self.done += [(hosted, token, error) for token in tokens]
+            return
+        pending = self._pending(hosted, tokens)
+        if replica.resting:
+            self._wake_resting(replica)
+        event = ProduceReceived(Part(pending, 0), batch, ACKS_ALL, self._turn.now_ms)
+        self._replicas.step(replica, event)
+        if not pending.done:
+            self._waiting.add(pending, pending.deadline_ms)
+
+    def _pending(self, hosted: HostedShard[Any], tokens: list[int]) -> Pending:
+        preset = ErrorCode.REQUEST_TIMED_OUT
+        answers = [ProducePartitionResponse(hosted.replica.topic_partition, preset)]
+
+        def finish(pending: Pending) -> None:
+            self._waiting.remove(pending, pending.deadline_ms)
+            error = pending.answers[0].error
+            self.done += [(hosted, token, error) for token in tokens]
+
+        deadline_ms = self._turn.now_ms + self._timeout_ms
+        return Pending(hosted, 0, answers, 1, deadline_ms, finish)
+
+    def take_done(self) -> list[tuple[HostedShard[Any], int, ErrorCode]]:
+        """Remove and return the outcomes."""
+        done, self.done = self.done, []
+        return done
+
+    def forget(self, hosted: HostedShard[Any]) -> None:
+        """Drop the outcomes of a shard that was unloaded."""
+        self.done = [entry for entry in self.done if entry[0] is not hosted]
+
+    def expire(self) -> None:
+        """Time out appends that were not committed in time: their outcome is unknown."""
+        for pending in self._waiting.due(self._turn.now_ms):
+            pending.time_out()
+            pending.peer.replica.commits.forget_done()  # type: ignore[attr-defined]
+
+    def next_ms(self) -> int | None:
+        """Return when `expire` has something to do."""
+        return self._waiting.next_ms()
+
+
+def _batch_of(appends: list[Append], wall_ms: int) -> RecordBatch:
+    records = [Record(key, value, wall_ms) for append in appends for key, value in append.records]
+    return parse(encode_batch(records))
+
 
 COMMIT_CHECK_MS = 10
 """How often a shard that has read its log checks whether it is committed."""

@@ -24,8 +24,7 @@ from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime
-    from tidelog.core.node.coordinating.hosted_shard import HostedShard
+    from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime, HostedShard
 
 
 class Tenant(NamedTuple):

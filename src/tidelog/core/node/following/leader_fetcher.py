@@ -1,7 +1,8 @@
 """Fetch from one leader, for all partitions that this broker follows there.
 
-One fetch is in flight at a time. The partition decides what to request (`next_question`); it
-is called only after a change, so thousands of idle partitions cost nothing.
+One fetch is in flight at a time, in an incremental fetch session (KIP-227). The partition decides
+what to request (`next_question`); it is called only after a change, so thousands of idle partitions
+cost nothing.
 
 Late responses are ignored (KAFKA-7786, 8012, 13207, 18991): a response must belong to the request
 in flight, and to a partition that is still followed at this leader, with the same topic id. It is
@@ -15,11 +16,12 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
-from tidelog.core.node.following.fetch_session import FetchSessionClient
 from tidelog.core.node.following.leader_questions import LeaderQuestions
 from tidelog.core.node.hosting.followed_partitions import FollowedPartitions, LeaderPartitions
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
+    NEW_SESSION,
+    SESSION_EPOCH_MAX,
     Fetch,
     FetchPartition,
     FetchPartitionResponse,
@@ -31,6 +33,69 @@ from tidelog.core.replication.effects import FetchPosition
 from tidelog.core.replication.events import FetchAnswered
 from tidelog.core.replication.follower import backoff_ms
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
+
+
+class FetchSessionClient:
+    """The positions that one leader knows: an incremental fetch session on the follower.
+
+    It remembers the position last sent for each partition, so that the next request names only
+    changes. After any error the session starts over with a full request, which also makes the
+    leader drop the old session.
+
+    Invariant while a request is in flight: `asked` has the positions of that request and those
+    before it; the response is interpreted with them.
+    """
+
+    __slots__ = ("asked", "changed", "epoch", "forgotten", "id")
+
+    def __init__(self) -> None:
+        self.id = 0
+        self.epoch = NEW_SESSION
+        self.asked: dict[TopicPartition, FetchPartition] = {}
+        self.changed: dict[TopicPartition, FetchPartition] = {}
+        """Positions to send with the next request."""
+        self.forgotten: dict[TopicPartition, None] = {}
+
+    def ask(self, partition: FetchPartition) -> None:
+        """Add or change the position of a partition."""
+        topic_partition = partition.topic_partition
+        if self.asked.get(topic_partition) != partition:
+            self.asked[topic_partition] = self.changed[topic_partition] = partition
+            self.forgotten.pop(topic_partition, None)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Remove a partition."""
+        if self.asked.pop(topic_partition, None) is not None:
+            self.changed.pop(topic_partition, None)
+            self.forgotten[topic_partition] = None
+
+    def take_changes(self) -> tuple[list[FetchPartition], list[TopicPartition]]:
+        """Return the positions for the next request, all if it is the first, and the partitions to
+        remove from the session."""
+        full = self.epoch == NEW_SESSION
+        partitions = list((self.asked if full else self.changed).values())
+        forgotten = [] if full else list(self.forgotten)
+        self.changed.clear()
+        self.forgotten.clear()
+        return partitions, forgotten
+
+    def answered(self, response: FetchResponse) -> bool:
+        """Check a response; return False if it is unusable and the session starts over."""
+        if response.error is not ErrorCode.NONE:
+            self.restart()
+            return False
+        if self.epoch == NEW_SESSION:
+            self.id = response.session_id
+        elif response.session_id != self.id:
+            self.restart()
+            return False
+        if self.id != 0:
+            self.epoch = 1 if self.epoch == SESSION_EPOCH_MAX else self.epoch + 1
+        return True
+
+    def restart(self) -> None:
+        """Send everything again; the old id stays in the request, so that the leader drops it."""
+        self.epoch = NEW_SESSION
 
 
 class LeaderFetcher:

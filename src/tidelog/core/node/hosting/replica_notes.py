@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.node.measuring.losses import Loss
+from tidelog.core.node.measuring.counters import Loss
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.effects import RefuseTruncation
 from tidelog.core.storage.segment.segment import Segment

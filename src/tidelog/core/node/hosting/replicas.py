@@ -15,7 +15,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replica_notes import note_dropped, note_loss, note_refusal
-from tidelog.core.node.measuring.losses import Loss, Losses
+from tidelog.core.node.measuring.counters import Loss, Losses
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import effects as do

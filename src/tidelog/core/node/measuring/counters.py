@@ -1,14 +1,16 @@
-"""Counters of a node: traffic by topic, and changes of replicas.
+"""Counters of a node: traffic by topic, changes of replicas, and records that replicas dropped.
 
 No decision depends on them. Invariant: counters only grow while the process lives; those of a
 deleted topic stay in the sum of all topics.
 """
 
+from collections import deque
 from collections.abc import Collection
 from typing import ClassVar
 
 from tidelog.core.histogram import Histogram
-from tidelog.core.types import TopicPartition
+from tidelog.core.slotted import slotted
+from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
 
 NS_PER_MS = 1_000_000
 GONE_TOPICS_MAX = 64
@@ -131,3 +133,49 @@ class Counters:
 def _no_clock() -> int:
     """Return 0: the histogram of elections gets its durations from the caller."""
     return 0
+
+
+KEPT_MAX = 1000
+
+
+@slotted(frozen=True)
+class Loss:
+    """Records from `start` to `end` (exclusive) were dropped when following `leader_epoch`."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    leader_epoch: LeaderEpoch
+    start: Offset
+    end: Offset
+    high_watermark: Offset
+    """This replica's high watermark before the truncation."""
+    now_ms: int
+    restarted_at: Offset | None = None
+    """The leader's log start offset, if the leader has deleted the dropped records."""
+
+    @property
+    def committed(self) -> int:
+        """How many of them this replica knew to be committed."""
+        return max(0, min(self.end, self.high_watermark) - self.start)
+
+
+class Losses:
+    """The latest losses, and their total number.
+
+    A truncation is normal: records that no other replica has confirmed are dropped when the leader
+    changes. Below the high watermark it is a loss of committed records, which only an unclean
+    election or a lost disk can cause. The tools show it, and the simulator compares it with the
+    records that were really lost.
+    """
+
+    __slots__ = ("count", "recent")
+
+    def __init__(self) -> None:
+        self.recent: deque[Loss] = deque(maxlen=KEPT_MAX)
+        self.count = 0
+
+    def note(self, loss: Loss) -> None:
+        """Add a loss, unless it is empty."""
+        if loss.start < loss.end:
+            self.count += 1
+            self.recent.append(loss)

@@ -6,7 +6,10 @@ caught up; this is noted before a record is appended, with the time of the last 
 leader has the same knowledge as without resting.
 """
 
+from collections.abc import Container, Mapping
+
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.registrations import BrokerRegistration
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
@@ -16,7 +19,6 @@ from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
-from tidelog.core.node.serving.expected_followers import WAIT_MS, ExpectedFollowers
 from tidelog.core.node.serving.fetch_sessions import (
     NOT_REMEMBERED,
     NOT_SENT,
@@ -25,10 +27,92 @@ from tidelog.core.node.serving.fetch_sessions import (
     SessionPartition,
 )
 from tidelog.core.node.serving.long_poll import FetchPart, PendingFetch, Reads, failed
-from tidelog.core.node.serving.replica_selection import preferred_read_replica
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
-from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.replication.log_end_offset import FollowerProgress
+from tidelog.core.replication.replica import Replica
+from tidelog.core.types import BrokerId, Offset, TopicPartition
+
+WAIT_MS = 5
+"""How long a fetch of an expected follower waits."""
+EXPECTED_MS = 200
+"""How long a follower is expected."""
+
+
+class ExpectedFollowers:
+    """Followers that should soon fetch a partition which this broker has just begun to lead.
+
+    A follower has one fetch with each leader. If that fetch waits for records of other partitions
+    when this broker becomes the leader of another one, the follower would fetch the new partition
+    half a second later, and the first acks=all there would wait as long. So the fetch of an
+    expected follower waits only a few milliseconds, until the follower fetches the partition or
+    `EXPECTED_MS` are over. The follower learns of the partition from the store, as this broker did.
+    """
+
+    __slots__ = ("_expected",)
+
+    def __init__(self) -> None:
+        self._expected: dict[BrokerId, dict[TopicPartition, int]] = {}
+        """By follower: partitions with deadlines, the earliest first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._expected)
+
+    def expect(self, follower: BrokerId, partition: TopicPartition, now_ms: int) -> None:
+        """Expect a follower to fetch a partition."""
+        expected = self._expected.setdefault(follower, {})
+        expected.pop(partition, None)
+        expected[partition] = now_ms + EXPECTED_MS
+        self._drop_found(expected, (), now_ms)
+
+    def lacks_any(self, follower: BrokerId, asked: Container[TopicPartition], now_ms: int) -> bool:
+        """Whether a follower that fetches these partitions lacks one that is expected."""
+        expected = self._expected.get(follower)
+        if expected is None:
+            return False
+        self._drop_found(expected, asked, now_ms)
+        if not expected:
+            del self._expected[follower]
+        return bool(expected)
+
+    @staticmethod
+    def _drop_found(
+        expected: dict[TopicPartition, int], asked: Container[TopicPartition], now_ms: int
+    ) -> None:
+        """Drop the first ones that were found or are late; each partition is dropped once."""
+        while expected:
+            first = next(iter(expected))
+            if first not in asked and now_ms < expected[first]:
+                break
+            del expected[first]
+
+
+def preferred_read_replica(
+    replica: Replica, offset: Offset, rack: str, brokers: Mapping[BrokerId, BrokerRegistration]
+) -> BrokerId | None:
+    """Return the in-sync follower of the consumer's rack with the largest log end offset; None for
+    the leader (KIP-392).
+
+    The choice is a hint: the follower responds from its own log, up to its own high watermark, and
+    a consumer that finds nothing there returns to the leader.
+    """
+    if brokers[replica.local].rack == rack:
+        return None
+    there = [
+        (follower.log_end_offset, follower.last_caught_up_ms, broker)
+        for broker, follower in replica.followers.items()
+        if broker in replica.isr.members
+        and broker in replica.brokers
+        and brokers[broker].rack == rack
+        and _holds(follower, offset)
+    ]
+    return max(there)[2] if there else None
+
+
+def _holds(follower: FollowerProgress, offset: Offset) -> bool:
+    end = follower.log_end_offset
+    return end is not None and follower.log_start_offset <= offset <= end
+
 
 _NONE = ErrorCode.NONE
 PARKED_PARTITIONS_MAX = 200_000

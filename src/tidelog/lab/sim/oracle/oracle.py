@@ -22,8 +22,8 @@ from tidelog.core.controller.metadata.registrations import (
     decode_partition,
 )
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.measuring.counters import Loss
 from tidelog.core.node.measuring.journal import Note
-from tidelog.core.node.measuring.losses import Loss
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import read_offsets
 from tidelog.core.types import BrokerId, Offset, TopicPartition
