@@ -14,9 +14,8 @@ from tidelog.core.lineage.producer_state import ProducerState
 from tidelog.core.lineage.transaction_index import aborted_transactions, decode_transactions
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.control import ControlType, TransactionMarker
-from tidelog.core.record.decoder import LogRecord, decode
+from tidelog.core.record.decoder import LogRecord, decode, read_committed
 from tidelog.core.record.encoder import Producer, encode_batch
-from tidelog.core.record.isolation import read_committed
 from tidelog.core.record.record_batch import CODEC_MASK, LOG_APPEND_TIME, RecordBatch, batches
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"

@@ -17,6 +17,7 @@ from tidelog.core.node.messages import (
     FetchResponse,
     ProducePartitionResponse,
     ProduceResponse,
+    unresolved,
 )
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
@@ -26,7 +27,6 @@ from tidelog.core.wire.fetch_response import encode_fetch_response
 from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
 from tidelog.core.wire.produce import decode_produce, encode_produce_response
-from tidelog.core.wire.topic_ids import unresolved
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 EXCHANGES: list[dict[str, Any]] = [

@@ -17,8 +17,8 @@ from tidelog.apps.spark.decoding.decoder import Decoder
 from tidelog.apps.spark.engines import NUMBA, PYTHON, best_engine
 from tidelog.core.record.compression import Codec, decompress
 from tidelog.core.record.control import ControlType
+from tidelog.core.record.decoder import read_committed
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
-from tidelog.core.record.isolation import read_committed
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import (
     HEADER_SIZE,

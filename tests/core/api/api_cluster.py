@@ -7,8 +7,7 @@ from typing import Any
 
 from node_cluster import Cluster
 
-from tidelog.core.api.context import Broker, BrokerContext, Struct
-from tidelog.core.api.departed_brokers import DepartedBrokers
+from tidelog.core.api.context import Broker, BrokerContext, DepartedBrokers, Struct
 from tidelog.core.api.handlers import handler_of
 from tidelog.core.api_table import OFFERED
 from tidelog.core.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 from api_cluster import ApiCluster
 
-from tidelog.core.api.departed_brokers import KEPT_MS
+from tidelog.core.api.context import KEPT_MS
 from tidelog.core.api.settling import names_a_dead_leader
 
 METADATA = 3

@@ -3,11 +3,11 @@
 import pytest
 from group_requests import ask, code, versions
 
-from tidelog.core.api.handlers.find_coordinator import find_coordinator
 from tidelog.core.api.handlers.groups import (
     GROUP_OPERATIONS,
     delete_groups,
     describe_groups,
+    find_coordinator,
     list_groups,
 )
 from tidelog.core.coordinator.lookup import FindCoordinator, FindCoordinatorResponse

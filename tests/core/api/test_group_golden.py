@@ -14,10 +14,10 @@ from tidelog.core.api.handlers.committed_offsets import (
     offset_delete,
     offset_fetch,
 )
-from tidelog.core.api.handlers.find_coordinator import find_coordinator
 from tidelog.core.api.handlers.groups import (
     delete_groups,
     describe_groups,
+    find_coordinator,
     heartbeat,
     join_group,
     leave_group,

@@ -6,7 +6,8 @@ import pytest
 from api_cluster import DESCRIBE_TOPIC_PARTITIONS, METADATA
 from dispatch_cluster import DispatchCluster, Line
 
-from tidelog.core.api import handlers, response_cache
+from tidelog.core.api import dispatch as dispatching
+from tidelog.core.api import handlers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_response, encode_request
 
@@ -137,7 +138,7 @@ def test_pages_of_partitions_are_cached(
 def test_cache_size_is_limited(
     cluster: DispatchCluster, spelled: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response_cache, "CACHE_BYTES_MAX", 10_000)
+    monkeypatch.setattr(dispatching, "CACHE_BYTES_MAX", 10_000)
     dispatch = cluster.dispatch(1)
     for _ in range(5):
         cluster.exchange(dispatch, METADATA, 13, ALL)

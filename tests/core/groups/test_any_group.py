@@ -12,6 +12,7 @@ from tidelog.core.coordinator.shard import is_in_doubt
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership.group import Group, GroupState
+from tidelog.core.groups.membership.rebalance import Timer, TimerKind
 from tidelog.core.groups.records import (
     GroupKey,
     GroupValue,
@@ -21,7 +22,6 @@ from tidelog.core.groups.records import (
     decode_offset_value,
     encode_key,
 )
-from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 GROUPS = st.sampled_from(["a", "b"])

@@ -6,7 +6,8 @@ from group_talk import CONFIG, EVENTS, GROUP, Talk, subscription
 from tidelog.core.coordinator.shard import Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
-from tidelog.core.groups.membership import joining
+from tidelog.core.groups.membership import requests
+from tidelog.core.groups.membership.rebalance import Timer, TimerKind
 from tidelog.core.groups.records import (
     GroupKey,
     GroupValue,
@@ -14,7 +15,6 @@ from tidelog.core.groups.records import (
     encode_group_value,
     encode_key,
 )
-from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 
@@ -167,7 +167,7 @@ def test_cancelled_timers_leave_no_entries() -> None:
 def test_the_oldest_unused_member_ids_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joining, "PENDING_MAX", 50)
+    monkeypatch.setattr(requests, "PENDING_MAX", 50)
     talk = Talk()
     given = [
         talk.join(version=4, group_id=f"group-{number}", session_timeout_ms=1_800_000).member_id
@@ -187,7 +187,7 @@ def test_members_that_join_and_leave_leave_no_ids() -> None:
         member = talk.join(version=4).member_id
         assert talk.join(member, version=4).error_code is ErrorCode.NONE
         talk.leave(member)
-    assert len(talk.shard._joining._given) <= joining.GIVEN_MIN
+    assert len(talk.shard._joining._given) <= requests.GIVEN_MIN
 
 
 def test_a_recreated_topic_does_not_get_offsets_of_the_old_one() -> None:

@@ -9,9 +9,9 @@ from group_talk import CONFIG, EVENTS, GROUP, OTHER, REBALANCE_MS, SESSION_MS, T
 from tidelog.core.coordinator.shard import DamagedRecord, Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
+from tidelog.core.groups.membership.rebalance import Timer, TimerKind
 from tidelog.core.groups.records import GroupKey, OffsetKey, encode_key
 from tidelog.core.groups.shard import GroupShard
-from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.types import TopicPartition
 
 

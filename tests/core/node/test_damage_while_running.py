@@ -5,7 +5,7 @@ from node_cluster import ORDERS, Cluster
 
 from tidelog.core.node import events as on
 from tidelog.core.node.messages import FetchResponse
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.damage import DamagedRecords
 
 SEGMENT = "orders-0/00000000000000000000.log"
 

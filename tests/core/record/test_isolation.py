@@ -3,8 +3,8 @@ import struct
 import pytest
 
 from tidelog.core.record.control import ControlType
+from tidelog.core.record.decoder import read_committed
 from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
-from tidelog.core.record.isolation import read_committed
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import CONTROL, TRANSACTIONAL, RecordBatch, parse
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tidelog.core.record.compression import XERIAL_MAGIC, Codec
 from tidelog.core.record.encoder import encode_batch
-from tidelog.core.record.packed_form import is_plausible, packing_fault
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import HEADER_SIZE, RecordBatch, parse, patch_packing
+from tidelog.core.record.validation import is_plausible, packing_fault
 
 PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 SIZES = [1, 100, 70_000, 1_000_000]

@@ -8,8 +8,7 @@ from tidelog.core.storage.disk import DiskError, DiskFull
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_directory import LogDirectory
-from tidelog.core.storage.segment.damage import Damage
-from tidelog.core.storage.segment.verification import DamagedRecords, damage_by_size
+from tidelog.core.storage.segment.damage import Damage, DamagedRecords, damage_by_size
 from tidelog.core.types import TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
 

@@ -8,7 +8,7 @@ from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.storage.recovery import RecoveryReport
-from tidelog.core.storage.segment.verification import DamagedRecords, verify_next
+from tidelog.core.storage.segment.damage import DamagedRecords, verify_next
 from tidelog.core.types import EpochEntry, TopicPartition
 from tidelog.lab.memory_disk import MemoryDisk
 

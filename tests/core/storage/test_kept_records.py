@@ -9,7 +9,7 @@ from tidelog.core.record.record_batch import TRANSACTIONAL, parse
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.recovery import RecoveryReport
 from tidelog.core.storage.segment.batch_scan import batch_behind
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.damage import DamagedRecords
 from tidelog.lab.memory_disk import MemoryDisk
 
 SIZE = batch(0).size

@@ -4,7 +4,7 @@ import pytest
 from storage_kit import batch, fill, new_log, reopen
 
 from tidelog.core.storage.log import Log
-from tidelog.core.storage.segment.verification import DamagedRecords, verify_next
+from tidelog.core.storage.segment.damage import DamagedRecords, verify_next
 from tidelog.lab.memory_disk import MemoryDisk
 
 SECOND = f"orders-0/{7:020d}.log"

@@ -15,10 +15,9 @@ from tidelog.core.wire.codec import (
     encode_response,
 )
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
+from tidelog.core.wire.generator import make_decoder, make_encoder
+from tidelog.core.wire.notation import Field, Versions, parse_fields
 from tidelog.core.wire.primitives import NO_ID, MalformedRequest
-from tidelog.core.wire.schema.decoder import make_decoder
-from tidelog.core.wire.schema.encoder import make_encoder
-from tidelog.core.wire.schema.notation import Field, Versions, parse_fields
 
 METADATA, SYNC_GROUP, API_VERSIONS, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 3, 14, 18, 19, 75
 

@@ -15,6 +15,7 @@ from tidelog.core.node.messages import (
     FetchPartition,
     FetchPartitionResponse,
     FetchResponse,
+    unresolved,
 )
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
@@ -25,7 +26,6 @@ from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.primitives import NO_ID, MalformedRequest
-from tidelog.core.wire.topic_ids import unresolved
 
 VERSIONS = range(4, 19)
 ID, OTHER_ID = b"i" * 16, b"o" * 16

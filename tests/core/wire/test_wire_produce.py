@@ -14,6 +14,7 @@ from tidelog.core.node.messages import (
     ProducePartition,
     ProducePartitionResponse,
     ProduceResponse,
+    unresolved,
 )
 from tidelog.core.types import TopicPartition
 from tidelog.core.wire.codec import REQUEST, decode_response
@@ -21,7 +22,6 @@ from tidelog.core.wire.frames import LENGTH_SIZE, parse_request_header
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.primitives import NO_ID, MalformedRequest
 from tidelog.core.wire.produce import decode_produce, encode_produce_response
-from tidelog.core.wire.topic_ids import unresolved
 
 VERSIONS = range(3, 14)
 ID, OTHER_ID = b"i" * 16, b"o" * 16

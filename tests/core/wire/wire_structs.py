@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tidelog.core.api_table import APIS
 from tidelog.core.wire import codec
-from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
+from tidelog.core.wire.notation import ARRAY, STRUCT, Field
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.just("long" * 40)
 PLAIN: dict[str, st.SearchStrategy[Any]] = {

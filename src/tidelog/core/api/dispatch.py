@@ -17,11 +17,13 @@ the event loop; in each turn one paused handler continues.
 
 from collections import deque
 from collections.abc import Callable
+from struct import Struct as Layout
 from types import GeneratorType
 from typing import Protocol, TypeAlias
 
 from tidelog.core.api.context import Broker, BrokerContext, Struct
 from tidelog.core.api.exchange import (
+    Chunks,
     CloseCode,
     CurrentLeaders,
     FetchExchange,
@@ -31,20 +33,22 @@ from tidelog.core.api.exchange import (
 )
 from tidelog.core.api.handlers import handler_of
 from tidelog.core.api.peer_session import PeerSession
-from tidelog.core.api.response_cache import CACHED_APIS, ResponseCache
 from tidelog.core.api.settling import UNSETTLED
 from tidelog.core.api_table import (
     API_VERSIONS,
     APIS,
     CLIENT_APIS,
     DESCRIBE_STATE,
+    DESCRIBE_TOPIC_PARTITIONS,
     ENTRIES_MAX,
     FETCH,
     FEW,
+    METADATA,
     PRODUCE,
     REQUEST_BYTES_MAX,
     Api,
 )
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
 from tidelog.core.node.membership.registration import CLIENT_LISTENER
@@ -55,6 +59,73 @@ from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
+
+CACHED_APIS = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
+CACHED_REQUEST_BYTES_MAX = 1024
+CACHED_RESPONSE_BYTES_MIN = 2048
+"""Smaller responses cost little to encode."""
+CACHE_BYTES_MAX = 8 * 1024 * 1024
+
+_HEAD = Layout(">ii")
+
+
+class ResponseCache:
+    """Encoded responses that are sent again until the cluster's image changes: without length and
+    correlation id, by API, version and the request's bytes.
+
+    Every client requests metadata, often many clients at once, and a cluster of thousands of
+    partitions takes tens of milliseconds to encode, on the one thread that serves all clients. But
+    equal requests have equal responses as long as the image stays the same.
+
+    Invariant: a cached response was encoded at the image's current revision, with the same recently
+    departed brokers. A response with an error (a missing topic) is not cached: the next request may
+    create the topic.
+    """
+
+    __slots__ = ("_broker", "_responses", "_size", "_state")
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._responses: dict[tuple[int, int, bytes], bytes] = {}
+        self._size = 0
+        self._state: tuple[object, ...] = ()
+
+    def find(
+        self, key: int, version: int, request: bytes, correlation_id: int, now_ms: int
+    ) -> Chunks | None:
+        """The whole response to a request, or None if it is not cached."""
+        self._drop_outdated(now_ms)
+        body = self._responses.get((key, version, request))
+        return None if body is None else [_HEAD.pack(4 + len(body), correlation_id), body]
+
+    def add(
+        self, key: int, version: int, request: bytes, response: Struct, encoded: bytes, now_ms: int
+    ) -> None:
+        """Cache the encoded response, if it is large and has no error."""
+        size = len(encoded)
+        if (
+            len(request) > CACHED_REQUEST_BYTES_MAX
+            or not CACHED_RESPONSE_BYTES_MIN <= size <= CACHE_BYTES_MAX
+            or any(topic["error_code"] is not ErrorCode.NONE for topic in response["topics"])
+        ):
+            return
+        self._drop_outdated(now_ms)
+        if self._size + size > CACHE_BYTES_MAX:
+            self._clear()
+        self._responses[key, version, request] = encoded[_HEAD.size :]
+        self._size += size
+
+    def _drop_outdated(self, now_ms: int) -> None:
+        departed = (known.id for known in self._broker.departed.lately(now_ms))
+        state = (self._broker.node.image.revision, *departed)
+        if state != self._state:
+            self._state = state
+            self._clear()
+
+    def _clear(self) -> None:
+        self._responses.clear()
+        self._size = 0
+
 
 FETCH_WAIT_MAX_MS = 30_000
 """A fetch occupies memory until it is answered, even if its client has disconnected."""

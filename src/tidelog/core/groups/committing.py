@@ -24,6 +24,8 @@ from tidelog.core.groups.messages import (
     OffsetFetch,
     OffsetToCommit,
     PartitionError,
+    error_of_offset_append,
+    refused,
 )
 from tidelog.core.groups.records import (
     GroupKey,
@@ -32,7 +34,6 @@ from tidelog.core.groups.records import (
     encode_offset_value,
     offset_keys,
 )
-from tidelog.core.groups.refusals import error_of_offset_append, refused
 from tidelog.core.types import TopicPartition
 from tidelog.core.wall_clock import WallClock
 

@@ -14,16 +14,17 @@ from tidelog.core.groups import messages as on
 from tidelog.core.groups.committing import Committing
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState, restored
-from tidelog.core.groups.membership.joining import Joining
 from tidelog.core.groups.membership.member import MemberMemory
-from tidelog.core.groups.membership.presence import Presence
-from tidelog.core.groups.membership.rebalance import Rebalance
+from tidelog.core.groups.membership.rebalance import Rebalance, Timer, TimerKind
+from tidelog.core.groups.membership.requests import Joining, Presence
 from tidelog.core.groups.messages import (
     CLASSIC,
     DescribeGroup,
     DescribeGroupResponse,
     ListedGroup,
     ListGroups,
+    error_of_offset_append,
+    refused,
 )
 from tidelog.core.groups.offsets import IdOf
 from tidelog.core.groups.records import (
@@ -32,8 +33,6 @@ from tidelog.core.groups.records import (
     decode_key,
     decode_offset_value,
 )
-from tidelog.core.groups.refusals import error_of_offset_append, refused
-from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.wall_clock import WallClock
 
 OFFSETS_AT_ONCE = 2_000

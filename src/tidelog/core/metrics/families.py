@@ -3,11 +3,19 @@
 The page and the response to a scrape are both generated from this table.
 """
 
-from tidelog.core.metrics.broker_families import BROKER, CONTROLLER, DAMAGE, REPLICAS
+from tidelog.core.metrics.broker_families import (
+    BROKER,
+    CONNECTIONS,
+    CONTROLLER,
+    DAMAGE,
+    PROCESS,
+    REPLICAS,
+    REQUESTS,
+    TOPICS,
+)
 from tidelog.core.metrics.exposition import Family
 from tidelog.core.metrics.group_families import GROUPS
 from tidelog.core.metrics.partition_families import EXPORTER, LEADERS, LOGS
-from tidelog.core.metrics.traffic_families import CONNECTIONS, PROCESS, REQUESTS, TOPICS
 
 SECTIONS: dict[str, tuple[Family, ...]] = {
     "The broker": BROKER,

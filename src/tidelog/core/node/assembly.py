@@ -10,8 +10,8 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
-from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
 from tidelog.core.node.hosting.gate import Gate
+from tidelog.core.node.hosting.hosted_replica import FollowedPartitions
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.image_applier import ImageApplier

@@ -8,6 +8,7 @@ copy the bytes; the receiver of the response gets bytes. The classes are mutable
 speed; a message is never changed after it was sent.
 """
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from tidelog.core.errors import ErrorCode
@@ -281,11 +282,13 @@ class Forwarded:
 BrokerRequest: TypeAlias = (
     Produce | Fetch | OffsetForLeaderEpoch | ListOffsets | DeleteRecords | InitProducerId
 )
-BrokerResponse: TypeAlias = (
-    ProduceResponse
-    | FetchResponse
-    | OffsetForLeaderEpochResponse
-    | ListOffsetsResponse
-    | DeleteRecordsResponse
-    | InitProducerIdResponse
-)
+
+
+TopicNames: TypeAlias = Mapping[TopicId, str]
+"""Names by topic id. Produce and Fetch name topics by id from version 13 on, the broker by name."""
+
+
+def unresolved(topic_id: TopicId) -> str:
+    """A placeholder name for an unknown topic id: not a valid topic name, and different for each
+    id, so that two unknown topics of one request stay distinct."""
+    return UNRESOLVED + topic_id.hex()

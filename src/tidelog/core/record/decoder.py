@@ -8,6 +8,7 @@ compaction removed records. In a batch with LogAppendTime every record has the b
 `max_timestamp`, whatever its own delta is.
 """
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from tidelog.core.record.compression import DECOMPRESSED_BYTES_MAX, decompress
@@ -126,3 +127,26 @@ def _decode_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, i
             f"field of {length} bytes, but {end - position} bytes are left in the record"
         )
     return data[position : position + length], position + length
+
+
+def read_committed(
+    batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, Offset]]
+) -> Iterator[RecordBatch]:
+    """Yield the committed data batches; `aborted` are pairs of producer id and first offset.
+
+    The broker returns all records below the last stable offset, with the list of aborted
+    transactions in that range; the client must remove their records. A producer's transactional
+    batches are skipped from the first offset of its aborted transaction to the abort marker that
+    ends it.
+    """
+    pending = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+    aborting: set[int] = set()
+    for batch in batches:
+        while pending and pending[-1][1] <= batch.last_offset:
+            aborting.add(pending.pop()[0])
+        if batch.is_control:
+            marker = decode_marker(batch)
+            if marker is not None and marker.is_abort:
+                aborting.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in aborting):
+            yield batch

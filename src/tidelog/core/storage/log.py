@@ -25,15 +25,15 @@ from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.log_reader import TimestampAndOffset
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots
 from tidelog.core.storage.retention import PendingDeletions
-from tidelog.core.storage.segment.damage import Damage
-from tidelog.core.storage.segment.segment import Segment, must_roll, next_base_offset
-from tidelog.core.storage.segment.segments import Segments
-from tidelog.core.storage.segment.verification import (
+from tidelog.core.storage.segment.damage import (
+    Damage,
     DamagedRecords,
     Expected,
     damage_of,
     verify_next,
 )
+from tidelog.core.storage.segment.segment import Segment, must_roll, next_base_offset
+from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment_swap import swap_in
 from tidelog.core.types import Offset, TopicId, TopicPartition
 

@@ -16,11 +16,11 @@ from tidelog.core.record.crc32c import crc32c
 from tidelog.core.storage import checkpoint, layout
 from tidelog.core.storage.checkpoint import (
     NO_BROKER_EPOCH,
+    CheckpointChecksums,
     CheckpointError,
     DamagedProperties,
     MetaProperties,
 )
-from tidelog.core.storage.checkpoint_checksums import CheckpointChecksums
 from tidelog.core.storage.disk import (
     Disk,
     DiskError,

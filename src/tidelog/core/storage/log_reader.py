@@ -14,15 +14,15 @@ from tidelog.core.record.opened_batch import OpenedBatch
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
 from tidelog.core.record.work_budget import WorkBudget
 from tidelog.core.storage.disk import Disk, DiskError, Region
-from tidelog.core.storage.segment.damage import Damage
-from tidelog.core.storage.segment.segment import Segment
-from tidelog.core.storage.segment.segments import Segments
-from tidelog.core.storage.segment.verification import (
+from tidelog.core.storage.segment.damage import (
+    Damage,
     DamagedRecords,
     Expected,
     damage_of,
     sound_part,
 )
+from tidelog.core.storage.segment.segment import Segment
+from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.types import LeaderEpoch, Offset
 
 

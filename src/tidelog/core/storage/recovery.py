@@ -32,7 +32,7 @@ from tidelog.core.storage.layout import FileName
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.producer_snapshots import ProducerSnapshots, refill_windows
-from tidelog.core.storage.segment.batch_order import BatchOrder
+from tidelog.core.storage.segment.batch_order import BatchOrder, epochs_of, file_is_right
 from tidelog.core.storage.segment.batch_scan import (
     BatchSpan,
     InvalidBatch,
@@ -40,7 +40,6 @@ from tidelog.core.storage.segment.batch_scan import (
     whole_batches,
 )
 from tidelog.core.storage.segment.damage import Damage, missing_between, missing_end, missing_start
-from tidelog.core.storage.segment.epoch_check import epochs_of, file_is_right
 from tidelog.core.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment_swap import complete_swaps

@@ -17,16 +17,14 @@ from tidelog.core.api_table import (
     GROUPS,
     PRIVATE,
     RECORDS,
-    TOPICS,
     TRANSACTIONS,
     is_flexible,
 )
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.wire.frames import begin_request, begin_response, finish, parse_response_header
+from tidelog.core.wire.generator import Decoder, Encoder, make_decoder, make_encoder
+from tidelog.core.wire.notation import Field, parse_fields
 from tidelog.core.wire.primitives import UNREADABLE, MalformedRequest
-from tidelog.core.wire.schema.decoder import Decoder, make_decoder
-from tidelog.core.wire.schema.encoder import Encoder, make_encoder
-from tidelog.core.wire.schema.notation import Field, parse_fields
 
 Struct: TypeAlias = dict[str, Any]
 
@@ -122,8 +120,6 @@ def _load(family: str) -> dict[int, str]:
         from tidelog.core.wire.messages.cluster import MESSAGES
     elif family == RECORDS:
         from tidelog.core.wire.messages.records import MESSAGES
-    elif family == TOPICS:
-        from tidelog.core.wire.messages.topics import MESSAGES
     elif family == GROUPS:
         from tidelog.core.wire.messages.groups import MESSAGES
     elif family == TRANSACTIONS:

@@ -9,7 +9,7 @@ named by id; from 15 on, a follower sends its id and broker epoch in a tagged fi
 from struct import Struct
 
 from tidelog.core.api_table import ENTRIES_MAX
-from tidelog.core.node.messages import SESSIONLESS, Fetch, FetchPartition
+from tidelog.core.node.messages import SESSIONLESS, Fetch, FetchPartition, TopicNames, unresolved
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicId, TopicPartition
 from tidelog.core.wire.primitives import (
@@ -23,7 +23,6 @@ from tidelog.core.wire.primitives import (
     read_tags,
     skip_tags,
 )
-from tidelog.core.wire.topic_ids import TopicNames, unresolved
 
 FIRST_WITH_SESSIONS = 7
 FIRST_WITH_ANY_REPLICA = 11

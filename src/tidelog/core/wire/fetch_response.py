@@ -9,7 +9,7 @@ from struct import Struct
 
 from tidelog.core.api_table import FETCH
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import FetchPartitionResponse, FetchResponse
+from tidelog.core.node.messages import FetchPartitionResponse, FetchResponse, TopicNames, unresolved
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import EpochEnd, TopicPartition
@@ -28,7 +28,6 @@ from tidelog.core.wire.primitives import (
     string,
     uvarint,
 )
-from tidelog.core.wire.topic_ids import TopicNames, unresolved
 
 FIRST_WITH_SESSIONS = 7
 FIRST_WITH_PREFERRED_REPLICA = 11

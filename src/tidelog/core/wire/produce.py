@@ -14,6 +14,8 @@ from tidelog.core.node.messages import (
     ProducePartition,
     ProducePartitionResponse,
     ProduceResponse,
+    TopicNames,
+    unresolved,
 )
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.types import TopicPartition
@@ -38,7 +40,6 @@ from tidelog.core.wire.primitives import (
     string,
     uvarint,
 )
-from tidelog.core.wire.topic_ids import TopicNames, unresolved
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_HINTS = 10

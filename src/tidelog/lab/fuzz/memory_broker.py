@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.core.api.context import Broker
-from tidelog.core.api.departed_brokers import DepartedBrokers
+from tidelog.core.api.context import Broker, DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import Chunks
 from tidelog.core.api.handshake import NONCE_BYTES, ListeningHandshake, Member

@@ -20,7 +20,7 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Header, Record
 from tidelog.core.wire.codec import REQUEST, encode_request, message_fields
-from tidelog.core.wire.schema.notation import ARRAY, STRUCT, Field
+from tidelog.core.wire.notation import ARRAY, STRUCT, Field
 
 BITS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
 LONG = "long" * 80

@@ -39,7 +39,7 @@ RULES: tuple[Mutant, ...] = (
         "recovery restores every leader epoch in the cache, epoch 0 too",
         "KAFKA-10432",
         Change(
-            f"{_STORAGE}.segment.epoch_check",
+            f"{_STORAGE}.segment.batch_order",
             "run.first) for run in accepted]), same",
             "run.first) for run in accepted if run.epoch]), same",
         ),
@@ -181,10 +181,10 @@ RULES: tuple[Mutant, ...] = (
         "no member receives an assignment before it is written to the log",
         "the next coordinator would assign the same generation again",
         Change(
-            f"{_GROUPS}.membership.presence",
-            "        self._rebalance.store(group, assignments, written)\n",
+            f"{_GROUPS}.membership.requests",
+            "        self._rebalance.store(group, assignments, written)\n\n    # -- Heartbeat",
             "        self._rebalance.store(group, assignments, lambda *_: None)\n"
-            "        written(ErrorCode.NONE, group.state_since_ms or 0)\n",
+            "        written(ErrorCode.NONE, group.state_since_ms or 0)\n\n    # -- Heartbeat",
         ),
     ),
     mutant(
@@ -192,7 +192,7 @@ RULES: tuple[Mutant, ...] = (
         "of two assignments for the same generation, the first one counts",
         "a group leader that retries after a timeout may send another assignment",
         Change(
-            f"{_GROUPS}.membership.presence",
+            f"{_GROUPS}.membership.requests",
             " and group.assigned_generation != group.generation_id:",
             ":",
         ),

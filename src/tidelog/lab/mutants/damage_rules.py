@@ -29,7 +29,7 @@ RULES: tuple[Mutant, ...] = (
         "a batch that this process did not write is checked before it is served",
         "a flipped bit would reach consumers and followers",
         Change(
-            f"{_STORAGE}.segment.verification",
+            f"{_STORAGE}.segment.damage",
             "    if position >= stop or stop <= segment.verified:\n",
             "    if True:\n",
         ),
@@ -91,7 +91,7 @@ RULES: tuple[Mutant, ...] = (
         "a checkpoint whose checksum differs is not used",
         "a wrong log start inside the log would hide records",
         Change(
-            f"{_STORAGE}.checkpoint_checksums",
+            f"{_STORAGE}.checkpoint",
             "        elif found in self._sums[name]:\n",
             "        elif True:\n",
         ),

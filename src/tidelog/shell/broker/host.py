@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
-from tidelog.core.api.context import Broker
-from tidelog.core.api.departed_brokers import DepartedBrokers
+from tidelog.core.api.context import Broker, DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.handshake import (

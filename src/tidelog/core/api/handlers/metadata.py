@@ -131,7 +131,7 @@ class _View:
         }
 
     def _brokers(self) -> list[Struct]:
-        """The live brokers, and those that left a moment ago (departed_brokers.py)."""
+        """The live brokers, and those that left a moment ago (`DepartedBrokers`)."""
         broker = self._broker
         departed = broker.broker.departed.lately(broker.now_ms)
         known = [*departed, *(self.image.brokers[id] for id in self._alive)]

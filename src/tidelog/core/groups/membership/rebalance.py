@@ -7,6 +7,9 @@ Invariants: a member that is removed from a group is answered first, if it waits
 PreparingRebalance has a timer that ends this state.
 """
 
+from enum import IntEnum
+from typing import NamedTuple
+
 from tidelog.core.coordinator.shard import OnWritten, Outbox, Timers
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
@@ -16,11 +19,36 @@ from tidelog.core.groups.messages import (
     NO_MEMBER,
     JoinGroupResponse,
     SyncGroupResponse,
+    error_of_group_append,
 )
 from tidelog.core.groups.records import GroupKey, encode_group_value, encode_key
-from tidelog.core.groups.refusals import error_of_group_append
-from tidelog.core.groups.timers import Timer, TimerKind
 from tidelog.core.wall_clock import WallClock
+
+
+class TimerKind(IntEnum):
+    """The action of a timer. Timers of the same millisecond fire in this order."""
+
+    SESSION = 0
+    """Remove a member that sent no heartbeat."""
+    PENDING = 1
+    """Forget a member id that was assigned and never used."""
+    JOIN = 2
+    """End the join phase of a rebalance."""
+    SYNC = 3
+    """Remove members that joined but sent no SyncGroup."""
+    EXPIRE = 4
+    """Delete expired offsets and empty groups."""
+    DELETED_TOPICS = 5
+    """Delete offsets of deleted topics."""
+
+
+class Timer(NamedTuple):
+    """The action, and the group and member it is about. There is at most one timer for each key."""
+
+    kind: TimerKind
+    group_id: str = ""
+    member_id: str = ""
+
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member may wait to join: it can't send heartbeats until then."""

@@ -30,7 +30,7 @@ from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches, parse
 from tidelog.core.replication.events import ACKS_ALL, ProduceReceived
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.damage import DamagedRecords
 from tidelog.core.types import LeaderEpoch, Offset
 
 SLICE_BYTES = 128 * 1024

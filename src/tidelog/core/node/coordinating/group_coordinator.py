@@ -7,7 +7,7 @@ from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership.member import MemberMemory
-from tidelog.core.groups.refusals import refused
+from tidelog.core.groups.messages import refused
 from tidelog.core.groups.shard import GroupShard
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.coordinator_runtime import CoordinatorRuntime

@@ -17,7 +17,7 @@ from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.following.leader_questions import LeaderQuestions
-from tidelog.core.node.hosting.followed_partitions import FollowedPartitions, LeaderPartitions
+from tidelog.core.node.hosting.hosted_replica import FollowedPartitions, LeaderPartitions
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
     NEW_SESSION,

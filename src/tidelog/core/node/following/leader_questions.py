@@ -11,8 +11,7 @@ from collections.abc import Callable
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.hosting.followed_partitions import LeaderPartitions
-from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.hosted_replica import HostedReplica, LeaderPartitions
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import (
     EARLIEST,

@@ -1,4 +1,6 @@
-"""One replica on this broker: its state machine, its log, and the requests that wait at it."""
+"""One replica on this broker (its state machine, its log, and the requests that wait at it), and
+the index of the replicas that follow a leader.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -51,3 +53,50 @@ class HostedReplica:
         """Note since when each replica is outside the ISR."""
         before = self.out_since_ms
         self.out_since_ms = {b: before.get(b, now_ms) for b in replicas if b not in isr}
+
+
+class LeaderPartitions:
+    """The partitions that this broker follows at one leader."""
+
+    __slots__ = ("changed", "replicas")
+
+    def __init__(self) -> None:
+        self.replicas: dict[TopicPartition, HostedReplica] = {}
+        self.changed: dict[TopicPartition, None] = {}
+        """Partitions whose next request to the leader may have changed."""
+
+
+class FollowedPartitions:
+    """All partitions that this broker follows."""
+
+    __slots__ = ("_placed", "by_leader")
+
+    def __init__(self) -> None:
+        self.by_leader: dict[BrokerId, LeaderPartitions] = {}
+        self._placed: dict[TopicPartition, LeaderPartitions] = {}
+
+    def follow(self, replica: HostedReplica, leader: BrokerId) -> None:
+        """Fetch this replica from that leader from now on."""
+        self.stop(replica)
+        found = self.by_leader.get(leader)
+        if found is None:
+            found = self.by_leader[leader] = LeaderPartitions()
+        name = replica.topic_partition
+        self._placed[name] = found
+        found.replicas[name] = replica
+        found.changed[name] = None
+
+    def stop(self, replica: HostedReplica) -> None:
+        """Stop fetching this replica."""
+        name = replica.topic_partition
+        found = self._placed.pop(name, None)
+        if found is not None and found.replicas.get(name) is replica:
+            del found.replicas[name]
+            found.changed[name] = None
+
+    def changed(self, replica: HostedReplica) -> None:
+        """Let the fetcher compute the replica's next request again."""
+        name = replica.topic_partition
+        found = self._placed.get(name)
+        if found is not None:
+            found.changed[name] = None

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.hosting.followed_partitions import FollowedPartitions
-from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.hosting.hosted_replica import FollowedPartitions, HostedReplica
 from tidelog.core.node.hosting.replica_notes import note_dropped, note_loss, note_refusal
 from tidelog.core.node.measuring.counters import Loss, Losses
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse

@@ -24,7 +24,7 @@ from tidelog.core.replication.effects import AnswerFetch
 from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
 from tidelog.core.storage.log import Log
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.damage import DamagedRecords
 from tidelog.core.types import BrokerId, Offset
 
 NOTHING: Offset = -1

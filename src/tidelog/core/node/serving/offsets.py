@@ -31,7 +31,7 @@ from tidelog.core.record.work_budget import WorkBudget
 from tidelog.core.replication import events as on
 from tidelog.core.replication.effects import AnswerOffsets
 from tidelog.core.slotted import slotted
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.damage import DamagedRecords
 
 SEARCH_BYTES_MAX = 16 * 1024 * 1024
 SEARCH_STEPS_MAX = 200_000

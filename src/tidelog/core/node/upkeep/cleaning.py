@@ -28,8 +28,8 @@ from tidelog.core.storage.cleaning.plan import (
     CleaningPlan,
     CleaningResult,
 )
+from tidelog.core.storage.segment.damage import DamagedRecords
 from tidelog.core.storage.segment.segment import Segment
-from tidelog.core.storage.segment.verification import DamagedRecords
 from tidelog.core.storage.segment_swap import is_ready
 from tidelog.core.types import Offset, TopicPartition
 

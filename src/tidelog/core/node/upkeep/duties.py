@@ -14,7 +14,7 @@ from tidelog.core.slotted import slotted
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import replace_file
 from tidelog.core.storage.retention import expired_segments
-from tidelog.core.storage.segment.verification import DamagedRecords
+from tidelog.core.storage.segment.damage import DamagedRecords
 from tidelog.core.types import Offset, TopicPartition
 
 DELETION_INTERVAL_MS = 1000

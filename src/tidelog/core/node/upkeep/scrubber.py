@@ -16,9 +16,8 @@ from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage.disk import DiskError
-from tidelog.core.storage.segment.damage import Damage
+from tidelog.core.storage.segment.damage import Damage, damage_by_size, damage_of, verify_next
 from tidelog.core.storage.segment.segment import Segment
-from tidelog.core.storage.segment.verification import damage_by_size, damage_of, verify_next
 
 PIECE_BYTES = 1_048_576
 PIECES_A_SECOND = 10

@@ -89,7 +89,7 @@ class Segment:
         self.opened_size = 0
         """The size when this process opened the file, or less after a truncation."""
         self.verified = 0
-        """The position up to which this process has verified the file (verification.py)."""
+        """The position up to which this process has verified the file (damage.py)."""
         self._reserved = 0
         self._loaded = True
         self._offset_index: OffsetIndex
@@ -400,7 +400,7 @@ class Segment:
     # -- reading
 
     def require_verification(self) -> None:
-        """Verify the whole segment again before it is read (verification.py)."""
+        """Verify the whole segment again before it is read (damage.py)."""
         self.verified, self.opened_size = 0, self.size
 
     def spans(self, position: int = 0) -> Iterator[BatchSpan]:

@@ -1,1 +1,1 @@
-"""Kafka's messages in the notation of schema/notation.py, one module for each family of APIs."""
+"""Kafka's messages in the notation of notation.py, one module for each family of APIs."""

@@ -1,1 +1,0 @@
-"""Builds encoders and decoders from the notation of messages."""
