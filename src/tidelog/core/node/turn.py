@@ -55,7 +55,8 @@ class Turn:
         for effect in self.effects:
             if type(effect) is not Respond:
                 return []
-        return self.take()
+        effects, self.effects = self.effects, []
+        return effects
 
     def take(self) -> list[Effect]:
         """Return and clear the effects of this step."""

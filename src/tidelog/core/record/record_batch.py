@@ -130,7 +130,8 @@ class RecordBatch:
 
     def assign(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
         """Set base offset and leader epoch in the buffer. The checksum stays valid."""
-        buffer = _writable(self.buffer)
+        buffer = self.buffer
+        assert not isinstance(buffer, bytes), "a batch in immutable bytes can't be patched"
         _INT64.pack_into(buffer, self.position, base_offset)
         _INT32.pack_into(buffer, self.position + _LEADER_EPOCH_AT, leader_epoch)
         self.last_offset += base_offset - self.base_offset
@@ -139,7 +140,8 @@ class RecordBatch:
 
     def stamp_log_append_time(self, now_ms: int) -> None:
         """Set `now_ms` as the timestamp of every record, in the buffer."""
-        buffer = _writable(self.buffer)
+        buffer = self.buffer
+        assert not isinstance(buffer, bytes), "a batch in immutable bytes can't be patched"
         self.attributes |= LOG_APPEND_TIME
         self.max_timestamp = now_ms
         _INT16.pack_into(buffer, self.position + _ATTRIBUTES_AT, self.attributes)
@@ -152,11 +154,6 @@ def patch_packing(batch: bytearray, length: int, attributes: int) -> None:
     """Set length and attributes of a batch that was compressed again; not the checksum."""
     _INT32.pack_into(batch, _LENGTH_AT, length)
     _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes)
-
-
-def _writable(buffer: Buffer) -> bytearray | memoryview:
-    assert not isinstance(buffer, bytes), "a batch in immutable bytes can't be patched"
-    return buffer
 
 
 def parse(buffer: Buffer, position: int = 0) -> RecordBatch:

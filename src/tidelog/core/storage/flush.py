@@ -13,7 +13,6 @@ loses the records that the operating system had not written since the last roll.
 
 from typing import NamedTuple
 
-from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import Offset
 
 
@@ -46,21 +45,22 @@ class FlushState:
     """The recovery point of one log, and the flushes that were started."""
 
     __slots__ = (
-        "_oldest_unflushed_ms",
-        "_requested",
         "generation",
         "new_files",
+        "oldest_unflushed_ms",
         "recovery_point",
+        "requested",
     )
 
     def __init__(self, recovery_point: Offset, new_files: list[str]) -> None:
         self.recovery_point = recovery_point
         self.new_files = new_files
         """Files created since the last flush; their directory must be synced too."""
-        self._requested = recovery_point
+        self.requested = recovery_point
+        """The end of the last flush that was started."""
         self.generation = 0
         """A counter that grows with every truncation."""
-        self._oldest_unflushed_ms: int | None = None
+        self.oldest_unflushed_ms: int | None = None
 
     def grew(self, path: str) -> None:
         """Sync this file with the next flush: recovery trusts it up to the recovery point."""
@@ -68,28 +68,16 @@ class FlushState:
             self.new_files.append(path)
 
     def appended(self, now_ms: int) -> None:
-        if self._oldest_unflushed_ms is None:
-            self._oldest_unflushed_ms = now_ms
-
-    def due(
-        self, config: LogConfig, log_end_offset: Offset, active_base: Offset, now_ms: int
-    ) -> Offset | None:
-        """Return where to flush up to now: the log end by the settings, the active segment's start
-        after a roll, or None."""
-        if log_end_offset - self._requested >= config.flush_messages:
-            return log_end_offset
-        oldest = self._oldest_unflushed_ms
-        if oldest is not None and now_ms - oldest >= config.flush_ms:
-            return log_end_offset
-        return active_base if active_base > self._requested else None
+        if self.oldest_unflushed_ms is None:
+            self.oldest_unflushed_ms = now_ms
 
     def start(self, offset: Offset, files: list[str], directory: str, everything: bool) -> Flush:
         directories = (directory,) if self.new_files else ()
         files = list(dict.fromkeys(files + self.new_files))
         self.new_files = []
-        self._requested = max(self._requested, offset)
+        self.requested = max(self.requested, offset)
         if everything:
-            self._oldest_unflushed_ms = None
+            self.oldest_unflushed_ms = None
         return Flush(offset, tuple(files), directories, self.generation)
 
     def completed(self, flush: Flush) -> None:
@@ -99,12 +87,12 @@ class FlushState:
     def truncated(self, end: Offset) -> None:
         """Lower the recovery point to `end`, and ignore flushes that were started before."""
         self.recovery_point = min(self.recovery_point, end)
-        self._requested = self.recovery_point
+        self.requested = self.recovery_point
         self.generation += 1
-        self._oldest_unflushed_ms = 0 if end > self.recovery_point else None
+        self.oldest_unflushed_ms = 0 if end > self.recovery_point else None
 
     def restarted(self, offset: Offset) -> None:
         """Set the recovery point of a log that is empty and starts at `offset`."""
         self.truncated(offset)
-        self.recovery_point = self._requested = offset
-        self._oldest_unflushed_ms = None
+        self.recovery_point = self.requested = offset
+        self.oldest_unflushed_ms = None

@@ -114,8 +114,19 @@ class Log:
             if batch.base_offset != expected:
                 self._check_gap(batch.base_offset, expected)
             expected = batch.last_offset + 1
+        group: list[RecordBatch] = []
+        size = 0
         try:
-            self._append_in_groups(batches, now_ms)
+            for batch in batches:
+                if must_roll(self._segments.active, self._config, batch, size, now_ms):
+                    if group:
+                        self._append_group(group, size, now_ms)
+                        group, size = [], 0
+                    self._roll(next_base_offset(self._segments.active, batch), now_ms)
+                group.append(batch)
+                size += batch.size
+            if group:
+                self._append_group(group, size, now_ms)
         except DiskError:
             self.offline = True
             raise
@@ -128,20 +139,6 @@ class Log:
         if self.before_gap is not None:
             self.before_gap()
             self.before_gap = None
-
-    def _append_in_groups(self, batches: Sequence[RecordBatch], now_ms: int) -> None:
-        group: list[RecordBatch] = []
-        size = 0
-        for batch in batches:
-            if must_roll(self._segments.active, self._config, batch, size, now_ms):
-                if group:
-                    self._append_group(group, size, now_ms)
-                    group, size = [], 0
-                self._roll(next_base_offset(self._segments.active, batch), now_ms)
-            group.append(batch)
-            size += batch.size
-        if group:
-            self._append_group(group, size, now_ms)
 
     def _append_group(self, group: list[RecordBatch], size: int, now_ms: int) -> None:
         active = self._segments.active
@@ -463,10 +460,16 @@ class Log:
         return self._flush.recovery_point
 
     def flush_due(self, now_ms: int) -> Offset | None:
-        """Return where to flush up to now, by the settings or after a roll; None if not needed."""
-        return self._flush.due(
-            self._config, self.log_end_offset, self._segments.active.base_offset, now_ms
-        )
+        """Return where to flush up to now: the log end by the settings, the active segment's start
+        after a roll, or None."""
+        config, state = self._config, self._flush
+        if self.log_end_offset - state.requested >= config.flush_messages:
+            return self.log_end_offset
+        oldest = state.oldest_unflushed_ms
+        if oldest is not None and now_ms - oldest >= config.flush_ms:
+            return self.log_end_offset
+        base = self._segments.active.base_offset
+        return base if base > state.requested else None
 
     def start_flush(self, upto: Offset | None = None) -> Flush | None:
         """Return the files to sync so that records below `upto` (None: all) are durable. The active

@@ -273,4 +273,5 @@ def _names_unknown_topics(request: Fetch) -> bool:
     for asked in request.partitions:  # a generator would take twice as long for one of them
         if asked.topic_partition.topic.startswith(UNRESOLVED):
             return True
-    return any(topic.startswith(UNRESOLVED) for topic, _ in request.forgotten)
+    forgotten = request.forgotten
+    return bool(forgotten) and any(topic.startswith(UNRESOLVED) for topic, _ in forgotten)

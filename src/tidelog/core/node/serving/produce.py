@@ -72,13 +72,14 @@ class ProduceService:
             self._produce_unanswered(peer, correlation, request)
             return
         partitions = request.partitions
-        presets = [ProducePartitionResponse(p.topic_partition, _TIMED_OUT) for p in partitions]
         until_ms = self._turn.now_ms + request.timeout_ms
         pending: Pending
         if len(partitions) == 1:
-            pending = lone = LonePart(peer, correlation, presets, 1, until_ms, self._finish)
+            preset = ProducePartitionResponse(partitions[0].topic_partition, _TIMED_OUT)
+            pending = lone = LonePart(peer, correlation, [preset], 1, until_ms, self._finish)
             self._append(request, partitions[0], lone)
         else:
+            presets = [ProducePartitionResponse(p.topic_partition, _TIMED_OUT) for p in partitions]
             count = len(partitions)
             pending = Pending(peer, correlation, presets, count, until_ms, self._finish)
             if not partitions:

@@ -45,11 +45,12 @@ class Duties:
         self._replicas = replicas
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._partitions_at_once = config.partitions_at_once
+        directory = replicas.directory
         plan: list[tuple[int, Callable[[], None]]] = [
             (config.replica_lag_time_max_ms // 2, self._expire_followers),
             (config.replica_high_watermark_checkpoint_interval_ms, self._write_high_watermarks),
-            (config.log_flush_offset_checkpoint_interval_ms, self._write_recovery_points),
-            (config.log_flush_start_offset_checkpoint_interval_ms, self._write_log_starts),
+            (config.log_flush_offset_checkpoint_interval_ms, directory.write_recovery_points),
+            (config.log_flush_start_offset_checkpoint_interval_ms, directory.write_log_starts),
             (config.log_retention_check_interval_ms, self._retain),
             (config.log_flush_scheduler_interval_ms, self._check_flushes),
             (DELETION_INTERVAL_MS, self._delete_files),
@@ -110,12 +111,6 @@ class Duties:
             producers = replica.log.producers
             if producers.ended:
                 producers.forget_ended(replica.partition.high_watermark)
-
-    def _write_recovery_points(self) -> None:
-        self._replicas.directory.write_recovery_points()
-
-    def _write_log_starts(self) -> None:
-        self._replicas.directory.write_log_starts()
 
     def _retain(self) -> None:
         turn = self._turn
