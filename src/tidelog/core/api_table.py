@@ -114,7 +114,7 @@ HELLO_VERSION = 1
 
 
 class Api(NamedTuple):
-    """One row."""
+    """One API: a row of the table."""
 
     key: int
     name: str
@@ -325,7 +325,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 class AccessRule(NamedTuple):
-    """One rule for a request: one of these rights is needed, on the resource it names."""
+    """One rule for a request: one of these rights on the named resource is needed."""
 
     any_of: tuple[tuple[str, ...], ...]
     """Pairs of operation and resource type, under Kafka's names."""

@@ -309,7 +309,7 @@ class DeleteGroup:
 
 @slotted(frozen=True)
 class DeleteGroupResponse:
-    """The outcome."""
+    """The outcome of DeleteGroup."""
 
     error_code: ErrorCode
 

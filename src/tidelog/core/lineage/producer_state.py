@@ -25,7 +25,7 @@ from tidelog.core.slotted import field, slotted
 from tidelog.core.types import Offset
 
 BATCHES_KEPT = 5
-"""Also the most batches that an idempotent client has in flight."""
+"""The batches remembered of each producer: as many as a client has in flight."""
 EXPIRATION_MS = 86_400_000
 
 SNAPSHOT_VERSION = 1

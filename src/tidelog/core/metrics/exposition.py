@@ -20,7 +20,7 @@ Sample: TypeAlias = tuple[str, str, float]
 
 
 class Family(NamedTuple):
-    """One metric."""
+    """A metric: its name, type, labels and help text, and a function for its samples."""
 
     name: str
     kind: str

@@ -71,18 +71,18 @@ class Deadlines(Generic[Item]):
 class WakeTime:
     """When a node has something to do: exactly, or a cheap lower bound.
 
-    Frequent events only add to the deadlines in `often`, and may change the result of `ask`. After
-    any other event `forget` must be called.
+    Frequent events only add to the deadlines in `often`, and may change the result of
+    `next_send_ms`. After any other event `forget` must be called.
     """
 
-    __slots__ = ("_ask", "_clocks", "_known_ms", "_often")
+    __slots__ = ("_clocks", "_known_ms", "_next_send_ms", "_often")
 
     def __init__(
-        self, clocks: tuple[NextMs, ...], often: tuple[Deadlines[Any], ...], ask: NextMs
+        self, clocks: tuple[NextMs, ...], often: tuple[Deadlines[Any], ...], next_send_ms: NextMs
     ) -> None:
-        self._clocks = (*clocks, ask)
+        self._clocks = (*clocks, next_send_ms)
         self._often = often
-        self._ask = ask
+        self._next_send_ms = next_send_ms
         self._known_ms = 0
 
     def forget(self) -> None:
@@ -107,5 +107,5 @@ class WakeTime:
                 soonest = deadlines.earliest_ms
         if soonest <= now_ms:
             return self.exact()
-        at = self._ask()
+        at = self._next_send_ms()
         return soonest if at is None or at > soonest else at

@@ -186,7 +186,7 @@ class OffsetForLeaderEpochResponse:
 
 @slotted
 class ListOffsetsPartition:
-    """One search: `timestamp` is a time, LATEST, EARLIEST or MAX_TIMESTAMP."""
+    """A search for an offset: `timestamp` is a time, LATEST, EARLIEST or MAX_TIMESTAMP."""
 
     topic_partition: TopicPartition
     leader_epoch: LeaderEpoch | None

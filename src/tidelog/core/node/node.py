@@ -129,7 +129,7 @@ class Node:
             ),
             # Deadlines that every produce, fetch and follower fetch adds to.
             often=(parts.calls.deadlines, parts.produces.deadlines, parts.fetches.deadlines),
-            ask=self._next_send_ms,
+            next_send_ms=self._next_send_ms,
         )
         self._controller_tick_ms = now_ms
         self._stop_by_ms = FAR_MS

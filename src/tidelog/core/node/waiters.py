@@ -24,7 +24,7 @@ class Pending:
     peer: Peer
     correlation: int
     answers: list[Any]
-    """One for each part; the preset values are the response at a time-out."""
+    """One result for each part. The preset values are sent at a time-out."""
     left: int
     deadline_ms: int
     finish: Callable[["Pending"], None]

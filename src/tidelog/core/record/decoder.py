@@ -35,7 +35,7 @@ class LogRecord(Record):
     leader_epoch: LeaderEpoch
     timestamp_type: TimestampType
     control: ControlRecord | None
-    """Set on control records, which are not for applications."""
+    """The decoded control record; None for a record of an application."""
 
 
 def decode(batch: RecordBatch, limit: int = DECOMPRESSED_BYTES_MAX) -> list[LogRecord]:

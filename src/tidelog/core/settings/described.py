@@ -23,7 +23,7 @@ DEFAULT_SOURCE = 5
 _COARSER = {
     name: names[place + 1 :] for names in SYNONYMS.values() for place, name in enumerate(names[:-1])
 }
-"""The same settings in larger units, which are in effect if the finer one is not set."""
+"""Settings of the same value in larger units, in effect if the finer one is not set."""
 
 
 class Synonym(NamedTuple):

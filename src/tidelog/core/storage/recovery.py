@@ -173,7 +173,7 @@ class _Recovery:
         self.epochs_as_written = False
         """Whether the epoch file has the checksum `epochs_checksum`."""
         self.inside: str | None = None
-        """Where and why records were truncated that no crash can have damaged."""
+        """The file and the reason of a truncation that no crash can have caused."""
         self.unindexed: list[Segment] = []
         """Segments without an offset index."""
         self.kept_below: Offset = 0

@@ -72,7 +72,7 @@ class LogRepair:
         self._offset: Offset = 0
         """The copy is complete up to here."""
         self._end: Offset = 0
-        """Where the segment ends."""
+        """The end offset of the segment (exclusive)."""
         self._created = False
         """The segment was missing."""
         self._changed = False

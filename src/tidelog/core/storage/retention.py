@@ -24,7 +24,7 @@ class ExpiredSegment(NamedTuple):
 
     base_offset: Offset
     end_offset: Offset
-    """Exclusive."""
+    """The offset after the last record of the segment."""
     reason: str
 
 

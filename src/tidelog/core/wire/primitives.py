@@ -218,7 +218,7 @@ def length_prefix(length: int) -> bytes:
 
 
 def compact_length_prefix(length: int) -> bytes:
-    """The same in the compact encoding."""
+    """Encode the length of bytes or of an array, in the compact encoding; -1 is null."""
     return uvarint(length + 1)
 
 
@@ -237,7 +237,7 @@ def read_optional_count(data: Buffer, position: int, size_min: int) -> tuple[int
 
 
 def read_optional_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """The same in the compact encoding."""
+    """Read the number of elements or null (-1), in the compact encoding."""
     count = data[position]
     if count < 0x80:
         position += 1
@@ -260,7 +260,7 @@ def read_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
 
 
 def read_compact_count(data: Buffer, position: int, size_min: int) -> tuple[int, int]:
-    """The same in the compact encoding."""
+    """Read the number of elements, in the compact encoding."""
     count, position = read_optional_compact_count(data, position, size_min)
     if count < 0:
         raise MalformedRequest("array is null, but the field is required")
@@ -289,7 +289,7 @@ def int32s(numbers: Sequence[int]) -> bytes:
 
 
 def compact_int32s(numbers: Sequence[int]) -> bytes:
-    """The same in the compact encoding."""
+    """Encode an array of int32, in the compact encoding."""
     count = len(numbers)
     if count < _SHORT:
         return _COMPACT_INT32S[count].pack(count + 1, *numbers)

@@ -130,12 +130,12 @@ def add_partitions_to_txn(broker: BrokerContext, request: Struct) -> Struct:
 
 
 def add_offsets_to_txn(_broker: BrokerContext, _request: Struct) -> Struct:
-    """Refuse."""
+    """Refuse: no transaction exists."""
     return {"throttle_time_ms": 0, "error_code": _NO_TRANSACTIONS}
 
 
 def end_txn(_broker: BrokerContext, _request: Struct) -> Struct:
-    """Refuse."""
+    """Refuse: no transaction exists."""
     return {"throttle_time_ms": 0, "error_code": _NO_TRANSACTIONS}
 
 

@@ -140,7 +140,7 @@ class _Rebuilding:
     # -- topics ----------------------------------------------------------------------------
 
     def _found_topics(self) -> dict[str, TopicId]:
-        """By name. Of two topics with one name, the one that the newest broker has."""
+        """Return topic ids by name. Of two topics with one name, the newest broker's counts."""
         found: dict[str, TopicId] = {}
         for broker in self._brokers:
             for log in broker.logs:

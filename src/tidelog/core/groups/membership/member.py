@@ -24,10 +24,10 @@ class Member:
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: dict[str, bytes]
-    """By name, the preferred one first."""
+    """The metadata by protocol name, the preferred protocol first."""
     assignment: bytes = b""
     is_new: bool = False
-    """It has not been part of a generation yet, so it does not send heartbeats."""
+    """Whether the member has not been part of a generation yet, so it sends no heartbeats."""
     join_requester: object | None = None
     sync_requester: object | None = None
 

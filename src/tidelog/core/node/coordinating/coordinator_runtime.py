@@ -262,7 +262,7 @@ was stopped, the machine slept or the clock was set."""
 
 
 class Requester(NamedTuple):
-    """Where to send a response."""
+    """The peer and the request that a response is for."""
 
     peer: Peer
     correlation: int

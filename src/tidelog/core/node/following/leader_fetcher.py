@@ -42,30 +42,30 @@ class FetchSessionClient:
     changes. After any error the session starts over with a full request, which also makes the
     leader drop the old session.
 
-    Invariant while a request is in flight: `asked` has the positions of that request and those
+    Invariant while a request is in flight: `positions` has those of that request and those
     before it; the response is interpreted with them.
     """
 
-    __slots__ = ("asked", "changed", "epoch", "forgotten", "id")
+    __slots__ = ("changed", "epoch", "forgotten", "id", "positions")
 
     def __init__(self) -> None:
         self.id = 0
         self.epoch = NEW_SESSION
-        self.asked: dict[TopicPartition, FetchPartition] = {}
+        self.positions: dict[TopicPartition, FetchPartition] = {}
         self.changed: dict[TopicPartition, FetchPartition] = {}
         """Positions to send with the next request."""
         self.forgotten: dict[TopicPartition, None] = {}
 
-    def ask(self, partition: FetchPartition) -> None:
+    def set_position(self, partition: FetchPartition) -> None:
         """Add or change the position of a partition."""
         topic_partition = partition.topic_partition
-        if self.asked.get(topic_partition) != partition:
-            self.asked[topic_partition] = self.changed[topic_partition] = partition
+        if self.positions.get(topic_partition) != partition:
+            self.positions[topic_partition] = self.changed[topic_partition] = partition
             self.forgotten.pop(topic_partition, None)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Remove a partition."""
-        if self.asked.pop(topic_partition, None) is not None:
+        if self.positions.pop(topic_partition, None) is not None:
             self.changed.pop(topic_partition, None)
             self.forgotten[topic_partition] = None
 
@@ -73,7 +73,7 @@ class FetchSessionClient:
         """Return the positions for the next request, all if it is the first, and the partitions to
         remove from the session."""
         full = self.epoch == NEW_SESSION
-        partitions = list((self.asked if full else self.changed).values())
+        partitions = list((self.positions if full else self.changed).values())
         forgotten = [] if full else list(self.forgotten)
         self.changed.clear()
         self.forgotten.clear()
@@ -154,7 +154,7 @@ class LeaderFetcher:
             topic_partition, _ = changed.popitem()
             self._consider(topic_partition)
         self._questions.pump()
-        if self._session.asked or self._session.forgotten:
+        if self._session.positions or self._session.forgotten:
             self._send(broker_epoch)
 
     def _consider(self, topic_partition: TopicPartition) -> None:
@@ -164,7 +164,7 @@ class LeaderFetcher:
             return
         question = replica.partition.next_question(self._turn.now_ms)
         if isinstance(question, FetchPosition):
-            self._session.ask(
+            self._session.set_position(
                 FetchPartition(
                     topic_partition,
                     replica.topic_id,
@@ -178,7 +178,7 @@ class LeaderFetcher:
             return
         self._session.forget(topic_partition)
         if question is not None:
-            self._questions.ask(replica, question)
+            self._questions.queue(replica, question)
         elif replica.partition.retry_at_ms is not None:
             self._resting.add(topic_partition, replica.partition.retry_at_ms)
 
@@ -222,7 +222,7 @@ class LeaderFetcher:
             self._apply(part)
 
     def _apply(self, part: FetchPartitionResponse) -> None:
-        asked = self._session.asked.get(part.topic_partition)
+        asked = self._session.positions.get(part.topic_partition)
         replica = self._partitions.replicas.get(part.topic_partition)
         if asked is None or replica is None or replica.topic_id != asked.topic_id:
             return

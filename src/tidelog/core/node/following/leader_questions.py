@@ -70,7 +70,7 @@ class LeaderQuestions:
         """Whether a question of the partition is in flight."""
         return topic_partition in self._asked
 
-    def ask(self, replica: HostedReplica, question: EpochQuestion | OffsetsQuestion) -> None:
+    def queue(self, replica: HostedReplica, question: EpochQuestion | OffsetsQuestion) -> None:
         """Queue a question for the next request."""
         self._waiting[replica.topic_partition] = Asked(replica, question)
 

@@ -92,7 +92,7 @@ class Counters:
         self.truncated: dict[TopicPartition, int] = {}
         """Records that replicas here dropped because the leader did not have them."""
         self.lost: dict[TopicPartition, int] = {}
-        """Those of them that were committed, or that an unclean election gave up."""
+        """Dropped records that were committed, or that an unclean election gave up."""
 
     def traffic(self, topic: str, existing: Collection[str]) -> Traffic:
         """Return the counters of a topic, the same ones each time.

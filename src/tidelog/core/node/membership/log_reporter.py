@@ -69,7 +69,7 @@ class LogReporter:
         self.leaderless: dict[PartitionKey, None] = {}
         """Without a leader, and the controller does not know how far the log reaches."""
         self._at_start: set[PartitionKey] = set()
-        """Those among them that this broker found before it could act."""
+        """Damaged partitions whose damage was found before this broker could act."""
         self._alone: dict[TopicPartition, None] = {}
         """Damaged, but the partition has no leader or no other replica in sync: the log stays."""
         self._config = config

@@ -29,7 +29,7 @@ _MAGIC_AT = 16
 _ENDS = Struct(">qi11xi")
 """Base offset, length, last offset delta (record/record_batch.py)."""
 _EPOCHS = Struct(">qii7xi")
-"""The same with the leader epoch after the length."""
+"""Base offset, length, leader epoch, last offset delta."""
 
 
 class BatchSpan(NamedTuple):

@@ -98,7 +98,7 @@ class Expected(NamedTuple):
     """Values that a segment's batches are compared with, besides their checksums."""
 
     end_offset: Offset
-    """Where the segment ends."""
+    """The end offset of the segment (exclusive)."""
     epochs: LeaderEpochs
     gapless_from: Offset
     """From this offset on, each batch starts where the one before it ends."""
