@@ -44,9 +44,14 @@ def _group_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":
     return GroupCoordinator(host)
 
 
+_PACKAGE = __name__.partition(".")[0]
+"""The root package. A mutant is a copy of the package under another name."""
 TENANTS = (
     Tenant(
-        CoordinatorType.GROUP, OFFSETS_TOPIC, "tidelog.core.groups.messages", _group_coordinator
+        CoordinatorType.GROUP,
+        OFFSETS_TOPIC,
+        f"{_PACKAGE}.core.groups.messages",
+        _group_coordinator,
     ),
 )
 
