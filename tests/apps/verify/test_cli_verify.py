@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Invocation
 from rich.console import Console
-from tidelog.apps.cli.rendering.verify import VerifyView
 
 from tidelog.apps.cli.main import cli
+from tidelog.apps.cli.verify import VerifyView
 from tidelog.apps.verify.checker.findings import KINDS, Findings, Guarantees
 from tidelog.apps.verify.nemesis.failover import Failover, Injected
 from tidelog.apps.verify.nemesis.plan import KINDS as FAULT_KINDS

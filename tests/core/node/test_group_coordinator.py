@@ -27,7 +27,7 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
-from tidelog.lab.mutants.universe import Universe
+from tidelog.lab.mutants.mutant import MutatedPackage
 
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 AT_ONCE = GroupConfig(group_initial_rebalance_delay_ms=0)
@@ -259,7 +259,7 @@ def test_a_slice_ends_at_many_uncompressed_bytes(
 
 def test_a_copy_of_the_package_finds_its_own_coordinators() -> None:
     """Mutants are copies under another name: otherwise each would fail at its first commit."""
-    with Universe("copy", ()) as universe:
+    with MutatedPackage("copy", ()) as universe:
         coordinators = universe.load("tidelog.core.node.coordinating.coordinators")
         messages = universe.load("tidelog.core.groups.messages")
         [tenant] = coordinators.TENANTS

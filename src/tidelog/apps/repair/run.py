@@ -16,9 +16,12 @@ from tidelog.core.record.record_batch import RecordBatch, batches
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import CheckpointError
 from tidelog.core.storage.disk import Disk, DiskError
-from tidelog.core.storage.recovery import UnsupportedFormat
-from tidelog.core.storage.repair import CannotRepair
+from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.recovery import UnsupportedFormat, open_log
+from tidelog.core.storage.repair import CannotRepair, LogRepair
 from tidelog.core.storage.segment.damage import DamagedRecords
+from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, LogDirInUse, LogDirLock, is_free
 

@@ -36,7 +36,7 @@ from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.disk import DiskFull
 from tidelog.core.types import BrokerId
 from tidelog.shell.broker.background_work import Cleaner, Flusher
-from tidelog.shell.broker.event_log import EventLog, WriteLine, close_reason
+from tidelog.shell.broker.event_log import EventLog, WriteLine
 from tidelog.shell.broker.store_session import DeathDetector, StoreSession
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.decoder import LogRecord, decode, read_committed
-from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
+from tidelog.core.slotted import slotted
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tidelog.core.api.exchange import CloseCode
-from tidelog.shell.net.admission import Admission, ConnectionLimits
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.same_host import is_own_process, unpace, widen

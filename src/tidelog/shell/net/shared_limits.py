@@ -22,6 +22,8 @@ from typing import NamedTuple, Protocol
 
 from tidelog.core.api.exchange import CloseCode
 
+_ANY_NUMBER = 2**31 - 1
+_MS_PER_S = 1000
 UNLIMITED = 1 << 62
 """In bytes; -1 in Kafka's settings."""
 PORTION = 128 * 1024

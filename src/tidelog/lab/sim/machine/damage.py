@@ -22,8 +22,7 @@ from random import Random
 from typing import TypeAlias
 
 from tidelog.core.storage import layout
-from tidelog.core.storage.checkpoint import format_offsets, read_offsets
-from tidelog.core.storage.checkpoint_checksums import CheckpointChecksums
+from tidelog.core.storage.checkpoint import CheckpointChecksums, format_offsets, read_offsets
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import Offset, TopicPartition
