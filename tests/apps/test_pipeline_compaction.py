@@ -11,7 +11,12 @@ import pytest
 from pyarrow import parquet
 
 from tidelog.apps.pipeline.lake import compaction, durable
-from tidelog.apps.pipeline.lake.compaction import alike, build, crowded, swap_in
+from tidelog.apps.pipeline.lake.compaction import (
+    build,
+    files_to_merge,
+    folders_to_merge,
+    replace_folder,
+)
 from tidelog.apps.pipeline.lake.durable import CannotExchange, exchange
 
 MB = 1 << 20
@@ -42,15 +47,15 @@ def small_files(tmp_path: Path, count: int = 10) -> Path:
 def test_files_are_merged_and_rows_keep_their_order(tmp_path: Path) -> None:
     folder = small_files(tmp_path)
     name = str(folder.relative_to(tmp_path))
-    [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
+    [merge] = folders_to_merge(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
     built = build(merge)
     assert (built.rows, built.merged) == (100, 10)
     assert len(list(folder.iterdir())) == 10, "nothing is changed before the exchange"
-    swap_in(built)
+    replace_folder(built)
     assert len(list(folder.iterdir())) == 1
     assert offsets(folder) == list(range(100))
     assert not list((tmp_path / "staging").iterdir())
-    assert not crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
+    assert not folders_to_merge(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
 
 
 def test_large_and_foreign_files_are_not_merged(tmp_path: Path) -> None:
@@ -59,9 +64,9 @@ def test_large_and_foreign_files_are_not_merged(tmp_path: Path) -> None:
     large.write_bytes(os.urandom(800_000))
     (folder / "readme.txt").write_text("of somebody else")
     name = str(folder.relative_to(tmp_path))
-    [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 4, MB)
+    [merge] = folders_to_merge(str(tmp_path), [name], str(tmp_path / "staging"), 4, MB)
     inode = large.stat().st_ino
-    swap_in(build(merge))
+    replace_folder(build(merge))
     assert large.stat().st_ino == inode, "linked, not copied"
     assert (folder / "readme.txt").read_text() == "of somebody else"
     assert len(list(folder.iterdir())) == 3
@@ -72,8 +77,8 @@ def test_files_with_different_columns_are_not_merged(tmp_path: Path) -> None:
     for number in range(3, 6):
         write(folder, number, range(number * 10, number * 10 + 10), country="DE")
     name = str(folder.relative_to(tmp_path))
-    [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 6, MB)
-    swap_in(build(merge))
+    [merge] = folders_to_merge(str(tmp_path), [name], str(tmp_path / "staging"), 6, MB)
+    replace_folder(build(merge))
     assert [len(parquet.read_schema(p).names) for p in sorted(folder.iterdir())] == [1, 2]
     assert offsets(folder) == list(range(60))
 
@@ -101,10 +106,10 @@ def test_readers_see_the_old_or_the_new_files(tmp_path: Path) -> None:
     reader.start()
     try:
         for turn in range(50):
-            [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
+            [merge] = folders_to_merge(str(tmp_path), [name], str(tmp_path / "staging"), 10, MB)
             built = build(merge)
             old = Path(built.staged)
-            exchange(built.folder, built.staged)  # swap_in, but the old one comes back
+            exchange(built.folder, built.staged)  # replace_folder, but the old one comes back
             assert offsets(folder) == list(range(100)), turn
             exchange(built.folder, built.staged)
             for path in old.iterdir():
@@ -126,13 +131,13 @@ def test_a_crash_before_or_after_the_exchange(
     name = str(folder.relative_to(tmp_path))
     for place in ("exchange", "rmtree"):
         with Lake(str(tmp_path)) as lake:
-            [merge] = crowded(str(tmp_path), [name], lake.staging, 2, MB)
+            [merge] = folders_to_merge(str(tmp_path), [name], lake.staging, 2, MB)
             built = build(merge)
             with monkeypatch.context() as patch:
                 where: Any = compaction if place == "exchange" else shutil
                 patch.setattr(where, place, lambda *_: 1 / 0)
                 with pytest.raises(ZeroDivisionError):
-                    swap_in(built)
+                    replace_folder(built)
         assert offsets(folder) == list(range(100))
         with Lake(str(tmp_path)) as lake:
             assert offsets(folder) == list(range(100))
@@ -158,13 +163,13 @@ def test_file_system_without_exchange_is_reported(
 def test_files_that_are_selected_for_merging() -> None:
     kb = 1024
     small = {f"a{n}": kb for n in range(10)}
-    assert alike(small, 11, MB) == ()
-    assert alike(small, 10, MB) == tuple(sorted(small))
+    assert files_to_merge(small, 11, MB) == ()
+    assert files_to_merge(small, 10, MB) == tuple(sorted(small))
     grown = {**small, "b": 400 * kb}
-    assert alike(grown, 10, MB) == tuple(sorted(small)), "the larger one is not copied again"
-    assert alike(grown, 11, MB) == tuple(sorted(grown)), "unless that makes them enough"
-    assert alike({"b": 600 * kb, "c": 900 * kb}, 2, MB) == (), "large enough"
-    assert alike({"b": kb}, 1, MB) == (), "one alone is not merged"
+    assert files_to_merge(grown, 10, MB) == tuple(sorted(small)), "the large file is not copied"
+    assert files_to_merge(grown, 11, MB) == tuple(sorted(grown)), "unless that makes them enough"
+    assert files_to_merge({"b": 600 * kb, "c": 900 * kb}, 2, MB) == (), "large enough"
+    assert files_to_merge({"b": kb}, 1, MB) == (), "one alone is not merged"
 
 
 def test_names_do_not_grow_with_repeated_merges(tmp_path: Path) -> None:
@@ -172,8 +177,8 @@ def test_names_do_not_grow_with_repeated_merges(tmp_path: Path) -> None:
     folder = small_files(tmp_path, 2)
     name = str(folder.relative_to(tmp_path))
     for number in range(2, 40):
-        [merge] = crowded(str(tmp_path), [name], str(tmp_path / "staging"), 2, MB)
-        swap_in(build(merge))
+        [merge] = folders_to_merge(str(tmp_path), [name], str(tmp_path / "staging"), 2, MB)
+        replace_folder(build(merge))
         [merged] = folder.iterdir()
         assert len(merged.name) < 60
         write(folder, number, range(number * 10, number * 10 + 10))

@@ -11,7 +11,7 @@ from pyarrow import dataset
 
 from tidelog.apps.pipeline.lake import commit as commit_module
 from tidelog.apps.pipeline.lake import durable, layout
-from tidelog.apps.pipeline.lake.commit import Lake, LakeRefuses, StagedFile
+from tidelog.apps.pipeline.lake.commit import Lake, LakeError, StagedFile
 from tidelog.apps.pipeline.lake.writing import write_staged
 from tidelog.apps.pipeline.plan import LandPlan, Origin
 
@@ -39,7 +39,7 @@ def staged(lake: Lake, *batches: Any) -> list[StagedFile]:
 
 
 def offsets_in(path: Path) -> list[int]:
-    """As any reader of Parquet sees it."""
+    """Return the offsets that a Parquet reader finds."""
     if not (path / "data").exists():
         return []
     found = dataset.dataset(path / "data", format="parquet", partitioning="hive").to_table()
@@ -47,7 +47,7 @@ def offsets_in(path: Path) -> list[int]:
 
 
 def steps(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
-    """Crash at the n-th call that changes the disk; how many calls there were."""
+    """Crash at the n-th call that changes the disk; return a function that counts calls."""
     count = 0
 
     def counted(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,12 +64,12 @@ def steps(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
     monkeypatch.setattr(os, "makedirs", counted(os.makedirs))
     monkeypatch.setattr(commit_module, "sync_folder", counted(durable.sync_folder))
     monkeypatch.setattr(durable, "sync_folder", counted(durable.sync_folder))
-    monkeypatch.setattr(commit_module, "write_whole", counted(durable.write_whole))
+    monkeypatch.setattr(commit_module, "write_json", counted(durable.write_json))
     return lambda: count
 
 
 def replayed(path: Path, files: int) -> None:
-    """What Spark does after a crash in batch 1: the same rows again, cut otherwise."""
+    """Replay batch 1 as Spark does after a crash: the same rows in other files."""
     with Lake(str(path)) as lake:
         if not lake.is_committed(QUERY, 1):
             rows = list(range(10, 22))
@@ -95,10 +95,10 @@ def test_a_crash_anywhere_leaves_every_row_once(
             crashed = True
         lake.close()
     if at == 39:
-        assert not crashed, "more steps than are tried"
+        assert not crashed, "there are more steps than this test tries"
         assert calls() > 10
     seen = offsets_in(tmp_path)
-    assert len(seen) == len(set(seen)), "never twice, before the restart too"
+    assert len(seen) == len(set(seen)), "no row twice, also before the restart"
     replayed(tmp_path, files=3)
     assert offsets_in(tmp_path) == list(range(22))
     assert not list((tmp_path / "_tidelog").rglob("*.parquet"))
@@ -118,26 +118,26 @@ def test_a_crash_between_commit_and_moves_is_finished_on_open(tmp_path: Path) ->
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    with Lake(str(tmp_path)), pytest.raises(LakeRefuses, match="another pipeline writes to"):
+    with Lake(str(tmp_path)), pytest.raises(LakeError, match="another pipeline is writing to"):
         Lake(str(tmp_path)).open()
     Lake(str(tmp_path)).open()
 
 
-def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_another_lake_are_rejected(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
         lake.commit(QUERY, 5, staged(lake, records([0])))
         assert lake.is_committed(QUERY, 5)
         assert not lake.is_committed(QUERY, 6)
-        with pytest.raises(LakeRefuses, match=r"at batch 4 and .* at 5: it is an older copy"):
+        with pytest.raises(LakeError, match=r"at batch 4, but .* at batch 5: .* is an older copy"):
             lake.is_committed(QUERY, 4)
-        with pytest.raises(LakeRefuses, match="written with another checkpoint"):
+        with pytest.raises(LakeError, match="written with another checkpoint"):
             lake.is_committed("other", 0)
 
 
 def test_repeated_offsets_are_refused(tmp_path: Path) -> None:
     with Lake(str(tmp_path)) as lake:
         lake.commit(QUERY, 0, staged(lake, records([0, 1, 2])))
-        with pytest.raises(LakeRefuses, match=r"t-0: offset 2 comes again, the lake has all up to"):
+        with pytest.raises(LakeError, match=r"t-0: offset 2 was read again, but the lake"):
             lake.commit(QUERY, 1, staged(lake, records([2, 3])))
     assert offsets_in(tmp_path) == [0, 1, 2]
     with Lake(str(tmp_path), overlap="accept") as lake:
@@ -193,12 +193,12 @@ def test_lake_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_missing_batches_are_reported(tmp_path: Path) -> None:
     """The lake is an older copy than the checkpoint, or another one."""
     with Lake(str(tmp_path)) as lake:
-        with pytest.raises(LakeRefuses, match=r"has done 3 batches and .* has 0: rows would be"):
+        with pytest.raises(LakeError, match=r"has 3 batches, but .* has 0: rows would be"):
             lake.is_committed(QUERY, 3)
         assert not lake.is_committed(QUERY, 0)
         lake.commit(QUERY, 0, staged(lake, records([0])))
         assert not lake.is_committed(QUERY, 1)
-        with pytest.raises(LakeRefuses, match=r"has done 2 batches and .* has 1: rows would be"):
+        with pytest.raises(LakeError, match=r"has 2 batches, but .* has 1: rows would be"):
             lake.is_committed(QUERY, 2)
     with Lake(str(tmp_path), gaps=True) as lake:
         assert not lake.is_committed(QUERY, 7)

@@ -12,15 +12,13 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from tidelog.apps.pipeline.backfill import backfill
-from tidelog.apps.pipeline.decoding.avro_types import BadAvroSchema, parse_avro_schema
-from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
+from tidelog.apps.pipeline.backfill import Agenda, Count, backfill, divide
+from tidelog.apps.pipeline.decoding.avro import AvroDecoder, BadAvroSchema, parse_avro_schema
 from tidelog.apps.pipeline.decoding.json_values import reason
 from tidelog.apps.pipeline.decoding.value_columns import decoded_columns
-from tidelog.apps.pipeline.failure import CannotStart, is_gone, one_line
-from tidelog.apps.pipeline.lake.agenda import Agenda, Count, cut
-from tidelog.apps.pipeline.lake.commit import LakeRefuses
-from tidelog.apps.pipeline.lake.durable import held
+from tidelog.apps.pipeline.failure import CannotStart, is_missing_records, one_line
+from tidelog.apps.pipeline.lake.commit import LakeError
+from tidelog.apps.pipeline.lake.durable import file_lock
 from tidelog.apps.pipeline.plan import RECORD_COLUMNS, BackfillPlan, BadPlan, Decode
 from tidelog.apps.pipeline.streaming import lost_offsets
 
@@ -91,10 +89,10 @@ def test_invalid_avro_is_rejected(framing: str) -> None:
     assert reasons[0] is None
     assert rows[0].as_py()["id"] == 7
     assert all(reasons[1:])
-    assert "1 bytes are left over" in str(reasons[1])
+    assert "1 more bytes follow" in str(reasons[1])
     if framing == "confluent":
         assert "schema id 42" in str(reasons[1])
-        assert "not framed as Confluent does" in str(reasons[4])
+        assert "no Confluent prefix" in str(reasons[4])
 
 
 NUMBERS = {
@@ -135,66 +133,69 @@ def test_column_names_that_collide_in_spark_are_refused(names: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "expected"),
     [
-        ("nope", "is not JSON"),
+        ("nope", "invalid JSON"),
         ('"string"', "must be a record"),
-        ({"fields": [{"name": "a", "type": ["int", "string"]}]}, r"\.a may be of several types"),
-        ({"fields": [{"name": "a", "type": "Missing"}]}, "no type 'Missing'"),
-        ({"fields": [{"name": "a", "type": ["null", "R"]}]}, "R holds itself"),
+        (
+            {"fields": [{"name": "a", "type": ["int", "string"]}]},
+            "field a: a union of several",
+        ),
+        ({"fields": [{"name": "a", "type": "Missing"}]}, "unknown type 'Missing'"),
+        ({"fields": [{"name": "a", "type": ["null", "R"]}]}, "field a: R contains itself"),
     ],
 )
 def test_schemas_without_columns_are_refused(schema: Any, told: str) -> None:
     text = (
         schema if isinstance(schema, str) else json.dumps({"type": "record", "name": "R", **schema})
     )
-    with pytest.raises(BadAvroSchema, match=told):
+    with pytest.raises(BadAvroSchema, match=expected):
         parse_avro_schema(text)
 
 
 @pytest.mark.parametrize(
-    ("value", "decoded", "told"),
+    ("value", "decoded", "expected"),
     [
-        (b"{", None, "not JSON: expecting property name"),
-        (b"\xff", None, "not JSON: not UTF-8"),
-        (b'{"a": NaN}', None, "not JSON: naN is no JSON"),
+        (b"{", None, "invalid JSON: expecting property name"),
+        (b"\xff", None, "invalid JSON: not UTF-8"),
+        (b'{"a": NaN}', None, "invalid JSON: the constant NaN is not allowed"),
         (b"[1]", None, "not a JSON object but [1]"),
-        (b'{"a": "x"}', {"a": None}, 'does not fit the schema: a is "x", no int32'),
-        (b'{"a": 1} {}', {"a": 1}, "not JSON: extra data"),
-        (b"[" * 100_000, None, "not JSON"),
+        (b'{"a": "x"}', {"a": None}, 'does not fit the schema: a is "x", not int32'),
+        (b'{"a": 1} {}', {"a": 1}, "invalid JSON: extra data"),
+        (b"[" * 100_000, None, "invalid JSON"),
     ],
 )
 def test_reason_for_a_rejected_value(
-    value: bytes, decoded: dict[str, Any] | None, told: str
+    value: bytes, decoded: dict[str, Any] | None, expected: str
 ) -> None:
-    assert reason(value, decoded, {"a": "int32"}).startswith(told)
+    assert reason(value, decoded, {"a": "int32"}).startswith(expected)
 
 
 def test_backfill_is_split_by_rows_and_keeps_order() -> None:
     days = frozenset({"2026-11-16"})
     counts = [Count("t", p, n * 10, n * 10 + 9, 10, days) for p in (0, 1) for n in range(10)]
     counts.append(Count("u", 0, 5, 5, 1, days))
-    stretches = list(cut(reversed(counts), 45))
-    assert [s.rows for s in stretches] == [60, 60, 60, 20, 1]
-    assert stretches[0].ranges == {0: (0, 29), 1: (0, 29)}
-    assert stretches[1].ranges == {0: (30, 59), 1: (30, 59)}
-    assert stretches[-1].topic == "u"
+    batches = list(divide(reversed(counts), 45))
+    assert [s.rows for s in batches] == [60, 60, 60, 20, 1]
+    assert batches[0].ranges == {0: (0, 29), 1: (0, 29)}
+    assert batches[1].ranges == {0: (30, 59), 1: (30, 59)}
+    assert batches[-1].topic == "u"
 
 
 def test_backfill_split_is_fixed_at_its_start(tmp_path: Path) -> None:
     plan = BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t2")
-    assert Agenda.of(plan) is None
+    assert Agenda.load(plan) is None
     counts = [Count("t", 0, n, n, 1, frozenset({"d"})) for n in range(3)]
-    first = Agenda.begin(BackfillPlan(**{**plan.__dict__, "rows_per_batch": 1}), counts)
-    first.note_done()
-    again = Agenda.of(plan)
+    first = Agenda.create(BackfillPlan(**{**plan.__dict__, "rows_per_batch": 1}), counts)
+    first.mark_done()
+    again = Agenda.load(plan)
     assert again is not None
-    assert (again.done, again.id, again.stretches) == (1, first.id, first.stretches)
-    with pytest.raises(LakeRefuses, match="belongs to a backfill of other topics"):
-        Agenda.of(BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t3"))
+    assert (again.done, again.id, again.batches) == (1, first.id, first.batches)
+    with pytest.raises(LakeError, match="belongs to a backfill of other topics"):
+        Agenda.load(BackfillPlan("b", "x:1", "lake", str(tmp_path / "cp"), topic="t3"))
 
 
-def test_a_backfill_refuses_before_anything_is_sent(tmp_path: Path) -> None:
+def test_a_backfill_checks_the_lake_before_it_sends(tmp_path: Path) -> None:
     from pyarrow import parquet
 
     record = {"key": [b"k"], "value": [b"v"], "partition": [0], "offset": [0], "timestamp": [0]}
@@ -203,15 +204,15 @@ def test_a_backfill_refuses_before_anything_is_sent(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         parquet.write_table(pa.table(columns), folder / "part-0.parquet")
     plan = BackfillPlan("b", "x:1", str(tmp_path), str(tmp_path / "cp"))
-    with pytest.raises(LakeRefuses, match=r"02/part-0\.parquet has no column value; land with"):
+    with pytest.raises(LakeError, match=r"02/part-0\.parquet: it has no column value; land the"):
         backfill(None, plan)
-    with pytest.raises(LakeRefuses, match="has no topic ordres; did you mean orders"):
+    with pytest.raises(LakeError, match="has no topic ordres; did you mean orders"):
         backfill(None, replace(plan, topics=("orders", "ordres")))
-    with pytest.raises(LakeRefuses, match="no rows of these topics and days"):
+    with pytest.raises(LakeError, match="has no rows of these topics and days"):
         backfill(None, replace(plan, first=date(2027, 1, 1)))
     with (
-        held(str(tmp_path / "cp" / "lock")),
-        pytest.raises(LakeRefuses, match="another backfill goes by"),
+        file_lock(str(tmp_path / "cp" / "lock")),
+        pytest.raises(LakeError, match="another backfill is using the checkpoint"),
     ):
         backfill(None, plan)
 
@@ -236,24 +237,24 @@ JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSpa
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (RuntimeError(TRACE), "orders-0: offsets 5 to 9 are gone. Set onDataLoss"),
-        (LakeRefuses("no"), "no"),
-        (RuntimeError("[A_B] what\n\tat org.x"), "what; run it again to go on where it was"),
+        (LakeError("no"), "no"),
+        (RuntimeError("[A_B] what\n\tat org.x"), "what; run it again to continue where it stopped"),
         (RuntimeError(JAVA), "Could not parse Master URL: 'lcal'; run it again"),
-        (CannotStart("Spark does not start: no"), "Spark does not start: no"),
+        (CannotStart("cannot start Spark: no"), "cannot start Spark: no"),
         (RuntimeError("x\nKeyError: 'a'\n"), "KeyError: 'a'; run it again"),
         (OSError(28, "No space left on device", "f"), "f: No space left on device; run it again"),
-        (ModuleNotFoundError("No", name="pyspark"), "pipelines need pyspark: in a clone of"),
+        (ModuleNotFoundError("No", name="pyspark"), "pyspark is not installed: in a clone of"),
     ],
 )
-def test_a_failure_is_one_line(error: Exception, told: str) -> None:
+def test_a_failure_is_one_line(error: Exception, expected: str) -> None:
     line = one_line(error)
-    assert line.startswith(told)
+    assert line.startswith(expected)
     assert "\n" not in line
 
 
 def test_permanent_data_loss_is_recognised() -> None:
-    assert is_gone(RuntimeError(TRACE))
-    assert not is_gone(RuntimeError(TRACE.replace("DataLost", "RangeUnreachable")))
+    assert is_missing_records(RuntimeError(TRACE))
+    assert not is_missing_records(RuntimeError(TRACE.replace("DataLost", "RangeUnreachable")))

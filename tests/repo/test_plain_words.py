@@ -25,7 +25,7 @@ ODD_WORDS = re.compile(
     re.IGNORECASE,
 )
 OLD_MESSAGES = (
-    "apps/pipeline",
+    "apps/audit",
     "apps/spark",
     "lab/fuzz",
     "lab/historical_truncation.py",

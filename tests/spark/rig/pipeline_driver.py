@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from tidelog.apps.pipeline import runner
-from tidelog.apps.pipeline.lake.agenda import Agenda
+from tidelog.apps.pipeline.backfill import Agenda
 from tidelog.apps.pipeline.lake.commit import Lake
 from tidelog.apps.pipeline.pipeline_file import read_plan
 
@@ -23,7 +23,7 @@ def die(*_: Any) -> None:
 
 
 def arm(place: str, batch: int) -> None:
-    commit, move_all, note_done = Lake.commit, Lake._move_all, Agenda.note_done
+    commit, move_all, mark_done = Lake.commit, Lake._move_all, Agenda.mark_done
 
     def commit_or_die(lake: Lake, query: str, number: int, files: Any) -> None:
         if place == "before-commit" and number == batch:
@@ -35,14 +35,14 @@ def arm(place: str, batch: int) -> None:
             die()
         move_all(lake)
 
-    def note_or_die(agenda: Agenda) -> None:
+    def mark_or_die(agenda: Agenda) -> None:
         if place == "before-done" and agenda.done == batch:
             die()
-        note_done(agenda)
+        mark_done(agenda)
 
     mock.patch.object(Lake, "commit", commit_or_die).start()
     mock.patch.object(Lake, "_move_all", move_or_die).start()
-    mock.patch.object(Agenda, "note_done", note_or_die).start()
+    mock.patch.object(Agenda, "mark_done", mark_or_die).start()
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     with runner.own_spark(plan.name, "local[2]", settings, None) as spark:
         runner.run_plan(spark, plan, threading.Event(), lambda _: None)
-    sys.exit("it was to die")
+    sys.exit("the pipeline ended, but this process should have been killed")
 
 
 if __name__ == "__main__":

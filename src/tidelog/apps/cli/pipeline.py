@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidelog.apps.pipeline.plan import Plan
-    from tidelog.apps.pipeline.report import Progress, Report, Tell
+    from tidelog.apps.pipeline.report import OnProgress, Progress, Report
 
 FAILED, NOT_STARTED = 1, 2
 
@@ -206,7 +206,7 @@ def init_command(kind: str) -> int:
 
 
 @contextmanager
-def _progress_line(plan: "Plan") -> "Iterator[Tell]":
+def _progress_line(plan: "Plan") -> "Iterator[OnProgress]":
     """Show a line about the last batch on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _progress: None

@@ -19,7 +19,7 @@ from traceback import print_exc
 from typing import Any, TextIO
 
 from tidelog.apps.demo import orders
-from tidelog.apps.pipeline.failure import said
+from tidelog.apps.pipeline.failure import cause
 from tidelog.apps.pipeline.plan import AggregatePlan, Decode, LandPlan, Origin
 from tidelog.apps.pipeline.report import Progress
 
@@ -51,7 +51,7 @@ def main() -> None:
     try:
         _serve(bootstrap, work, send, inbox)
     except Exception as error:
-        send("failed", why=said(error))
+        send("failed", why=cause(error))
         raise
 
 
@@ -131,7 +131,7 @@ def _start(
         try:
             what(spark, plan, stop, batch_sender(plan.name))
         except Exception as error:  # noqa: BLE001 - sent to the demo, which then ends
-            send("failed", why=f"{plan.name}: {said(error)}")
+            send("failed", why=f"{plan.name}: {cause(error)}")
             print_exc()
 
     threads = [

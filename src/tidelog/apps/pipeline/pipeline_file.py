@@ -1,7 +1,9 @@
 """Read a pipeline file in TOML into a plan, and validate it key by key.
 
-Invariant: an error is one line that names the file, the line number if known, and the key.
-Relative paths start at the folder of the file, so the working directory does not matter.
+The page `docs/reference/pipeline-file.md` lists the same keys; a test compares the two.
+Invariants: a key that is not listed here is rejected. An error is one line that names the file, the
+line number if known, and the key. Relative paths start at the folder of the file, so the working
+directory does not matter.
 """
 
 import os
@@ -9,20 +11,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tidelog.apps.near_names import near
-from tidelog.apps.pipeline.decoding.declared_columns import declared_columns
-from tidelog.apps.pipeline.file_keys import (
-    FREE,
-    KINDS,
-    LAND,
-    NEEDED_SECTIONS,
-    SECTIONS,
-    Key,
-    keys_of,
-    sections_of,
-)
+from tidelog.apps.pipeline.decoding.value_columns import declared_columns
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.plan import (
     RECORD_COLUMNS,
@@ -39,10 +31,100 @@ from tidelog.apps.spark.client_options import BOOTSTRAP, OptionError
 from tidelog.apps.spark.sink.write_options import write_options
 from tidelog.apps.spark.source.source_options import stream_options
 
+LAND, AGGREGATE, BACKFILL = KINDS = ("land", "aggregate", "backfill")
+STREAMS = (LAND, AGGREGATE)
+
+
+class Key(NamedTuple):
+    """The rules for one key of a section."""
+
+    type: str
+    """One of: text, texts, number, flag, date, path."""
+    kinds: tuple[str, ...] = KINDS
+    """The kinds of pipeline that accept the key."""
+    needed: bool = False
+    choices: tuple[str, ...] = ()
+    least: int = 0
+    """The smallest allowed value, for a key of type number."""
+
+
+SECTIONS: dict[str, dict[str, Key]] = {
+    "pipeline": {
+        "kind": Key("text", needed=True, choices=KINDS),
+        "name": Key("text"),
+        "bootstrap": Key("text"),
+        "topics": Key("texts"),
+        "pattern": Key("text", STREAMS),
+        "checkpoint": Key("path"),
+        "trigger": Key("text", STREAMS),
+    },
+    "decode": {
+        "format": Key("text", STREAMS, needed=True, choices=("json", "avro")),
+        "schema": Key("text", STREAMS),
+        "schema_file": Key("path", STREAMS),
+        "framing": Key("text", STREAMS, choices=("plain", "confluent")),
+        "prefix": Key("text", STREAMS),
+        "keep_value": Key("flag", STREAMS),
+    },
+    "lake": {
+        "path": Key("path", (LAND, BACKFILL), needed=True),
+        "format": Key("text", (LAND,), choices=("parquet", "delta")),
+        "compact_files": Key("number", (LAND,)),
+        "file_mb": Key("number", (LAND,), least=1),
+        "overlap": Key("text", (LAND,), choices=("fail", "accept")),
+    },
+    "aggregate": {
+        "event_time": Key("text", (AGGREGATE,)),
+        "window": Key("text", (AGGREGATE,), needed=True),
+        "slide": Key("text", (AGGREGATE,)),
+        "watermark": Key("text", (AGGREGATE,), needed=True),
+        "group_by": Key("texts", (AGGREGATE,)),
+    },
+    "output": {
+        "table": Key("path", (AGGREGATE,), needed=True),
+        "topic": Key("text", (AGGREGATE,)),
+        "compact_files": Key("number", (AGGREGATE,)),
+        "file_mb": Key("number", (AGGREGATE,), least=1),
+    },
+    "backfill": {
+        "topic": Key("text", (BACKFILL,)),
+        "first": Key("date", (BACKFILL,)),
+        "last": Key("date", (BACKFILL,)),
+        "keep_partitions": Key("flag", (BACKFILL,)),
+        "rows_per_batch": Key("number", (BACKFILL,), least=1),
+    },
+}
+FREE: dict[str, tuple[str, ...]] = {
+    "source": STREAMS,
+    "sink": (AGGREGATE, BACKFILL),
+    "aggregate.columns": (AGGREGATE,),
+}
+"""Sections whose keys the user chooses, with the kinds that accept them.
+
+They hold options that are passed to the source or the sink, and the columns of a result.
+"""
+NEEDED_SECTIONS: dict[str, tuple[str, ...]] = {
+    LAND: ("lake",),
+    AGGREGATE: ("aggregate", "aggregate.columns", "output"),
+    BACKFILL: ("lake",),
+}
+
+
+def sections_of(kind: str) -> list[str]:
+    """Return the sections that a pipeline of this kind may have."""
+    fixed = [s for s, keys in SECTIONS.items() if any(kind in k.kinds for k in keys.values())]
+    return [*fixed, *(section for section, kinds in FREE.items() if kind in kinds)]
+
+
+def keys_of(section: str, kind: str) -> dict[str, Key]:
+    """Return the keys that a pipeline of this kind may have in a section."""
+    return {name: key for name, key in SECTIONS[section].items() if kind in key.kinds}
+
+
 _TYPES: dict[str, tuple[type, str]] = {
-    "text": (str, "text in quotes"),
+    "text": (str, "a string in quotes"),
     "path": (str, "a path in quotes"),
-    "texts": (list, "a list of texts"),
+    "texts": (list, "a list of strings"),
     "number": (int, "a whole number"),
     "flag": (bool, "true or false"),
     "date": (date, "a date: 2026-01-31"),
@@ -62,16 +144,24 @@ def read_plan(
 ) -> Plan:
     """Return the plan in a file. Raises BadFile.
 
-    `bootstrap` takes precedence over the file. `otherwise` is called if neither names brokers.
-    With `to_run`, folders that the pipeline reads must exist.
+    `bootstrap` takes precedence over the file. `otherwise` is called if neither `bootstrap` nor the
+    file lists brokers. With `to_run`, the folder that a backfill reads must exist.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise BadFile(f"{path}: can't be read: {reason}") from None
+        text = _read_text(path)
+    except BadPlan as error:
+        raise BadFile(str(error)) from None
     return parse_plan(text, path, bootstrap, otherwise, to_run=to_run)
+
+
+def _read_text(path: str, key: str | None = None) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        what = f"cannot read {path}: {reason}" if key else f"cannot read the file: {reason}"
+        raise BadPlan(key or path, what) from None
 
 
 def parse_plan(
@@ -86,7 +176,8 @@ def parse_plan(
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadFile(f"{path}: is not TOML: {_lower(str(error))}") from None
+        reason = str(error)
+        raise BadFile(f"{path}: invalid TOML: {reason[:1].lower()}{reason[1:]}") from None
     try:
         tables = _tables(found)
         kind = _kind(tables)
@@ -111,33 +202,29 @@ def parse_plan(
         raise BadFile(f"{path}{_line_of(text, error.key)}: {error}") from None
 
 
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
 def _tables(found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the sections by name; a section inside another section has a dotted name."""
     tables: dict[str, dict[str, Any]] = {}
     for section, content in found.items():
         if not isinstance(content, dict):
-            raise BadPlan(section, "stands outside a section; put it under [pipeline]")
+            raise BadPlan(section, "this key is outside of a section; move it below [pipeline]")
         inner = f"{section}.columns"
         tables[section] = {k: v for k, v in content.items() if f"{section}.{k}" not in FREE}
         if "columns" in content and inner in FREE:
             if not isinstance(content["columns"], dict):
-                raise BadPlan(inner, 'must be a section: [aggregate.columns], then a = "sum(b)"')
+                raise BadPlan(inner, f'must be a section: [{inner}], then a = "sum(b)"')
             tables[inner] = content["columns"]
     return tables
 
 
 def _kind(tables: Mapping[str, Mapping[str, Any]]) -> str:
     if "pipeline" not in tables:
-        raise BadPlan("pipeline", 'there is no such section; begin with [pipeline] kind = "land"')
+        raise BadPlan("pipeline", 'section is missing; it must set the kind, as in kind = "land"')
     kind = tables["pipeline"].get("kind")
     if kind is None:
-        raise BadPlan("pipeline.kind", f"is missing; choose from: {', '.join(KINDS)}")
+        raise BadPlan("pipeline.kind", f"key is missing; choose from: {', '.join(KINDS)}")
     if kind not in KINDS:
-        raise BadPlan("pipeline.kind", f"no kind {kind!r}; {near(str(kind), KINDS)}")
+        raise BadPlan("pipeline.kind", f"unknown kind {kind!r}; {near(str(kind), KINDS)}")
     return str(kind)
 
 
@@ -147,11 +234,13 @@ def _check_sections(tables: Mapping[str, object], kind: str) -> None:
         if section in known:
             continue
         if section in SECTIONS or section in FREE:
-            raise BadPlan(section, f"is no section of kind = {kind!r}; it has {', '.join(known)}")
-        raise BadPlan(section, f"no such section; {near(section, known)}")
+            raise BadPlan(
+                section, f"a {kind} pipeline cannot have this section; it has {', '.join(known)}"
+            )
+        raise BadPlan(section, f"unknown section; {near(section, known)}")
     for section in NEEDED_SECTIONS[kind]:
         if section not in tables:
-            raise BadPlan(section, f"the section is missing; kind = {kind!r} needs it")
+            raise BadPlan(section, f"section is missing; a {kind} pipeline needs it")
 
 
 def _values(section: str, table: Mapping[str, Any], kind: str, folder: str) -> dict[str, Any]:
@@ -160,10 +249,10 @@ def _values(section: str, table: Mapping[str, Any], kind: str, folder: str) -> d
     keys = keys_of(section, kind)
     for name in table:
         if name not in keys:
-            raise BadPlan(f"{section}.{name}", f"no such key; {near(name, keys)}")
+            raise BadPlan(f"{section}.{name}", f"unknown key; {near(name, keys)}")
     for name, key in keys.items():
         if key.needed and name not in table and table:
-            raise BadPlan(f"{section}.{name}", "is missing")
+            raise BadPlan(f"{section}.{name}", f"key is missing; a {kind} pipeline needs it")
     return {
         name: _value(f"{section}.{name}", value, keys[name], folder)
         for name, value in table.items()
@@ -180,22 +269,22 @@ def _option(where: str, value: object) -> str:
 
 
 def _value(where: str, value: Any, key: Key, folder: str) -> Any:
-    wanted, words = _TYPES[key.type]
+    wanted, description = _TYPES[key.type]
     wrong = not isinstance(value, wanted)
     wrong |= key.type == "number" and isinstance(value, bool)
     wrong |= key.type == "date" and isinstance(value, datetime)
     wrong |= key.type == "texts" and not all(isinstance(v, str) for v in cast("list[Any]", value))
     if wrong:
-        raise BadPlan(where, f"must be {words}")
+        raise BadPlan(where, f"must be {description}")
     if key.choices and value not in key.choices:
-        raise BadPlan(where, f"no {value!r} here; {near(value, key.choices)}")
+        raise BadPlan(where, f"unknown value {value!r}; {near(value, key.choices)}")
     if key.type == "number" and value < key.least:
         raise BadPlan(where, f"must be {key.least} or more")
     if key.type in ("text", "path") and not value.strip() and where != "decode.prefix":
-        raise BadPlan(where, "is empty")
+        raise BadPlan(where, "must not be empty")
     if key.type == "path":
         if "://" in value and where != "decode.schema_file":
-            raise BadPlan(where, "must be a folder that all workers see, not a URL")
+            raise BadPlan(where, "must be a path that all Spark workers can access, not a URL")
         return os.path.normpath(os.path.join(folder, os.path.expanduser(value)))
     return tuple(value) if key.type == "texts" else value
 
@@ -203,7 +292,7 @@ def _value(where: str, value: Any, key: Key, folder: str) -> Any:
 def _plan(kind: str, values: dict[str, dict[str, Any]], tables: Mapping[str, object]) -> Plan:
     head = values["pipeline"]
     if "bootstrap" not in head:
-        raise BadPlan("pipeline.bootstrap", "is missing; name the brokers: host:port,host:port")
+        raise BadPlan("pipeline.bootstrap", "key is missing; list the brokers: host:port,host:port")
     shared: dict[str, Any] = {"name": head["name"], "bootstrap": head["bootstrap"]}
     if kind == "backfill":
         lake = values["lake"]["path"]
@@ -236,13 +325,9 @@ def _decode(given: dict[str, Any]) -> Decode:
     given = dict(given)
     path = given.pop("schema_file", None)
     if (path is None) == ("schema" not in given):
-        raise BadPlan("decode.schema", "give either schema or schema_file")
+        raise BadPlan("decode.schema", "set exactly one of schema and schema_file")
     if path is not None:
-        try:
-            with open(path, encoding="utf-8") as file:
-                given["schema"] = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadPlan("decode.schema_file", f"{path} can't be read: {error}") from None
+        given["schema"] = _read_text(path, "decode.schema_file")
     return Decode(**given)
 
 
@@ -250,13 +335,13 @@ def _check_options(plan: Plan) -> None:
     """Validate the options of the source and the sink before Spark starts."""
     brokers = {BOOTSTRAP: plan.bootstrap}
     if not isinstance(plan, LandPlan):
-        _ask("sink", plan.sink, write_options, {**brokers, **plan.sink})
+        _check_section("sink", plan.sink, write_options, {**brokers, **plan.sink})
     if not isinstance(plan, BackfillPlan):
         given = {**brokers, **source_options(plan.origin)}
-        _ask("source", plan.origin.options, stream_options, given)
+        _check_section("source", plan.origin.options, stream_options, given)
 
 
-def _ask(
+def _check_section(
     section: str,
     keys: Mapping[str, str],
     parser: Callable[[Mapping[str, str]], object],
@@ -275,13 +360,13 @@ def _check_columns(plan: Plan) -> None:
         return
     columns = [*RECORD_COLUMNS, *(declared_columns(plan.decode) if plan.decode else ())]
     if isinstance(plan, AggregatePlan) and plan.event_time not in columns:
-        near_by = near(plan.event_time, columns)
-        raise BadPlan("aggregate.event_time", f"there is no column {plan.event_time}; {near_by}")
+        hint = near(plan.event_time, columns)
+        raise BadPlan("aggregate.event_time", f"unknown column {plan.event_time}; {hint}")
 
 
 def _check_folders(plan: Plan) -> None:
     if isinstance(plan, BackfillPlan) and not os.path.isdir(os.path.join(plan.path, layout.DATA)):
-        raise BadPlan("lake.path", f"there is no lake at {plan.path}; name one that land wrote")
+        raise BadPlan("lake.path", f"{plan.path} is not a lake that a land pipeline wrote")
 
 
 def _line_of(text: str, key: str) -> str:

@@ -47,11 +47,10 @@ class BadPlan(ValueError):
     def __init__(self, key: str, what: str) -> None:
         super().__init__(f"{key}: {what}")
         self.key = key
-        self.what = what
 
 
 def interval_ms(text: str) -> int | None:
-    """Parse a length of time as Spark writes it, `10 minutes`; None if it is invalid."""
+    """Return the milliseconds of an interval such as `10 minutes`; None if it is invalid."""
     found = _INTERVAL.fullmatch(text)
     return int(found[1]) * _UNIT_MS[found[2].lower()] if found else None
 
@@ -68,9 +67,11 @@ class Decode:
 
     def __post_init__(self) -> None:
         if self.framing == "confluent" and self.format != "avro":
-            raise BadPlan("decode.framing", 'confluent goes with format = "avro" only')
+            raise BadPlan("decode.framing", 'confluent framing needs format = "avro"')
         if not self.schema.strip():
-            raise BadPlan("decode.schema", "is empty; give the columns of the value")
+            raise BadPlan(
+                "decode.schema", "must not be empty; write columns as: id long, name string"
+            )
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Origin:
 
     def __post_init__(self) -> None:
         if bool(self.topics) == (self.pattern is not None):
-            raise BadPlan("pipeline.topics", "give either topics or pattern")
+            raise BadPlan("pipeline.topics", "set exactly one of topics and pattern")
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,9 @@ class LandPlan:
     kind: Literal["land"] = "land"
 
     def __post_init__(self) -> None:
-        check_name(self.name)
-        check_trigger(self.trigger)
-        _from_the_root(self, "checkpoint", "path")
+        _check_name(self.name)
+        _check_trigger(self.trigger)
+        _make_absolute(self, "checkpoint", "path")
 
 
 @dataclass(frozen=True)
@@ -133,22 +134,32 @@ class AggregatePlan:
     kind: Literal["aggregate"] = "aggregate"
 
     def __post_init__(self) -> None:
-        check_name(self.name)
-        check_trigger(self.trigger)
+        _check_name(self.name)
+        _check_trigger(self.trigger)
         for key in ("window", "watermark", "slide"):
             length = getattr(self, key)
             if length is not None and interval_ms(length) is None:
-                raise BadPlan(f"aggregate.{key}", f"{length!r} is no length; say 5 minutes")
+                raise BadPlan(
+                    f"aggregate.{key}",
+                    f"{length!r} is not a length of time; write it as in 5 minutes",
+                )
         if not interval_ms(self.window):
-            raise BadPlan("aggregate.window", "is empty; say 5 minutes")
+            raise BadPlan("aggregate.window", "must be longer than 0; write it as in 5 minutes")
         if self.slide is not None and not 0 < self.slide_ms <= self.window_ms:
-            raise BadPlan("aggregate.slide", "must be more than 0 and no more than the window")
+            raise BadPlan(
+                "aggregate.slide", "must be longer than 0 and at most as long as the window"
+            )
         if not self.columns:
-            raise BadPlan("aggregate.columns", 'names no result; say rows = "count(*)"')
+            raise BadPlan(
+                "aggregate.columns", 'must define at least one column, such as rows = "count(*)"'
+            )
         taken = {"window_start", "window_end", *self.group_by}
         if twice := sorted(taken & self.columns.keys()):
-            raise BadPlan("aggregate.columns", f"{twice[0]} is there already; name it otherwise")
-        _from_the_root(self, "checkpoint", "table")
+            raise BadPlan(
+                "aggregate.columns",
+                f"{twice[0]} is also a column of the window or of group_by; choose another name",
+            )
+        _make_absolute(self, "checkpoint", "table")
 
     @property
     def window_ms(self) -> int:
@@ -179,16 +190,16 @@ class BackfillPlan:
     kind: Literal["backfill"] = "backfill"
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        _check_name(self.name)
         if self.first is not None and self.last is not None and self.first > self.last:
-            raise BadPlan("backfill.first", "is after last")
-        _from_the_root(self, "checkpoint", "path")
+            raise BadPlan("backfill.first", f"{self.first} is after backfill.last, {self.last}")
+        _make_absolute(self, "checkpoint", "path")
 
 
 Plan: TypeAlias = LandPlan | AggregatePlan | BackfillPlan
 
 
-def _from_the_root(plan: Plan, *keys: str) -> None:
+def _make_absolute(plan: Plan, *keys: str) -> None:
     """Make paths absolute, because Spark's processes run in other working directories."""
     for key in keys:
         path = getattr(plan, key)
@@ -196,13 +207,18 @@ def _from_the_root(plan: Plan, *keys: str) -> None:
             object.__setattr__(plan, key, os.path.abspath(path))
 
 
-def check_name(name: str) -> None:
+def _check_name(name: str) -> None:
     """Validate a pipeline's name, which is used in file names and as a producer name."""
     if not _NAME.fullmatch(name):
-        raise BadPlan("pipeline.name", f"{name!r} has more than letters, digits, dot, _ and -")
+        raise BadPlan(
+            "pipeline.name", f"{name!r} is invalid; use 1 to 200 letters, digits, '.', '_', '-'"
+        )
 
 
-def check_trigger(trigger: str) -> None:
+def _check_trigger(trigger: str) -> None:
     """Validate a trigger, which sets when micro-batches start."""
     if trigger != AVAILABLE_NOW and interval_ms(trigger) is None:
-        raise BadPlan("pipeline.trigger", f"{trigger!r} is none; say {AVAILABLE_NOW} or 10 seconds")
+        raise BadPlan(
+            "pipeline.trigger",
+            f"{trigger!r} is invalid; use {AVAILABLE_NOW}, or an interval such as 10 seconds",
+        )

@@ -28,7 +28,8 @@ class Progress:
         return self.rows_in / self.seconds if self.seconds > 0 else 0.0
 
 
-Tell: TypeAlias = Callable[[Progress], None]
+OnProgress: TypeAlias = Callable[[Progress], None]
+"""A function that is called after each micro-batch."""
 
 
 @dataclass

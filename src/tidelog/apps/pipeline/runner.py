@@ -14,7 +14,7 @@ from typing import Any
 
 from tidelog.apps.pipeline.failure import CannotStart, reason
 from tidelog.apps.pipeline.plan import AggregatePlan, LandPlan, Plan
-from tidelog.apps.pipeline.report import Report, Tell
+from tidelog.apps.pipeline.report import OnProgress, Report
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _TRACES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -33,22 +33,22 @@ def own_spark(
 
     find_java()
     settle_environment(master)  # otherwise Java would use any python3 on the path
-    with open(log or os.devnull, "ab") as file, _traces_in(log):
+    with open(log or os.devnull, "ab") as file, _log_traces_to(log):
         try:
             _start_java(settings, file if log else None)
             spark = spark_session(name, master, settings)
         except ModuleNotFoundError:
             raise
         except Exception as error:
-            raise CannotStart(f"Spark does not start: {reason(error)}") from error
+            raise CannotStart(f"cannot start Spark: {reason(error)}") from error
         try:
-            _suit_shuffles(spark, master)
+            _reduce_shuffles(spark, master)
             yield spark
         finally:
             spark.stop()
 
 
-def _suit_shuffles(spark: Any, master: str) -> None:
+def _reduce_shuffles(spark: Any, master: str) -> None:
     """Use one shuffle task per core in local mode, unless the user configured a number.
 
     Spark's default of 200 is meant for clusters, and each task adds time to a micro-batch. A query
@@ -60,7 +60,7 @@ def _suit_shuffles(spark: Any, master: str) -> None:
 
 
 @contextmanager
-def _traces_in(log: str | None) -> Iterator[None]:
+def _log_traces_to(log: str | None) -> Iterator[None]:
     """Send PySpark's log of exceptions to the file instead of stderr."""
     if log is None:
         yield
@@ -103,13 +103,15 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     """Provide an event that SIGINT and SIGTERM set."""
     stop = threading.Event()
 
-    def hear(number: int, _frame: object) -> None:
+    def on_signal(number: int, _frame: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        signal.signal(number, hear)
+        signal.signal(number, on_signal)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:
@@ -117,16 +119,16 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def run_plan(spark: Any, plan: Plan, stop: threading.Event, tell: Tell) -> Report:
+def run_plan(spark: Any, plan: Plan, stop: threading.Event, on_progress: OnProgress) -> Report:
     """Run a plan of any kind."""
     if isinstance(plan, LandPlan):
         from tidelog.apps.pipeline.land import land
 
-        return land(spark, plan, stop, tell)
+        return land(spark, plan, stop, on_progress)
     if isinstance(plan, AggregatePlan):
         from tidelog.apps.pipeline.aggregate import aggregate
 
-        return aggregate(spark, plan, stop, tell)
+        return aggregate(spark, plan, stop, on_progress)
     from tidelog.apps.pipeline.backfill import backfill
 
-    return backfill(spark, plan, stop, tell)
+    return backfill(spark, plan, stop, on_progress)

@@ -34,7 +34,9 @@ def schema_of(text: str) -> Any:
         return StructType.fromDDL(text)
     except (PySparkException, ValueError, KeyError, TypeError) as error:
         first = str(error).strip().splitlines()[0]
-        raise ValueError(f"is no list of columns ({first}); write: id long, name string") from None
+        raise ValueError(
+            f"invalid columns ({first}); write them as: id long, name string"
+        ) from None
 
 
 def with_decoded(frame: Any, decode: Decode) -> Any:
@@ -60,27 +62,27 @@ def with_decoded(frame: Any, decode: Decode) -> Any:
 def reason(value: bytes, decoded: dict[str, Any] | None, types: dict[str, str]) -> str:
     """Return why a value could not be decoded. `decoded` holds the fields that Spark could read."""
     try:
-        found = json.loads(value.decode(), parse_constant=_refuse)
+        found = json.loads(value.decode(), parse_constant=_reject_constant)
     except UnicodeDecodeError:
-        return "not JSON: not UTF-8"
+        return "invalid JSON: not UTF-8"
     except ValueError as error:
-        return f"not JSON: {str(error)[:1].lower()}{str(error)[1:]}"
+        return f"invalid JSON: {str(error)[:1].lower()}{str(error)[1:]}"
     except RecursionError:
-        return "not JSON that can be read: nested too deep"
+        return "invalid JSON: nested too deeply"
     if not isinstance(found, dict):
-        return f"not a JSON object but {_said(found)}"
+        return f"not a JSON object but {_shortened(found)}"
     wrong = [
-        f"{name} is {_said(found[name])}, no {kind}"
+        f"{name} is {_shortened(found[name])}, not {kind}"
         for name, kind in types.items()
         if found.get(name) is not None and (decoded or {}).get(name) is None
     ]
-    return f"does not fit the schema: {'; '.join(wrong) or 'a field is of another type'}"
+    return f"does not fit the schema: {'; '.join(wrong) or 'a field has another type'}"
 
 
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"the constant {name} is not allowed")
 
 
-def _said(value: object) -> str:
+def _shortened(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

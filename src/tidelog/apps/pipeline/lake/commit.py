@@ -23,20 +23,30 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.durable import (
-    Taken,
-    held,
+    LockTaken,
+    file_lock,
     make_folder,
-    read_whole,
+    read_json,
     sync_folder,
-    write_whole,
+    write_json,
 )
 
 VERSION = 1
-_ANEW = "restore the one that belongs to the other, or begin anew: a new path and a new checkpoint"
+NO_BATCH = -1
+_START_OVER = "restore copies of both from the same time, or set a new path and a new checkpoint"
 
 
-class LakeRefuses(Exception):
+class LakeError(Exception):
     """The lake rejects an operation. The message is one line that says what to do."""
+
+
+def last_committed(checkpoint: str) -> int:
+    """Return the last batch in Spark's commit log; -1 if there is no batch."""
+    try:
+        names = os.listdir(os.path.join(checkpoint, "commits"))
+    except OSError:
+        return NO_BATCH
+    return max((int(name) for name in names if name.isdigit()), default=NO_BATCH)
 
 
 class StagedFile(NamedTuple):
@@ -71,13 +81,13 @@ class Lake:
         self.close()
 
     def open(self) -> None:
-        """Lock the lake, and finish the commit of an earlier process. Raises LakeRefuses."""
+        """Lock the lake, and finish the commit of an earlier process. Raises LakeError."""
         make_folder(layout.own(self.path))
         try:
-            self._lock.enter_context(held(layout.own(self.path, "lock")))
-        except Taken:
-            raise LakeRefuses(
-                f"another pipeline writes to {self.path}; wait for it, or stop it"
+            self._lock.enter_context(file_lock(layout.own(self.path, "lock")))
+        except LockTaken:
+            raise LakeError(
+                f"another pipeline is writing to {self.path}; wait until it ends, or stop it"
             ) from None
         try:
             self._finish()
@@ -86,9 +96,9 @@ class Lake:
             raise
 
     def _finish(self) -> None:
-        record = read_whole(layout.commit_record(self.path)) or {}
+        record = read_json(layout.commit_record(self.path)) or {}
         if record.get("version", VERSION) != VERSION:
-            raise LakeRefuses(f"{self.path} is of a newer tidelog; use that one")
+            raise LakeError(f"a newer version of tidelog wrote {self.path}; use that version")
         self._record = record
         self._move_all()
         shutil.rmtree(layout.staging(self.path), ignore_errors=True)
@@ -111,7 +121,7 @@ class Lake:
     @property
     def batch(self) -> int:
         """The number of the last committed batch; -1 if no batch was committed."""
-        return int(self._record.get("batch", -1))
+        return int(self._record.get("batch", NO_BATCH))
 
     @property
     def totals(self) -> dict[str, int]:
@@ -134,27 +144,27 @@ class Lake:
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the lake already has this batch.
 
-        Raises LakeRefuses if the checkpoint and the lake do not belong together.
+        Raises LakeError if the checkpoint and the lake do not belong together.
         """
         if self.query not in ("", query):
-            raise LakeRefuses(
-                f"{self.path} was written with another checkpoint; go on with that one,"
-                " or name a new path"
+            raise LakeError(
+                f"{self.path} was written with another checkpoint; use that checkpoint,"
+                " or set a new path"
             )
         if batch < self.batch:
-            raise LakeRefuses(
-                f"the checkpoint is at batch {batch} and {self.path} at {self.batch}: it is an"
-                f" older copy; {_ANEW}"
+            raise LakeError(
+                f"the checkpoint is at batch {batch}, but {self.path} is at batch {self.batch}: the"
+                f" checkpoint is an older copy; {_START_OVER}"
             )
         if batch > self.batch + 1 and not self._gaps:
-            raise LakeRefuses(
-                f"the checkpoint has done {batch} batches and {self.path} has {self.batch + 1}:"
-                f" rows would be missing; {_ANEW}"
+            raise LakeError(
+                f"the checkpoint has {batch} batches, but {self.path} has {self.batch + 1}: rows"
+                f" would be missing; {_START_OVER}"
             )
         return batch == self.batch
 
     def commit(self, query: str, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make staged files part of the lake. On LakeRefuses, nothing has changed."""
+        """Make staged files part of the lake. On LakeError, nothing has changed."""
         last = self._next_offsets(files)
         moves = []
         for number, file in enumerate(files):
@@ -176,7 +186,7 @@ class Lake:
             "totals": totals,
             "last_offsets": last,
         }
-        write_whole(layout.commit_record(self.path), record)
+        write_json(layout.commit_record(self.path), record)
         self._record = record
         self._move_all()
 
@@ -195,17 +205,17 @@ class Lake:
     def _next_offsets(self, files: Sequence[StagedFile]) -> Mapping[str, int]:
         """Return the last offset of each partition after these files.
 
-        Raises LakeRefuses if the lake already has an offset, unless `overlap` is `accept`.
+        Raises LakeError if the lake already has an offset, unless `overlap` is `accept`.
         """
         last: dict[str, int] = dict(self._record.get("last_offsets", {}))
         before = dict(last)
         for file in files:
             for partition, (low, high) in file.offsets.items():
                 if low <= before.get(partition, -1) and self._overlap == "fail":
-                    raise LakeRefuses(
-                        f"{partition}: offset {low} comes again, the lake has all up to"
-                        f" {before[partition]}; if the topic was made anew, name a new path,"
-                        ' or set overlap = "accept"'
+                    raise LakeError(
+                        f"{partition}: offset {low} was read again, but the lake has all offsets up"
+                        f" to {before[partition]}; if the topic was recreated, set a new path"
+                        ' or overlap = "accept"'
                     )
                 last[partition] = max(last.get(partition, -1), high)
         return last

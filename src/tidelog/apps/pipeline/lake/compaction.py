@@ -1,11 +1,13 @@
 """Merge many small files into few large ones while other processes read the lake.
 
-A task builds a new folder in staging: the merged files, and links to the other files. Then one
-system call exchanges the two folders, and the old folder is removed.
+`Compaction` runs between batches and finds the folders to merge. A Spark task builds a new folder
+in staging: the merged files, and links to the other files. Then one system call exchanges the two
+folders, and the old folder is removed.
 
 Invariants: a reader that lists the folder sees either the old files or the new files. A crash
 before the exchange changes nothing; a crash after it leaves only files that the next start removes.
-Rows keep their order.
+Rows keep their order. Only folders that received files in this run are checked. No files are merged
+while Spark may still run the last batch again: an aggregate sends that batch's files to its topic.
 
 Only files of about the same size are merged. So a row is copied once each time its file grows by a
 factor of 8, not each time a small file is added.
@@ -19,8 +21,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tidelog.apps.pipeline.lake import layout
-from tidelog.apps.pipeline.lake.durable import exchange, sync_file, sync_folder
-from tidelog.apps.pipeline.lake.writing import CODEC, ROWS_PER_GROUP
+from tidelog.apps.pipeline.lake.commit import Lake, last_committed
+from tidelog.apps.pipeline.lake.durable import CannotExchange, exchange, sync_file, sync_folder
+from tidelog.apps.pipeline.lake.writing import ROWS_PER_GROUP, GroupWriter
+from tidelog.apps.pipeline.report import Report
 
 GROWTH = 8
 """Files whose sizes are within this factor count as about the same size."""
@@ -48,7 +52,7 @@ class Built(NamedTuple):
     """The number of small files that the new folder replaces."""
 
 
-def crowded(
+def folders_to_merge(
     lake: str, folders: Iterable[str], staging: str, least: int, file_bytes: int
 ) -> list[Merge]:
     """Return the folders worth merging: those with `least` or more files of about the same size."""
@@ -62,13 +66,13 @@ def crowded(
             if entry.name.endswith(layout.PARQUET):
                 sizes[entry.name] = entry.stat().st_size
         else:
-            small = alike(sizes, least, file_bytes)
+            small = files_to_merge(sizes, least, file_bytes)
             if small:
                 found.append(Merge(path, small, staging, file_bytes))
     return found
 
 
-def alike(sizes: dict[str, int], least: int, file_bytes: int) -> tuple[str, ...]:
+def files_to_merge(sizes: dict[str, int], least: int, file_bytes: int) -> tuple[str, ...]:
     """Return the smallest files, if there are enough to merge, in the order of their names."""
     tiers = {
         name: max(math.ceil(math.log(max(size, 1) / FIRST_BYTES, GROWTH)), 0)
@@ -76,7 +80,7 @@ def alike(sizes: dict[str, int], least: int, file_bytes: int) -> tuple[str, ...]
         if size * 2 <= file_bytes
     }
     for tier in sorted(set(tiers.values())):
-        chosen = sorted(name for name, its in tiers.items() if its <= tier)
+        chosen = sorted(name for name, each in tiers.items() if each <= tier)
         if len(chosen) >= max(least, 2):
             return tuple(chosen)
     return ()
@@ -98,12 +102,12 @@ def build(merge: Merge) -> Built:
     paths = [os.path.join(merge.folder, name) for name in merge.small]
     wanted = sum(parquet.read_metadata(path).num_rows for path in paths)
     if rows != wanted:
-        raise RuntimeError(f"{merge.folder}: {rows} rows of {wanted} would be left; not merged")
+        raise RuntimeError(f"{merge.folder}: not merged: {wanted} rows would become {rows} rows")
     sync_folder(staged)
     return Built(merge.folder, staged, rows, len(merge.small))
 
 
-def swap_in(built: Built) -> None:
+def replace_folder(built: Built) -> None:
     """Replace the old folder by the new one. On CannotExchange, nothing has changed."""
     exchange(built.folder, built.staged)
     shutil.rmtree(built.staged)
@@ -124,9 +128,8 @@ def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
     """
     from pyarrow import parquet
 
-    writer = None
+    writer: GroupWriter | None = None
     schema: Any = None
-    place = ""
     bytes_in = 0
     for name in merge.small:
         path = os.path.join(merge.folder, name)
@@ -134,55 +137,59 @@ def _write_merged(merge: Merge, staged: str) -> Iterator[int]:
             if writer is not None and (
                 bytes_in >= merge.file_bytes or not file.schema_arrow.equals(schema)
             ):
-                yield _finish(writer, place)
+                writer.finish()
+                yield writer.rows
                 writer = None
             if writer is None:
                 schema, bytes_in = file.schema_arrow, 0
                 # A file may be merged many times; its name must not grow each time.
                 stem = name.removesuffix(layout.PARQUET).partition(MERGED)[0]
-                place = os.path.join(
-                    staged, f"{stem}{MERGED}{uuid.uuid4().hex[:8]}{layout.PARQUET}"
-                )
-                writer = _GroupWriter(place, schema)
+                merged = f"{stem}{MERGED}{uuid.uuid4().hex[:8]}{layout.PARQUET}"
+                writer = GroupWriter(os.path.join(staged, merged))
             for batch in file.iter_batches(ROWS_PER_GROUP):
                 writer.add(batch)
             bytes_in += os.path.getsize(path)
     if writer is not None:
-        yield _finish(writer, place)
+        writer.finish()
+        yield writer.rows
 
 
-class _GroupWriter:
-    """Collects the batches of small files into full-size row groups."""
+class Compaction:
+    """Merges the small files of one lake, in Spark tasks."""
 
-    def __init__(self, path: str, schema: Any) -> None:
-        from pyarrow import parquet
+    def __init__(self, lake: Lake, checkpoint: str, least: int, file_bytes: int) -> None:
+        self._lake = lake
+        self._checkpoint = checkpoint
+        self._least = least
+        self._file_bytes = file_bytes
+        self._folders: set[str] = set()
+        self.merged = 0
+        """Number of small files that were merged into larger ones."""
+        self.refused = ""
+        """Why files cannot be merged in this lake; empty if merging works."""
 
-        self._writer = parquet.ParquetWriter(path, schema, compression=CODEC)
-        self._held: list[Any] = []
-        self._held_rows = 0
-        self.rows = 0
+    def run(self, spark: Any) -> None:
+        """Merge the files worth merging, unless Spark may still run the last batch again."""
+        self._folders |= {os.path.dirname(path) for path in self._lake.moved_to()}
+        if not self._least or self.refused or last_committed(self._checkpoint) < self._lake.batch:
+            return
+        merges = folders_to_merge(
+            self._lake.path, self._folders, self._lake.staging, self._least, self._file_bytes
+        )
+        self._folders.clear()
+        if not merges:
+            return
+        for built in spark.sparkContext.parallelize(merges, len(merges)).map(build).collect():
+            try:
+                replace_folder(built)
+            except CannotExchange as error:
+                self.refused = f"small files were not merged: {error}"
+                return
+            self.merged += built.merged
 
-    def add(self, batch: Any) -> None:
-        self._held.append(batch)
-        self._held_rows += batch.num_rows
-        if self._held_rows >= ROWS_PER_GROUP:
-            self.write()
-
-    def write(self) -> None:
-        import pyarrow as pa
-
-        if self._held:
-            table = pa.Table.from_batches(self._held)
-            self._writer.write_table(table, row_group_size=table.num_rows)
-            self.rows += table.num_rows
-            self._held, self._held_rows = [], 0
-
-    def close(self) -> None:
-        self.write()
-        self._writer.close()
-
-
-def _finish(writer: _GroupWriter, path: str) -> int:
-    writer.close()
-    sync_file(path)
-    return writer.rows
+    def finish(self, spark: Any, report: Report) -> None:
+        """Merge at the end of a run, and add the number of merged files to the report."""
+        self.run(spark)
+        report.merged = self.merged
+        if self.refused:
+            report.notes.append(self.refused)

@@ -1,6 +1,6 @@
 """Atomic and durable file operations: after a power failure a file is complete or missing.
 
-Invariant: the changes of `write_whole`, `make_folder` and `exchange` are on the disk when these
+Invariant: the changes of `write_json`, `make_folder` and `exchange` are on the disk when these
 functions return.
 """
 
@@ -23,19 +23,19 @@ class CannotExchange(Exception):
     """The operating system or file system cannot exchange two folders atomically."""
 
 
-class Taken(Exception):
+class LockTaken(Exception):
     """Another process holds the lock."""
 
 
 @contextmanager
-def held(path: str) -> Iterator[None]:
-    """Hold a file lock, which the operating system releases if the process ends. Raises Taken."""
+def file_lock(path: str) -> Iterator[None]:
+    """Hold a file lock; the operating system releases it if the process ends. Raises LockTaken."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Taken(path) from None
+            raise LockTaken(path) from None
         yield
     finally:
         os.close(lock)
@@ -68,7 +68,7 @@ def make_folder(path: str) -> None:
         sync_folder(os.path.dirname(folder))
 
 
-def write_whole(path: str, data: Mapping[str, Any]) -> None:
+def write_json(path: str, data: Mapping[str, Any]) -> None:
     """Replace a JSON document atomically."""
     beside = f"{path}.new"
     with open(beside, "w", encoding="utf-8") as file:
@@ -79,7 +79,7 @@ def write_whole(path: str, data: Mapping[str, Any]) -> None:
     sync_folder(os.path.dirname(path))
 
 
-def read_whole(path: str) -> dict[str, Any] | None:
+def read_json(path: str) -> dict[str, Any] | None:
     """Return a JSON document; None if the file does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -99,7 +99,7 @@ def exchange(one: str, other: str) -> None:
         else:
             failed = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE)
     except AttributeError:
-        raise CannotExchange("the C library knows no exchange of two folders") from None
+        raise CannotExchange("the C library has no function that exchanges two folders") from None
     if failed:
         number = ctypes.get_errno()
         if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):

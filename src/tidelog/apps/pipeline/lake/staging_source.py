@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
 from tidelog.apps.pipeline.decoding import json_values
-from tidelog.apps.pipeline.decoding.avro_values import AvroDecoder
+from tidelog.apps.pipeline.decoding.avro import AvroDecoder
 from tidelog.apps.pipeline.lake import layout
 from tidelog.apps.pipeline.lake.commit import StagedFile
-from tidelog.apps.pipeline.lake.durable import read_whole, write_whole
+from tidelog.apps.pipeline.lake.durable import read_json, write_json
 from tidelog.apps.pipeline.lake.writing import BY_RECORD, Folders, write_staged
 from tidelog.apps.pipeline.plan import Decode
 
@@ -69,7 +69,7 @@ class StagingWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[Any]) -> None:
         files = [file for message in messages if message is not None for file in message.files]
-        write_whole(self._report, {"files": files})
+        write_json(self._report, {"files": files})
 
 
 def register_staging(spark: Any) -> None:
@@ -99,13 +99,13 @@ def stage(
         .option("by", json.dumps(by))
         .save()
     )
-    told = (read_whole(report) or {})["files"]
+    files = (read_json(report) or {})["files"]
     os.unlink(report)
-    return sorted(map(_staged_file, told), key=lambda f: (f[:3], sorted(f.offsets.items())))
+    return sorted(map(_staged_file, files), key=lambda f: (f[:3], sorted(f.offsets.items())))
 
 
-def _staged_file(told: list[Any]) -> StagedFile:
-    file = StagedFile(*told)
+def _staged_file(fields: list[Any]) -> StagedFile:
+    file = StagedFile(*fields)
     ranges = {partition: (low, high) for partition, (low, high) in file.offsets.items()}
     return file._replace(offsets=ranges)
 
@@ -137,11 +137,11 @@ def _json(batch: Any) -> tuple[Any, Any, list[str | None]]:
         for row, is_bad in enumerate(bad.to_pylist()):
             if is_bad:
                 value = values[row].as_py()
-                reasons[row] = json_values.reason(value, _there(decoded[row]), types)
+                reasons[row] = json_values.reason(value, _readable_fields(decoded[row]), types)
     return batch.drop_columns(["decoded", "bad"]), decoded, reasons
 
 
-def _there(row: Any) -> dict[str, Any] | None:
+def _readable_fields(row: Any) -> dict[str, Any] | None:
     """Return the fields that could be read, as Arrow values: Python has no year 10000."""
     if not row.is_valid:
         return None
@@ -154,16 +154,16 @@ def _good_and_bad(
     import pyarrow as pa
     from pyarrow import compute as pc
 
-    told = pa.array(reasons, pa.string())
-    if told.null_count < len(told):
-        is_bad = told.is_valid()
-        rejected = record.append_column("reason", told).filter(is_bad)
+    reason_column = pa.array(reasons, pa.string())
+    if reason_column.null_count < len(reason_column):
+        is_bad = reason_column.is_valid()
+        rejected = record.append_column("reason", reason_column).filter(is_bad)
         yield layout.REJECTED, rejected
         is_good = pc.invert(is_bad)
         record, decoded = record.filter(is_good), decoded.filter(is_good)
     good = record if decode.keep_value else record.drop_columns(["value"])
     columns = dict(zip(good.schema.names, good.columns, strict=True))
-    for place, field in enumerate(decoded.type):
-        # Not `field(place)`: it ignores that the whole struct may be null.
-        columns[f"{decode.prefix}{field.name}"] = pc.struct_field(decoded, place)
+    for index, field in enumerate(decoded.type):
+        # Not `decoded.field(index)`, which ignores that the whole struct may be null.
+        columns[f"{decode.prefix}{field.name}"] = pc.struct_field(decoded, index)
     yield layout.DATA, pa.RecordBatch.from_pydict(columns)

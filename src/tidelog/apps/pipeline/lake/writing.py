@@ -34,68 +34,86 @@ BY_RECORD = Folders("topic", "timestamp")
 BY_WINDOW = Folders(None, "window_start")
 
 
-class _Place(NamedTuple):
-    table: str
-    topic: str
-    date: str
+class GroupWriter:
+    """Writes one Parquet file. It collects batches into full-size row groups."""
 
-
-class _Bucket:
-    """One file that is being written."""
-
-    def __init__(self, folder: str, place: _Place) -> None:
-        self.place = place
-        self.path = os.path.join(folder, f"{uuid.uuid4().hex}{layout.STAGED}")
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.rows = 0
-        self.bytes = 0
-        self._held: list[Any] = []
-        self._held_rows = 0
-        self._held_bytes = 0
+        self._batches: list[Any] = []
+        self._batches_rows = 0
+        self._batches_bytes = 0
         self._writer: Any = None
-        self._offsets: dict[str, tuple[int, int]] = {}
 
     def add(self, batch: Any) -> None:
-        self._held.append(batch)
-        self._held_rows += batch.num_rows
-        self._held_bytes += batch.nbytes
-        self.bytes += batch.nbytes
-        if self._held_rows >= ROWS_PER_GROUP or self._held_bytes >= BYTES_PER_GROUP:
+        """Add a batch; write a row group if there are enough rows or bytes."""
+        self._batches.append(batch)
+        self._batches_rows += batch.num_rows
+        self._batches_bytes += batch.nbytes
+        if self._batches_rows >= ROWS_PER_GROUP or self._batches_bytes >= BYTES_PER_GROUP:
             self._write()
 
     def _write(self) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
-        if not self._held:
+        if not self._batches:
             return
-        table = pa.Table.from_batches(self._held)
+        table = pa.Table.from_batches(self._batches)
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self.path, table.schema, compression=CODEC)
         self._writer.write_table(table, row_group_size=table.num_rows)
-        self._note_offsets(table)
+        self.on_group(table)
         self.rows += table.num_rows
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        self._batches, self._batches_rows, self._batches_bytes = [], 0, 0
 
-    def _note_offsets(self, table: Any) -> None:
+    def on_group(self, table: Any) -> None:
+        """Handle a written row group; for subclasses."""
+
+    def finish(self) -> None:
+        """Write the last row group, and make the file durable."""
+        self._write()
+        self.close()
+        sync_file(self.path)
+
+    def close(self) -> None:
+        """Close the file, also if it is not finished."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class _Target(NamedTuple):
+    table: str
+    topic: str
+    date: str
+
+
+class _StagedWriter(GroupWriter):
+    """Writes one staged file, and collects its range of offsets."""
+
+    def __init__(self, folder: str, target: _Target) -> None:
+        super().__init__(os.path.join(folder, f"{uuid.uuid4().hex}{layout.STAGED}"))
+        self.target = target
+        self.bytes = 0
+        self._offsets: dict[str, tuple[int, int]] = {}
+
+    def add(self, batch: Any) -> None:
+        self.bytes += batch.nbytes
+        super().add(batch)
+
+    def on_group(self, table: Any) -> None:
         if "offset" not in table.column_names:
             return
-        seen = table.select(["partition", "offset"]).group_by("partition")
-        for row in seen.aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
-            partition = f"{self.place.topic}-{row['partition']}"
+        by_partition = table.select(["partition", "offset"]).group_by("partition")
+        for row in by_partition.aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
+            partition = f"{self.target.topic}-{row['partition']}"
             low, high = self._offsets.get(partition, (row["offset_min"], row["offset_max"]))
             self._offsets[partition] = (min(low, row["offset_min"]), max(high, row["offset_max"]))
 
-    def finish(self) -> StagedFile:
-        self._write()
-        self._writer.close()
-        self._writer = None
-        sync_file(self.path)
-        return StagedFile(*self.place, self.path, self.rows, self._offsets)
-
-    def drop(self) -> None:
-        """Close a file that will not be finished."""
-        if self._writer is not None:
-            self._writer.close()
+    def staged_file(self) -> StagedFile:
+        """Finish the file and return its description."""
+        self.finish()
+        return StagedFile(*self.target, self.path, self.rows, self._offsets)
 
 
 def write_staged(
@@ -103,25 +121,25 @@ def write_staged(
 ) -> Iterator[StagedFile]:
     """Write record batches, each given with its table, and yield the finished files."""
     os.makedirs(folder, exist_ok=True)
-    open_files: dict[_Place, _Bucket] = {}
+    open_files: dict[_Target, _StagedWriter] = {}
     try:
         for table, batch in tables:
-            for place, part in _split(table, batch, by):
-                bucket = open_files.pop(place, None) or _Bucket(folder, place)
-                open_files[place] = bucket  # the most recently used file is last
-                bucket.add(part)
-                if bucket.bytes >= file_bytes:
-                    yield open_files.pop(place).finish()
+            for target, part in _split(table, batch, by):
+                writer = open_files.pop(target, None) or _StagedWriter(folder, target)
+                open_files[target] = writer  # the most recently used file is last
+                writer.add(part)
+                if writer.bytes >= file_bytes:
+                    yield open_files.pop(target).staged_file()
                 elif len(open_files) > OPEN_FILES_MAX:
-                    yield open_files.pop(next(iter(open_files))).finish()
+                    yield open_files.pop(next(iter(open_files))).staged_file()
         while open_files:
-            yield open_files.pop(next(iter(open_files))).finish()
+            yield open_files.pop(next(iter(open_files))).staged_file()
     finally:
-        for bucket in open_files.values():
-            bucket.drop()
+        for writer in open_files.values():
+            writer.close()
 
 
-def _split(table: str, batch: Any, by: Folders) -> Iterator[tuple[_Place, Any]]:
+def _split(table: str, batch: Any, by: Folders) -> Iterator[tuple[_Target, Any]]:
     """Yield the parts of a batch, one for each folder."""
     import numpy as np
     import pyarrow as pa
@@ -137,6 +155,6 @@ def _split(table: str, batch: Any, by: Folders) -> Iterator[tuple[_Place, Any]]:
     keys = np.stack([codes, days])
     for code, day in np.unique(keys, axis=1).T.tolist():
         date = str(np.datetime64(day, "D"))
-        place = _Place(table, topics.dictionary[code].as_py(), date)
+        target = _Target(table, topics.dictionary[code].as_py(), date)
         chosen = (codes == code) & (days == day)
-        yield place, rest if chosen.all() else rest.filter(pa.array(chosen))
+        yield target, rest if chosen.all() else rest.filter(pa.array(chosen))
