@@ -25,10 +25,9 @@ import pyarrow as pa
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers, select
 from tidelog.apps.spark.decoding.decoder import Decoder
-from tidelog.apps.spark.encoding.encoder import BatchEncoder, Rows
-from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
-from tidelog.apps.spark.engines import NUMBA, PYTHON
+from tidelog.apps.spark.encoding.encoder import BatchEncoder, Rows, partitions_of_keys
 from tidelog.apps.spark.source.range_reader import RangeToRead, read_range
+from tidelog.apps.spark.worker import NUMBA, PYTHON
 from tidelog.core.record.compression import Codec
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster

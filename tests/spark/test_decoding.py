@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_batches import ALL_NAMES, expected_rows, logs, records, sealed, simple_log
 
-from tidelog.apps.spark import engines as engines_module
+from tidelog.apps.spark import worker
 from tidelog.apps.spark.columns import ARROW_TYPES, arrow_schema
-from tidelog.apps.spark.decoding import kernel, unpacking
+from tidelog.apps.spark.decoding import kernel, kernel_decoder
 from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers, select
 from tidelog.apps.spark.decoding.decoder import Decoder
-from tidelog.apps.spark.engines import NUMBA, PYTHON, best_engine
+from tidelog.apps.spark.worker import NUMBA, PYTHON, best_engine
 from tidelog.core.record.compression import Codec, decompress
 from tidelog.core.record.control import ControlType
 from tidelog.core.record.decoder import read_committed
@@ -176,12 +176,12 @@ def test_every_codec(engine: str, codec: Codec) -> None:
 def test_packed_batches_are_opened_a_group_at_a_time(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "GROUP_BYTES", 1000)
+    monkeypatch.setattr(kernel_decoder, "GROUP_BYTES", 1000)
     data = simple_log(7, 100, Codec.ZSTD) + bytes(
         encode_batch([Record(b"plain", None)], base_offset=700)
     )
     headers = scan_headers(data)
-    groups = list(unpacking.unpack(select(data, headers, 0, LAST)))
+    groups = list(kernel_decoder.unpack(select(data, headers, 0, LAST)))
     assert len(groups) > 3
     assert rows_of(data, engine=engine) == expected_rows(data, ALL_NAMES)
 
@@ -189,9 +189,9 @@ def test_packed_batches_are_opened_a_group_at_a_time(
 def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(encode_batch([Record(None, bytes(200_000))], attributes=Codec.ZSTD))
     assert len(data) < 1000
-    monkeypatch.setattr(unpacking, "GROUP_BYTES", 1000)
+    monkeypatch.setattr(kernel_decoder, "GROUP_BYTES", 1000)
     monkeypatch.setattr(
-        unpacking, "decompress", lambda codec, packed: decompress(codec, packed, 9999)
+        kernel_decoder, "decompress", lambda codec, packed: decompress(codec, packed, 9999)
     )
     with pytest.raises(CorruptRecord, match="decompresses to more than"):
         rows_of(data)
@@ -304,28 +304,23 @@ def test_other_formats_are_named(magic: int, size: int) -> None:
         scan_headers(old)
 
 
-def test_the_kernel_and_python_mean_the_same_by_a_line_of_the_table() -> None:
-    for name in ("ADDRESS", "LENGTH", "BASE_OFFSET", "LAST_DELTA", "BASE_TIME"):
-        assert getattr(kernel, name) == getattr(unpacking, name)
-    for name in ("IS_APPEND_TIME", "COUNT", "EPOCH"):
-        assert getattr(kernel, name) == getattr(unpacking, name)
-    assert unpacking.FIELDS == kernel.BATCH_FIELDS
+def test_the_state_of_the_kernel_has_room_for_every_field() -> None:
     assert len(np.empty(kernel.STATE_FIELDS)) == kernel.CONTENT_NEED + 1
 
 
-def test_the_engine_is_the_best_one_or_the_one_that_is_asked_for(
+def test_the_engine_comes_from_the_environment_or_is_the_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert best_engine() == NUMBA
-    monkeypatch.setenv(engines_module.ENGINE_VARIABLE, "abacus")
+    monkeypatch.setenv(worker.ENGINE_VARIABLE, "abacus")
     with pytest.raises(ValueError, match="unknown engine 'abacus'"):
         Decoder(arrow_schema(), "t", 0)
-    monkeypatch.delenv(engines_module.ENGINE_VARIABLE)
+    monkeypatch.delenv(worker.ENGINE_VARIABLE)
 
     def refuse(name: str) -> None:
         raise ImportError(f"{name} needs another numpy")
 
-    monkeypatch.setattr(engines_module, "import_module", refuse)
+    monkeypatch.setattr(worker, "import_module", refuse)
     best_engine.cache_clear()
     assert best_engine() == PYTHON
     best_engine.cache_clear()

@@ -11,7 +11,7 @@ import ctypes, mmap, random, sys
 import numpy as np
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.decoding import kernel
-from tidelog.apps.spark.decoding.column_buffers import ColumnBuffers
+from tidelog.apps.spark.decoding.kernel_decoder import ColumnBuffers
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Header, Record
 from tidelog.core.record.record_batch import HEADER_SIZE

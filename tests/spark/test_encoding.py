@@ -16,10 +16,10 @@ from tidelog.apps.spark.encoding.encoder import (
     EncodedBatch,
     Rows,
     WrongRows,
+    partitions_of_keys,
     timestamps_ms,
 )
-from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
-from tidelog.apps.spark.engines import NUMBA, PYTHON
+from tidelog.apps.spark.worker import NUMBA, PYTHON
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.encoder import Producer, encode_batch

@@ -11,10 +11,10 @@ import pytest
 from real_cluster import QUICK_SESSIONS
 
 from tidelog.apps.spark.columns import arrow_schema
-from tidelog.apps.spark.source.range_fetch import RangeFetch
 from tidelog.apps.spark.source.range_reader import (
     RangeCorrupt,
     RangeError,
+    RangeFetch,
     RangeOutOfRange,
     RangeOverwritten,
     RangeToRead,
@@ -22,8 +22,8 @@ from tidelog.apps.spark.source.range_reader import (
     ReadLimits,
     TopicRecreated,
     read_range,
-    settle_worker,
 )
+from tidelog.apps.spark.worker import settle_worker
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.record import Header, Record
 from tidelog.shell.client.admin import await_gone, await_leaders, create_topic, delete_topic

@@ -7,13 +7,15 @@ from log_batches import simple_log
 
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.source import range_reader
-from tidelog.apps.spark.source.range_errors import (
+from tidelog.apps.spark.source.range_reader import (
+    EMPTY_ANSWERS,
+    FETCH_BYTES_MIN,
     RangeCorrupt,
     RangeOverwritten,
     RangeToRead,
     RangeUnreachable,
+    read_range,
 )
-from tidelog.apps.spark.source.range_reader import EMPTY_ANSWERS, FETCH_BYTES_MIN, read_range
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL

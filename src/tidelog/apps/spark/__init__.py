@@ -6,7 +6,7 @@ client_options  options that source and sink share
 columns         the columns of a topic's row, for Spark and for Arrow
 decoding        record batches to Arrow columns
 encoding        Arrow columns to record batches
-engines         machine code (numba), or core's code where numba is missing
+worker          settings of a Python worker: numba or core's code, garbage collection
 source          batch and streaming reads
 sink            batch and streaming writes, each row once
 """

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidelog.apps.spark import columns
 from tidelog.apps.spark.decoding.batch_headers import Selected
-from tidelog.apps.spark.engines import NUMBA, chosen_engine
+from tidelog.apps.spark.worker import NUMBA, chosen_engine
 from tidelog.core.record.decoder import LogRecord, TimestampType, decode
 from tidelog.core.record.record import Header
 from tidelog.core.record.record_batch import parse
@@ -48,7 +48,7 @@ class Decoder:
         self._engine: Any
         if chosen_engine(engine) == NUMBA:
             # Imported when needed: compiling takes a while, and numba may be missing.
-            from tidelog.apps.spark.decoding.column_buffers import KernelDecoder
+            from tidelog.apps.spark.decoding.kernel_decoder import KernelDecoder
 
             self._engine = KernelDecoder(schema, topic, partition, rows, data_bytes, keep)
         else:

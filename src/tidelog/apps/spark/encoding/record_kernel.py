@@ -7,11 +7,18 @@ Invariant: `encode` writes only within the room in `state`, and reads rows only 
 that Arrow gives.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tidelog.apps.spark.decoding.jit import compiled, copy, load8, load32, store8
+from tidelog.apps.spark.encoding.encoder import (
+    Int64s,
+    OpenBatch,
+    Rows,
+    as_binary,
+    header_columns,
+)
 
 Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 SmallNumbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -198,7 +205,7 @@ def _murmur2(at: int, length: int) -> int:
 
 
 @compiled("void(int64[::1], int64, int64, int32[::1])")
-def hash_keys(columns: Numbers, count: int, partitions: int, found: SmallNumbers) -> None:
+def _hash_keys(columns: Numbers, count: int, partitions: int, found: SmallNumbers) -> None:
     """Write the partition of each key to `found`, as Kafka's Java client does; -1 for null."""
     for row in range(count):
         at, length = _find(
@@ -208,3 +215,72 @@ def hash_keys(columns: Numbers, count: int, partitions: int, found: SmallNumbers
             found[row] = -1
         else:
             found[row] = (_murmur2(at, length) & 0x7FFF_FFFF) % partitions
+
+
+class KernelRecords:
+    """Rows, and the addresses of their columns."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.columns = np.zeros(COLUMN_FIELDS, np.int64)
+        self._times = rows.timestamp_ms
+        self._state = np.zeros(STATE_FIELDS, np.int64)
+        self._held: list[Any] = []
+        if rows.key is not None:
+            key = as_binary(rows.key, "key")
+            self._place(key, KEY_ENDS, KEY_VALID, KEY_OFF)
+        if rows.value is not None:
+            value = as_binary(rows.value, "value")
+            self._place(value, VALUE_ENDS, VALUE_VALID, VALUE_OFF)
+        if rows.headers is not None:
+            self._place_headers(rows.headers)
+
+    def _place(self, column: Any, ends: int, valid: int | None, off: int) -> None:
+        """Note the addresses of a binary column: its offsets, its bytes, its validity."""
+        validity, offsets, data = column.buffers()
+        self._held.append(column)
+        self.columns[ends] = 0 if offsets is None else offsets.address
+        self.columns[ends + 1] = 0 if data is None else data.address
+        self.columns[off] = column.offset
+        if valid is not None and column.null_count:
+            self.columns[valid] = validity.address
+
+    def _place_headers(self, column: Any) -> None:
+        lists, names, contents = header_columns(column)
+        validity, offsets = lists.buffers()[:2]
+        self._held.append(lists)
+        self.columns[LIST_ENDS] = 0 if offsets is None else offsets.address
+        self.columns[LIST_OFF] = lists.offset
+        if lists.null_count:
+            self.columns[LIST_VALID] = validity.address
+        self._place(names, NAME_ENDS, None, NAME_OFF)
+        self._place(contents, CONTENT_ENDS, CONTENT_VALID, CONTENT_OFF)
+
+    def append(self, batch: OpenBatch, rows: Int64s, first: int) -> int:
+        """Append rows[first:] until the batch is full; return the index of the next row."""
+        state = self._state
+        state[USED] = batch.used
+        state[COUNT] = batch.count
+        state[BASE_TIME] = batch.base_time
+        state[MAX_TIME] = batch.max_time
+        state[NEXT_ROW] = first
+        state[SIZE_MAX] = batch.size_max
+        state[COUNT_MAX] = batch.count_max
+        while True:
+            state[ROOM] = len(batch.memory)
+            outcome = encode(self.columns, rows, self._times, state, batch.address)
+            batch.used = int(state[USED])
+            if outcome != GROW:
+                break
+            batch.grow(int(state[NEED]))
+        batch.count = int(state[COUNT])
+        batch.base_time = int(state[BASE_TIME])
+        batch.max_time = int(state[MAX_TIME])
+        return int(state[NEXT_ROW])
+
+
+def hash_keys(keys: Any, partitions: int) -> Any:
+    """Return the partition of each key; -1 if the key is null."""
+    found = np.empty(len(keys), np.int32)
+    rows = KernelRecords(Rows(keys, None, None, np.empty(0, np.int64)))
+    _hash_keys(rows.columns, len(keys), partitions, found)
+    return found

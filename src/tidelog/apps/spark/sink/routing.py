@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.apps.near_names import nearest
-from tidelog.apps.spark.encoding.row_columns import partitions_of_keys
+from tidelog.apps.spark.encoding.encoder import partitions_of_keys
 from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.apps.spark.sink.write_options import SinkColumns
 from tidelog.core.api_table import METADATA

@@ -13,7 +13,6 @@ ledger. After an error they start over, so that no response to an abandoned requ
 that of another one.
 """
 
-import gc
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.ledger import NOTHING_DONE, Ledger, Line
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer, SinkError
 from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions
+from tidelog.apps.spark.worker import settle_worker
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
@@ -43,20 +43,11 @@ class ProcessClient:
         self.connections: dict[str, KafkaConnection] = {}
         """The connections on which batches are sent, by address."""
         self._fresh_until = 0.0
-        self._settled = False
 
     def close(self) -> None:
         for connection in self.connections.values():
             connection.close()
         self.cluster.close()
-
-    def settle(self) -> None:
-        """Exclude imported modules from garbage collection, once: Spark runs a collection after
-        each task."""
-        if not self._settled:
-            self._settled = True
-            gc.collect()
-            gc.freeze()
 
     def refresh(self, topic: str | None, *, now: bool = False) -> None:
         """Refresh the metadata if it is too old, to find new partitions; `now`: always."""
@@ -254,7 +245,7 @@ def _deliver(
     for batch in batches:
         delivery.append(batch)
     delivered = delivery.settle()
-    client.settle()
+    settle_worker()
     return delivered
 
 

@@ -10,5 +10,4 @@ stream_reader     `spark.readStream`
 offset_tracker    what a stream can read now, and whether its checkpoint still fits the logs
 task              runs on executors: ranges to rows
 range_reader      fetch, check and decode one range
-range_fetch       fetch one range from its leader
 """

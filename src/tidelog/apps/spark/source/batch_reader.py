@@ -15,7 +15,7 @@ from tidelog.apps.spark.columns import check_schema
 from tidelog.apps.spark.source.data_loss import LostRange, Place, refuse_loss, report_loss
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup
 from tidelog.apps.spark.source.planning import find_bounds, resolve, split_ranges
-from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.range_reader import RangeToRead
 from tidelog.apps.spark.source.source_options import (
     SourceOptions,
     batch_options,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidelog.apps.spark.client_options import OptionError
 from tidelog.apps.spark.source.data_loss import LossKind, LostRange, Place
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup
-from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.range_reader import RangeToRead
 from tidelog.apps.spark.source.source_options import Positions, Splitting
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.offsets import EARLIEST, LATEST

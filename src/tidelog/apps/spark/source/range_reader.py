@@ -8,7 +8,7 @@ where reading stopped. Offsets without a record (compaction, control records, ab
 are not a loss.
 """
 
-import gc
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -21,34 +21,39 @@ from tidelog.apps.spark.decoding.batch_headers import (
     select,
 )
 from tidelog.apps.spark.decoding.decoder import DATA_BYTES, ROWS, Decoder
-from tidelog.apps.spark.source.range_errors import (
-    RangeCorrupt,
-    RangeError,
-    RangeOutOfRange,
-    RangeOverwritten,
-    RangeToRead,
-    RangeUnreachable,
-    TopicRecreated,
-)
-from tidelog.apps.spark.source.range_fetch import FETCH_BYTES_MAX, RangeFetch
+from tidelog.apps.spark.source.partition_lookup import is_retriable_or_no_topic, known_by_a_broker
+from tidelog.core.errors import ErrorCode
 from tidelog.core.record.record_batch import CorruptRecord
-from tidelog.core.types import Offset, TopicId
+from tidelog.core.types import LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.shell.client.client_errors import (
+    BrokerError,
+    CannotConnect,
+    ClientError,
+    NoSuchTopic,
+    NotOffered,
+    Unresolved,
+)
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
+from tidelog.shell.client.fetching import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchedPartition,
+    PartitionFetcher,
+)
+from tidelog.shell.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, list_offset
+from tidelog.shell.client.retry import Retry
 
-__all__ = [
-    "RangeCorrupt",
-    "RangeError",
-    "RangeOutOfRange",
-    "RangeOverwritten",
-    "RangeToRead",
-    "RangeUnreachable",
-    "ReadLimits",
-    "TopicRecreated",
-    "read_range",
-    "settle_worker",
-]
-
+TIERED_WAIT_MS = 5000
+"""The wait for records in tiered storage: a leader that needs longer returns an empty response."""
+RECREATED_S = 1.0
+"""How long a topic must be missing: a broker may lag behind the one that planned the range."""
+FETCH_BYTES_MAX = 256 * 1024 * 1024
+_OTHER_TOPIC = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 FETCH_BYTES = 4 * 1024 * 1024
 FETCH_BYTES_MIN = 64 * 1024
 TIMEOUT_S = 60.0
@@ -59,12 +64,94 @@ EMPTY_ANSWERS = 3
 The end of the range must be readable, and the leader must have that part on its own disk.
 """
 
-_settled = False
 _sizes: dict[tuple[TopicId, int], tuple[float, int]] = {}
 """Average record size and largest batch at the last read, by partition.
 
 Workers serve many tasks, so a small range needs only one fetch of about the right size.
 """
+
+
+class RangeToRead(NamedTuple):
+    """The planned range of a task: [start, end) of one partition."""
+
+    topic: str
+    topic_id: TopicId
+    """Zeros if the broker has no topic ids."""
+    partition: int
+    start: Offset
+    end: Offset
+    epoch_max: LeaderEpoch = -1
+    """No record in the range has a higher leader epoch; -1: unknown."""
+    epoch_since: Offset = -1
+    """From this offset on, all records have epoch `epoch_max`; -1: unknown."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+class RangeError(ClientError):
+    """The range could not be read to its end.
+
+    Rows below `offset` were returned; in a damaged range maybe not all of them.
+    """
+
+    def __init__(self, wanted: RangeToRead, offset: Offset, why: str) -> None:
+        super().__init__(f"{wanted} can't be read on from offset {offset}: {why}")
+        self.wanted = wanted
+        self.offset = offset
+
+
+class RangeOutOfRange(RangeError):
+    """The log does not have the offset: it was deleted or truncated."""
+
+    def __init__(
+        self, wanted: RangeToRead, offset: Offset, log_start: Offset, log_end: Offset
+    ) -> None:
+        super().__init__(wanted, offset, f"the log is [{log_start}, {log_end}) now")
+        self.log_start = log_start
+        self.log_end = log_end
+
+
+class RangeOverwritten(RangeError):
+    """The log was truncated and has new records since the range was planned."""
+
+    def __init__(self, wanted: RangeToRead, offset: Offset, batch_epoch: LeaderEpoch) -> None:
+        why = (
+            f"the batch there is of leader epoch {batch_epoch}, the range was planned when"
+            f" {wanted.epoch_max} was the latest: it was overwritten since"
+        )
+        super().__init__(wanted, offset, why)
+        self.batch_epoch = batch_epoch
+
+
+class TopicRecreated(RangeError):
+    """The topic was deleted, and maybe recreated, since the range was planned."""
+
+    def __init__(self, wanted: RangeToRead, offset: Offset, found_id: TopicId | None) -> None:
+        now = "there is none now" if found_id is None else f"now it has id {found_id.hex()}"
+        why = f"topic {wanted.topic!r} had id {wanted.topic_id.hex()} when it was planned, {now}"
+        super().__init__(wanted, offset, why)
+        self.found_id = found_id
+
+
+class RangeUnreachable(RangeError):
+    """No record arrived within the time limit."""
+
+    def __init__(
+        self, wanted: RangeToRead, offset: Offset, log_end: Offset, timeout_s: float, why: str
+    ) -> None:
+        told = f"nothing came within {timeout_s:g} s; {why}"
+        super().__init__(wanted, offset, told)
+        self.log_end = log_end
+        """The end of the readable records in the leader's last response; -1: no response."""
+
+
+class RangeCorrupt(RangeError):
+    """The received bytes are damaged."""
+
+    def __init__(self, wanted: RangeToRead, offset: Offset, reason: str) -> None:
+        super().__init__(wanted, offset, f"{reason}; `tidelog audit` tells which replicas have it")
+        self.reason = reason
 
 
 class ReadLimits(NamedTuple):
@@ -77,18 +164,6 @@ class ReadLimits(NamedTuple):
 
 
 NO_LIMITS_OF_ITS_OWN = ReadLimits()
-
-
-def settle_worker() -> None:
-    """Exclude imported modules from garbage collection, once for each worker process.
-
-    Spark runs a collection after each task.
-    """
-    global _settled
-    if not _settled:
-        _settled = True
-        gc.collect()
-        gc.freeze()
 
 
 def read_range(
@@ -214,3 +289,108 @@ class _Reading:
             return None
         at = max(offset, int(headers.base_offset[others[0]]))
         return RangeOverwritten(wanted, at, int(headers.leader_epoch[others[0]]))
+
+
+class RangeFetch(PartitionFetcher):
+    """Fetches for one range; close it at the end."""
+
+    def __init__(
+        self, cluster: Cluster, wanted: RangeToRead, isolation: int, timeout_s: float
+    ) -> None:
+        super().__init__(cluster, TopicPartition(wanted.topic, wanted.partition), isolation)
+        self._wanted = wanted
+        self._timeout_s = timeout_s
+        self._retry: Retry | None = None
+        """Runs while a response is awaited, and ends with progress."""
+        self._other_since: float | None = None
+        self._log_end = -1
+
+    def progress(self) -> None:
+        """Note that records arrived.
+
+        The time limit starts again with the next request, because Spark may use the rows slowly.
+        """
+        self._retry = None
+        self._other_since = None
+
+    def answer(self, offset: Offset, size: int) -> FetchedPartition:
+        """Return the leader's records at `offset`; valid until the next call.
+
+        Raises RangeError, and BrokerError for permanent errors.
+        """
+        self._retry = self._retry or Retry(self._timeout_s)
+        while True:
+            try:
+                found = self.attempt(offset, size)
+            except ClientError as error:
+                if not is_retriable_or_no_topic(error):
+                    raise
+                self.pause(offset, str(error))
+            else:
+                self._other_since = None
+                self._log_end = found.readable_end(self.isolation)
+                return found
+
+    def pause(self, offset: Offset, why: str) -> None:
+        """Wait before the next attempt. Raises RangeUnreachable when the time is up."""
+        self._retry = self._retry or Retry(self._timeout_s)
+        unreachable = RangeUnreachable(self._wanted, offset, self._log_end, self._timeout_s, why)
+        self._retry.wait(unreachable)
+
+    # -- checks against the plan ----------------------------------------------------------------
+
+    def refused(self, offset: Offset, code: int) -> None:
+        if code in _OTHER_TOPIC:
+            self.cluster.refresh([self._wanted.topic])
+            self.planned_topic(offset)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._check_log(offset)
+            code = ErrorCode.OFFSET_NOT_AVAILABLE  # the log has the offset by now
+        super().refused(offset, code)
+
+    def planned_topic(self, offset: Offset) -> TopicMetadata:
+        """Return the topic, if it is the one that the range was planned for."""
+        wanted = self._wanted
+        found_id = None
+        try:
+            found = self.cluster.topic(wanted.topic)
+            if found.id == wanted.topic_id or NO_TOPIC_ID in (found.id, wanted.topic_id):
+                return found._replace(id=wanted.topic_id)
+            found_id = found.id
+        except NoSuchTopic:
+            pass
+        now = time.monotonic()
+        self._other_since = self._other_since or now
+        doubted_s = now - self._other_since
+        planned = {wanted.topic: wanted.topic_id}
+        if (
+            doubted_s > min(RECREATED_S, self._timeout_s / 2)
+            and known_by_a_broker(self.cluster, planned) is None
+        ):
+            raise TopicRecreated(wanted, offset, found_id)
+        raise BrokerError(f"topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def is_on_disk(self, offset: Offset) -> bool:
+        """Return whether the leader has the offset on its own disk.
+
+        Then an empty response means that no record is left. With tiered storage (KIP-405) it may
+        also mean that the remote storage is slow.
+        """
+        wanted = self._wanted
+        try:
+            first = list_offset(self.cluster, wanted.topic, wanted.partition, EARLIEST_LOCAL)
+        except NotOffered:
+            return True  # older than tiered storage
+        except (BrokerError, CannotConnect, Unresolved, NoSuchTopic):
+            return False
+        if offset < first.offset:
+            self.max_wait_ms = TIERED_WAIT_MS
+        return offset >= first.offset
+
+    def _check_log(self, offset: Offset) -> None:
+        """Raise RangeOutOfRange if the leader's log really does not have the offset."""
+        wanted = self._wanted
+        log_start = list_offset(self.cluster, wanted.topic, wanted.partition, EARLIEST).offset
+        log_end = list_offset(self.cluster, wanted.topic, wanted.partition, LATEST).offset
+        if not log_start <= offset <= log_end:
+            raise RangeOutOfRange(wanted, offset, log_start, log_end)

@@ -33,7 +33,7 @@ from tidelog.apps.spark.source.planning import (
     share_limit,
     split_ranges,
 )
-from tidelog.apps.spark.source.range_errors import RangeToRead
+from tidelog.apps.spark.source.range_reader import RangeToRead
 from tidelog.apps.spark.source.source_options import (
     SourceOptions,
     include_headers,

@@ -30,15 +30,17 @@ from tidelog.apps.spark.source.data_loss import (
     write_report,
 )
 from tidelog.apps.spark.source.partition_lookup import is_retriable_or_no_topic
-from tidelog.apps.spark.source.range_errors import (
+from tidelog.apps.spark.source.range_reader import (
     RangeCorrupt,
     RangeError,
     RangeOutOfRange,
     RangeToRead,
+    ReadLimits,
     TopicRecreated,
+    read_range,
 )
-from tidelog.apps.spark.source.range_reader import ReadLimits, read_range, settle_worker
 from tidelog.apps.spark.source.source_options import SourceOptions
+from tidelog.apps.spark.worker import settle_worker
 from tidelog.core.types import Offset
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, Unresolved
 from tidelog.shell.client.cluster import Cluster

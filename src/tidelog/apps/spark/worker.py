@@ -1,5 +1,6 @@
-"""Which engine converts records in this process: machine code (numba) or core's Python code."""
+"""Settings of a Python worker: the engine that converts records, and garbage collection."""
 
+import gc
 import os
 from functools import cache
 from importlib import import_module
@@ -26,3 +27,13 @@ def chosen_engine(name: str | None = None) -> str:
     if name not in (NUMBA, PYTHON):
         raise ValueError(f"unknown engine {name!r}; set {ENGINE_VARIABLE} to {NUMBA} or {PYTHON}")
     return name
+
+
+@cache
+def settle_worker() -> None:
+    """Exclude imported modules from garbage collection, once for each worker process.
+
+    Spark runs a collection after each task.
+    """
+    gc.collect()
+    gc.freeze()
