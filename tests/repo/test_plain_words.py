@@ -26,7 +26,8 @@ ODD_WORDS = re.compile(
 )
 OLD_MESSAGES = (
     "apps/audit",
-    "apps/spark",
+    "core/lineage",
+    "core/storage",
     "lab/fuzz",
     "lab/historical_truncation.py",
     "lab/story",

@@ -158,7 +158,7 @@ def test_columns_that_are_not_there_and_other_kinds_of_bytes(engine: str) -> Non
     empty = Rows(None, pa.array([], pa.binary()), None, np.empty(0, np.int64))
     assert encoded(BatchEncoder(1, 1, {}, engine=engine), [(empty, np.empty(0))]) == {}
     number = Rows(None, pa.array([1, 2]), None, times)
-    with pytest.raises(WrongRows, match="column 'value' is int64; make it binary or string"):
+    with pytest.raises(WrongRows, match="column 'value' is int64; cast it to binary or string"):
         list(BatchEncoder(1, 1, {}, engine=engine).append(number, np.array([4, 4])))
 
 

@@ -21,8 +21,8 @@ from tidelog.apps.spark.source.data_loss import (
     LostRange,
     OnDataLoss,
     Place,
+    fail_on_loss,
     read_report,
-    refuse_loss,
     report_loss,
 )
 from tidelog.apps.spark.source.offset_tracker import OffsetTracker, Target, next_offset, up_to
@@ -63,10 +63,10 @@ class Topics:
     def reads(self, key: TopicPartition) -> bool:
         return key.topic != "other"
 
-    def look(self, _known: Mapping[str, bytes]) -> SubscribedPartitions:
+    def find(self, _known: Mapping[str, bytes]) -> SubscribedPartitions:
         return SubscribedPartitions(frozenset(self.logs), dict(self.ids))
 
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Found:
         found: Found = {}
         for key, time in wanted.items():
             start, end = self.logs[key]
@@ -106,7 +106,7 @@ def _split(name: str) -> tuple[str, int]:
 
 
 def advance(tracker: OffsetTracker, start: StreamOffset, limit: int | None = None) -> StreamOffset:
-    available = tracker.look(start)
+    available = tracker.find(start)
     shares = None if limit is None else dict.fromkeys(available.ends, limit)
     return next_offset(start, available, shares)
 
@@ -147,10 +147,10 @@ def test_a_checkpoint_without_epochs_and_ids_gets_them(
 def test_the_first_batch_says_where_it_begins(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4), (7, 4))
     start = at(t_0=(10, 4), t_1=(7, 4))
-    end = next_offset(start, tracker.look(start), is_first=True)
+    end = next_offset(start, tracker.find(start), is_first=True)
     assert end.starts == {T0: 10, T1: 7}
     nothing = at(t_0=(50, 4), t_1=(7, 4))
-    assert next_offset(nothing, tracker.look(nothing), is_first=True).starts == {T0: 50, T1: 7}
+    assert next_offset(nothing, tracker.find(nothing), is_first=True).starts == {T0: 50, T1: 7}
 
 
 def test_new_partitions_and_topics_begin_at_their_start(
@@ -333,11 +333,11 @@ def test_available_now_stops_where_the_run_began(topics: Topics, tracker: Offset
     topics.put("u", (9, 0), number=2)
     target = Target({T0: Place(40, 4), T1: Place(70, 4)}, {"t": b"\x01" * 16})
     start = at(t_0=(10, 4), t_1=(70, 4))
-    end = next_offset(start, up_to(target, start, tracker.look(start)))
+    end = next_offset(start, up_to(target, start, tracker.find(start)))
     assert end.places == {T0: Place(40, 4), T1: Place(70, 4)}
-    assert next_offset(end, up_to(target, end, tracker.look(end))) is end
+    assert next_offset(end, up_to(target, end, tracker.find(end))) is end
     topics.put("t", (5, 0), (1, 0), number=2)  # left to the next run
-    assert next_offset(end, up_to(target, end, tracker.look(end))) is end
+    assert next_offset(end, up_to(target, end, tracker.find(end))) is end
 
 
 # -- as JSON ------------------------------------------------------------------------------------
@@ -391,9 +391,9 @@ def test_lag_from_progress() -> None:
 
 def test_a_report_has_each_loss_once(tmp_path: object) -> None:
     lost = LostRange("t", 0, LossKind.TRUNCATED, 80, 100, 80, 3)
-    refuse_loss([lost], OnDataLoss.REPORT)
+    fail_on_loss([lost], OnDataLoss.REPORT)
     with pytest.raises(DataLost, match=r"t-0: offsets 80 to 99 of leader epoch 3 or before were"):
-        refuse_loss([lost], OnDataLoss.FAIL)
+        fail_on_loss([lost], OnDataLoss.FAIL)
     for _ in range(2):
         report_loss([lost], f"{tmp_path}/lost", "batch 7")
     report_loss([lost._replace(partition=1)], f"{tmp_path}/lost", "batch 8")

@@ -77,7 +77,7 @@ def test_every_record_is_landed_once_and_whole(
         assert len(seen) == len(set(seen))
 
     told: list[Progress] = []
-    report = land(spark, plan, tell=told.append)
+    report = land(spark, plan, on_progress=told.append)
     assert report.merged > 0
     assert not report.notes
     assert report.totals == {"rows_in": 1604, "rows_out": 1600, "rejected": 4}
@@ -234,7 +234,7 @@ def test_what_a_stop_and_a_lag_say(
     told: list[Progress] = []
     with monkeypatch.context() as patch:
         patch.setattr(Landing, "process", while_more_comes)
-        land(spark, replace(plan, origin=Origin((name,))), tell=told.append)
+        land(spark, replace(plan, origin=Origin((name,))), on_progress=told.append)
     # The second batch was planned, with its limit, before it failed: so it is run again.
     assert [each.rows_in for each in told] == [10, 10]
     assert told[0].lag in (17, 24), "24: the next batch ran already when this one was told"

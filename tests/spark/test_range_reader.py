@@ -144,7 +144,7 @@ def test_past_the_log_and_before_it(client: Cluster, name: str) -> None:
     leader = client.broker(client.leader(name, 0).leader)
     assert not leader.call(DELETE_RECORDS, request)["topics"][0]["partitions"][0]["error_code"]
     with pytest.raises(
-        RangeOutOfRange, match=r"\[10, 100\) can't be read on from offset 10"
+        RangeOutOfRange, match=r"cannot read .*\[10, 100\) from offset 10 on"
     ) as old:
         table(client, planned(client, name, 10, 100))
     assert (old.value.log_start, old.value.log_end) == (40, 100)
@@ -157,7 +157,7 @@ def test_what_was_read_comes_before_the_error(client: Cluster, name: str) -> Non
     written(client, name, 100)
     reading = read_range(client, planned(client, name, 0, 150), arrow_schema(), limits=QUICK)
     assert next(reading).num_rows == 100
-    with pytest.raises(RangeUnreachable, match="readers may see up to offset 100") as caught:
+    with pytest.raises(RangeUnreachable, match="the readable records end at offset 100") as caught:
         next(reading)
     assert (caught.value.log_end, caught.value.offset) == (100, 100)
 
@@ -236,7 +236,7 @@ def test_nobody_leads_for_too_long(fragile: LocalCluster, name: str) -> None:
         wanted = planned(client, name, 0, 10)
         for broker in fragile.ids:
             fragile.kill(broker)
-        with pytest.raises(RangeUnreachable, match="nothing came within 1 s"):
+        with pytest.raises(RangeUnreachable, match="no records arrived within 1 s"):
             table(client, wanted, limits=QUICK)
     _all_run(fragile)
 
@@ -247,7 +247,7 @@ def test_a_topic_that_was_made_anew_is_another_one(client: Cluster, name: str) -
     wanted = planned(client, name, 0, 50)
     delete_topic(client, name)
     await_gone(client, name)
-    with pytest.raises(TopicRecreated, match="there is none now") as gone:
+    with pytest.raises(TopicRecreated, match="does not exist now") as gone:
         table(client, wanted, limits=PATIENT)
     assert gone.value.found_id is None
     written(client, name, 50)

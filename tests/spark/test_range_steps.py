@@ -1,4 +1,4 @@
-"""The reader of a range, step by step, with answers that real brokers give seldom."""
+"""The reader of a range, step by step, with responses that real brokers give seldom."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from log_batches import simple_log
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.source import range_reader
 from tidelog.apps.spark.source.range_reader import (
-    EMPTY_ANSWERS,
+    EMPTY_RESPONSES,
     FETCH_BYTES_MIN,
     RangeCorrupt,
     RangeOverwritten,
@@ -23,11 +23,11 @@ from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetc
 
 
 class Script:
-    """Stands where fetches would: gives answers one by one, and notes what was asked."""
+    """Replaces RangeFetch: returns scripted responses, and records the requests."""
 
-    def __init__(self, answers: list[FetchedPartition]) -> None:
-        self.answers = answers
-        self.asked: list[tuple[int, int]] = []
+    def __init__(self, responses: list[FetchedPartition]) -> None:
+        self.responses = responses
+        self.requests: list[tuple[int, int]] = []
         self.ahead: list[int] = []
         self.pauses = 0
         self.closed = False
@@ -36,9 +36,9 @@ class Script:
     def __call__(self, *_arguments: Any) -> "Script":
         return self
 
-    def answer(self, offset: int, size: int) -> FetchedPartition:
-        self.asked.append((offset, size))
-        return self.answers.pop(0)
+    def fetch(self, offset: int, size: int) -> FetchedPartition:
+        self.requests.append((offset, size))
+        return self.responses.pop(0)
 
     def send_ahead(self, offset: int, _size: int) -> None:
         self.ahead.append(offset)
@@ -61,7 +61,7 @@ class Script:
 WANTED = RangeToRead("t", bytes(16), 0, 0, 30, 9)
 
 
-def said(
+def response(
     records: bytes, end: int = 30, stable: int = 30, *, throttled: bool = False, aborted: Any = ()
 ) -> FetchedPartition:
     return FetchedPartition(0, end, stable, 0, records, list(aborted), throttled)
@@ -75,26 +75,26 @@ def offsets(
     for batch in read_range(None, WANTED, arrow_schema(), isolation=isolation, keep=True):  # type: ignore[arg-type]
         found += batch["offset"].to_pylist()
     assert script.closed
-    assert not script.answers
+    assert not script.responses
     return found
 
 
 def test_the_next_fetch_leaves_before_the_last_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     data = simple_log(3, 10)
     first = len(simple_log(1, 10))
-    script = Script([said(data[: first + 5]), said(data[first:])])
+    script = Script([response(data[: first + 5]), response(data[first:])])
     assert offsets(monkeypatch, script) == list(range(30))
     assert script.ahead == [10]
-    assert [offset for offset, _ in script.asked] == [0, 10]
+    assert [offset for offset, _ in script.requests] == [0, 10]
 
 
 def test_a_batch_that_is_cut_off_is_asked_for_with_more_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = bytes(encode_batch([Record(None, bytes(900))] * 30))
-    script = Script([said(data[:2000]), said(data[:9000]), said(data)])
+    script = Script([response(data[:2000]), response(data[:9000]), response(data)])
     assert offsets(monkeypatch, script) == list(range(30))
-    sizes = [size for _, size in script.asked]
+    sizes = [size for _, size in script.requests]
     assert sizes[0] >= FETCH_BYTES_MIN
     assert sizes[1] >= 2 * sizes[0]
     assert sizes[2] >= 2 * sizes[1]
@@ -102,7 +102,7 @@ def test_a_batch_that_is_cut_off_is_asked_for_with_more_room(
 
 def test_a_stretch_without_records_ends_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction took all: the leader says that readers may see the end, and sends nothing."""
-    script = Script([said(simple_log(1, 10)), *[said(b"")] * EMPTY_ANSWERS])
+    script = Script([response(simple_log(1, 10)), *[response(b"")] * EMPTY_RESPONSES])
     assert offsets(monkeypatch, script) == list(range(10))
 
 
@@ -110,7 +110,9 @@ def test_a_leader_that_gets_its_log_from_elsewhere_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With tiered storage it sends nothing when the other place is slow."""
-    script = Script([said(simple_log(1, 10)), *[said(b"")] * 7, said(simple_log(3, 10))])
+    script = Script(
+        [response(simple_log(1, 10)), *[response(b"")] * 7, response(simple_log(3, 10))]
+    )
     script.on_disk = False
     assert offsets(monkeypatch, script) == list(range(30))
 
@@ -121,7 +123,7 @@ def test_a_batch_that_never_comes_whole_is_no_stretch_without_records(
     monkeypatch.setattr(range_reader, "FETCH_BYTES_MAX", FETCH_BYTES_MIN)
     data = bytes(encode_batch([Record(None, bytes(900))] * 30))
     with pytest.raises(RangeUnreachable):
-        offsets(monkeypatch, Script([said(data[:2000])] * 20))
+        offsets(monkeypatch, Script([response(data[:2000])] * 20))
 
 
 def test_a_broker_that_sends_too_little_is_no_stretch_without_records(
@@ -129,7 +131,7 @@ def test_a_broker_that_sends_too_little_is_no_stretch_without_records(
 ) -> None:
     first = simple_log(1, 10)
     with pytest.raises(RangeUnreachable):
-        offsets(monkeypatch, Script([said(first)] * 20))
+        offsets(monkeypatch, Script([response(first)] * 20))
 
 
 def test_nothing_is_concluded_from_a_leader_that_holds_back(
@@ -139,12 +141,12 @@ def test_nothing_is_concluded_from_a_leader_that_holds_back(
     first, rest = simple_log(1, 10), simple_log(3, 10)
     script = Script(
         [
-            said(first),
-            *[said(b"", throttled=True)] * 4,
-            *[said(b"")] * (EMPTY_ANSWERS - 1),
-            said(b"", end=20),
-            *[said(b"")] * (EMPTY_ANSWERS - 1),
-            said(rest),
+            response(first),
+            *[response(b"", throttled=True)] * 4,
+            *[response(b"")] * (EMPTY_RESPONSES - 1),
+            response(b"", end=20),
+            *[response(b"")] * (EMPTY_RESPONSES - 1),
+            response(rest),
         ]
     )
     assert offsets(monkeypatch, script) == list(range(30))
@@ -153,8 +155,8 @@ def test_nothing_is_concluded_from_a_leader_that_holds_back(
 def test_a_reader_of_committed_data_waits_for_the_last_stable_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = Script([said(b"", stable=0)] * 13)
-    with pytest.raises(RangeUnreachable, match="may see up to offset 0"):
+    script = Script([response(b"", stable=0)] * 13)
+    with pytest.raises(RangeUnreachable, match="readable records end at offset 0"):
         offsets(monkeypatch, script, READ_COMMITTED)
 
 
@@ -174,9 +176,9 @@ def test_aborted_transactions_are_left_out_for_readers_of_committed_data(
         for number, producer in enumerate((1, 2, 1))
     )
     aborted = [(1, 0)]
-    script = Script([said(data, aborted=aborted)])
+    script = Script([response(data, aborted=aborted)])
     assert offsets(monkeypatch, script, READ_COMMITTED) == list(range(10, 20))
-    script = Script([said(data, aborted=aborted)])
+    script = Script([response(data, aborted=aborted)])
     assert offsets(monkeypatch, script) == list(range(30))
 
 
@@ -187,15 +189,15 @@ def test_an_older_leaders_batch_where_a_newer_one_wrote(monkeypatch: pytest.Monk
         for n, epoch in enumerate((1, 2, 2))
     )
     wanted = WANTED._replace(epoch_max=3, epoch_since=20)
-    script = Script([said(data)])
+    script = Script([response(data)])
     monkeypatch.setattr(range_reader, "RangeFetch", script)
     reading = read_range(None, wanted, arrow_schema(), keep=True)  # type: ignore[arg-type]
     assert next(reading)["offset"].to_pylist() == list(range(20))
     with pytest.raises(
-        RangeOverwritten, match="from offset 20: the batch there is of leader epoch 2"
+        RangeOverwritten, match="from offset 20 on: the batch there has leader epoch 2"
     ):
         next(reading)
-    script = Script([said(data)])
+    script = Script([response(data)])
     monkeypatch.setattr(range_reader, "RangeFetch", script)
     allowed = wanted._replace(epoch_max=2, epoch_since=10)
     assert sum(b.num_rows for b in read_range(None, allowed, arrow_schema())) == 30  # type: ignore[arg-type]
@@ -204,13 +206,13 @@ def test_an_older_leaders_batch_where_a_newer_one_wrote(monkeypatch: pytest.Monk
 def test_damaged_bytes_are_an_error_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray(simple_log(3, 10))
     data[-2] ^= 1
-    with pytest.raises(RangeCorrupt, match="checksum of the batch at offset 20 differs; `tidelog"):
-        offsets(monkeypatch, Script([said(bytes(data))]))
+    with pytest.raises(RangeCorrupt, match="checksum of the batch at offset 20 differs; run `tidelog"):
+        offsets(monkeypatch, Script([response(bytes(data))]))
 
 
 def test_batches_below_the_offset_are_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that sends the same again and again is waited for, not believed."""
     first = simple_log(1, 10)
-    script = Script([said(first), *[said(first, end=20)] * 13])
+    script = Script([response(first), *[response(first, end=20)] * 13])
     with pytest.raises(RangeUnreachable):
         offsets(monkeypatch, script)

@@ -9,7 +9,7 @@ import pytest
 from tidelog.apps.spark.session import (
     NoJava,
     find_java,
-    is_here,
+    is_local,
     recommended,
     settle_environment,
 )
@@ -47,8 +47,8 @@ def test_java_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,512]"])
 def test_a_master_of_this_machine_stays_on_it(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    assert is_here(master)
-    assert is_here("spark://127.0.0.1:7077")
+    assert is_local(master)
+    assert is_local("spark://127.0.0.1:7077")
     assert recommended(master)["spark.driver.host"] == "127.0.0.1"
     settle_environment(master)
     assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"

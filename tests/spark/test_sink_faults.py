@@ -16,8 +16,8 @@ from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions, wri
 from tidelog.apps.spark.sink.writing import (
     Attempt,
     Written,
-    conclude,
-    forget_clients,
+    close_clients,
+    commit_batch,
     write_alone,
     write_in_ledger,
 )
@@ -42,7 +42,7 @@ def brokers() -> Iterator[LocalCluster]:
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     yield
-    forget_clients()
+    close_clients()
 
 
 def prepared(brokers: LocalCluster, **options: str) -> tuple[str, WriteOptions, dict[int, int]]:
@@ -150,5 +150,5 @@ def test_too_few_replicas_end_the_attempt_and_the_next_one_takes_over(
     assert again.delivered is not None
     assert again.delivered.found > 0
     assert again.delivered.rows + again.delivered.found == ROWS
-    conclude(options, [again])
+    commit_batch(options, [again])
     check(brokers, topic)

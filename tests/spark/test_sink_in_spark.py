@@ -81,17 +81,17 @@ def codecs_of(cluster: LocalCluster, topic: str) -> set[int]:
     return found
 
 
-def test_what_is_wrong_is_told_in_one_line(spark: Any, calm: LocalCluster, name: str) -> None:
+def test_writes_that_fail_say_why_in_one_line(spark: Any, calm: LocalCluster, name: str) -> None:
     make_topic(calm, name, 2, **{"max.message.bytes": "2000"})
     frame = spark.range(1000).selectExpr("CAST(id AS STRING) value")
-    for what, told, options in [
-        (frame.selectExpr("value x"), "no column 'value'", {"topic": name}),
-        (frame, "no topic: set the option", {}),
+    for what, message, options in [
+        (frame.selectExpr("value x"), "column 'value' is missing", {"topic": name}),
+        (frame, "no topic is set: set the option", {}),
         (frame, "kafka.batch.size below it", {"topic": name}),
-        (frame.selectExpr("value", "9 partition"), "which has 0 to 1", {"topic": name}),
+        (frame.selectExpr("value", "9 partition"), "has partitions 0 to 1", {"topic": name}),
         (frame.selectExpr("value", "string(null) topic"), "a row has no topic", {}),
     ]:
-        with pytest.raises(Exception, match=told):
+        with pytest.raises(Exception, match=message):
             writing(what, calm.bootstrap, **options).save()
     with pytest.raises(Exception, match='use mode\\("append"\\)'):
         writing(frame, calm.bootstrap, topic=name).mode("overwrite").save()

@@ -24,9 +24,9 @@ from tidelog.apps.spark.sink import found_rows, writing
 from tidelog.apps.spark.sink.found_rows import Ends
 from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.ledger import Ledger
-from tidelog.apps.spark.sink.sink_errors import Conflict, RowsGone, TooLate
+from tidelog.apps.spark.sink.sink_errors import Conflict, RowsCompacted, TooLate
 from tidelog.apps.spark.sink.write_options import SinkColumns
-from tidelog.apps.spark.sink.writing import Attempt, conclude, forget_clients, write_in_ledger
+from tidelog.apps.spark.sink.writing import Attempt, close_clients, commit_batch, write_in_ledger
 from tidelog.core.record.record import Record
 from tidelog.shell.client.admin import create_topic, delete_topic
 from tidelog.shell.client.administration.topics import create_partitions
@@ -46,7 +46,7 @@ PATIENCE_S = 20
 def broker() -> Iterator[LocalCluster]:
     with LocalCluster(1, settings=SETTINGS) as cluster:
         yield cluster
-    forget_clients()
+    close_clients()
 
 
 def timed(time_ms: int) -> Iterator[Any]:
@@ -67,7 +67,7 @@ def test_rows_with_old_timestamps_are_found(broker: LocalCluster) -> None:
     assert values_of(broker.bootstrap, topic)
     time.sleep(1)
     again = write_in_ledger(options, columns, origin, Attempt("two", 0), timed(LONG_AGO_MS))
-    conclude(options, [again])
+    commit_batch(options, [again])
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows_for(0, 0))
 
 
@@ -98,7 +98,7 @@ def test_rows_in_partitions_that_are_new_are_found(broker: LocalCluster) -> None
     older = options_for(broker, topic)
     origin = Origin("grown", 1, 0)
     written = run_task(older, origin._replace(batch=0), Attempt("run", 0), rows_for(0, 0))
-    conclude(older, [written])
+    commit_batch(older, [written])
     with Cluster(broker.bootstrap) as cluster:
         create_partitions(cluster, {topic: 4})
         deadline = time.monotonic() + PATIENCE_S
@@ -111,7 +111,7 @@ def test_rows_in_partitions_that_are_new_are_found(broker: LocalCluster) -> None
         run_task(newer, origin, Attempt("run", 0), rows_for(1, 0), 3)
     assert sum(map(bool, rows_of(broker.bootstrap, topic).values())) > 1
     writing._clients[place] = held
-    conclude(older, [run_task(older, origin, Attempt("run", 1), rows_for(1, 0))])
+    commit_batch(older, [run_task(older, origin, Attempt("run", 1), rows_for(1, 0))])
     wanted = [value for batch in (0, 1) for _, value in rows_for(batch, 0)]
     assert values_of(broker.bootstrap, topic) == sorted(wanted)
 
@@ -121,8 +121,8 @@ def test_rows_in_a_topic_that_was_made_anew_are_found(broker: LocalCluster) -> N
     topic = new_topic(broker, 1)
     options = options_for(broker, topic)
     first = rows_for(0, 0)[:40]
-    conclude(options, [run_task(options, Origin("anew", 0, 0), Attempt("one", 0), first)])
-    forget_clients()
+    commit_batch(options, [run_task(options, Origin("anew", 0, 0), Attempt("one", 0), first)])
+    close_clients()
     with Cluster(broker.bootstrap) as cluster:
         delete_topic(cluster, topic)
         create_topic(cluster, topic, 1)
@@ -130,7 +130,7 @@ def test_rows_in_a_topic_that_was_made_anew_are_found(broker: LocalCluster) -> N
         run_task(options, Origin("anew", 1, 0), Attempt("one", 0), rows_for(1, 0), 3)
     assert len(values_of(broker.bootstrap, topic)) > 40
     again = run_task(options, Origin("anew", 1, 0), Attempt("two", 0), rows_for(1, 0))
-    conclude(options, [again])
+    commit_batch(options, [again])
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows_for(1, 0))
 
 
@@ -153,10 +153,10 @@ def test_rows_that_a_cleaner_took_are_missed_and_not_put_behind_newer_ones(
     while len(values_of(broker.bootstrap, topic)) > 60:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    with pytest.raises(RowsGone, match=r"were compacted away.*onReplayMismatch=accept"):
+    with pytest.raises(RowsCompacted, match=r"compaction removed .* rows.*onReplayMismatch=accept"):
         run_task(options, origin, Attempt("two", 0), rows)
     accepting = options_for(broker, topic, onReplayMismatch="accept")
-    conclude(accepting, [run_task(accepting, origin, Attempt("three", 0), rows)])
+    commit_batch(accepting, [run_task(accepting, origin, Attempt("three", 0), rows)])
     (records,) = rows_of(broker.bootstrap, topic).values()
     newest = {record.key: record.value for record in records if record.key != b"end"}
     assert newest == dict(rows)
@@ -175,7 +175,7 @@ def test_text_with_long_offsets_is_compared_too(broker: LocalCluster) -> None:
     origin = Origin("large", 0, 0)
     with pytest.raises(Killed):
         write_in_ledger(options, COLUMNS, origin, Attempt("one", 0), dying(large(), 3))
-    conclude(options, [write_in_ledger(options, COLUMNS, origin, Attempt("two", 0), large())])
+    commit_batch(options, [write_in_ledger(options, COLUMNS, origin, Attempt("two", 0), large())])
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
@@ -190,7 +190,7 @@ def test_a_try_that_does_not_look_is_refused_by_its_numbers(broker: LocalCluster
     larger = options._replace(batch_bytes=300)
     with pytest.raises(Conflict, match="OUT_OF_ORDER"):
         run_task(larger, origin, Attempt("run", 0), rows)
-    conclude(larger, [run_task(larger, origin, Attempt("run", 1), rows)])
+    commit_batch(larger, [run_task(larger, origin, Attempt("run", 1), rows)])
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
@@ -202,14 +202,14 @@ def test_without_its_ledger_the_last_batch_is_found_and_earlier_ones_are_refused
     rows = rows_for(0, 0)
     for batch in (0, 1):
         origin = Origin("bereft", batch, 0)
-        conclude(options, [run_task(options, origin, Attempt("one", 0), rows)])
+        commit_batch(options, [run_task(options, origin, Attempt("one", 0), rows)])
     with Cluster(broker.bootstrap) as cluster:
         line = Ledger(cluster, options.ledger_topic).find("bereft")
         found = rows_of(broker.bootstrap, topic)
         assert line is not None
         assert line.ends == {topic: {partition: len(each) for partition, each in found.items()}}
         delete_topic(cluster, options.ledger_topic)
-    forget_clients()
+    close_clients()
     with pytest.raises(TooLate, match="the ledger topic was lost"):
         run_task(options, Origin("bereft", 0, 0), Attempt("two", 0), rows)
     again = run_task(options, Origin("bereft", 1, 0), Attempt("two", 1), rows)

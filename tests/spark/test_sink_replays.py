@@ -34,8 +34,8 @@ from tidelog.apps.spark.sink.write_options import WriteOptions
 from tidelog.apps.spark.sink.writing import (
     Attempt,
     Written,
-    conclude,
-    forget_clients,
+    close_clients,
+    commit_batch,
     write_in_ledger,
 )
 from tidelog.core.record.encoder import Producer, encode_batch
@@ -71,7 +71,7 @@ lives = st.builds(
 def broker() -> Iterator[LocalCluster]:
     with LocalCluster(1) as cluster:
         yield cluster
-    forget_clients()
+    close_clients()
 
 
 def live(options: WriteOptions, query: str, batch: int, run: str, life: Life, keyed: bool) -> None:
@@ -93,7 +93,7 @@ def live(options: WriteOptions, query: str, batch: int, run: str, life: Life, ke
             raise Killed
     if life.dies == "ledger":
         raise Killed
-    conclude(options, written)
+    commit_batch(options, written)
     if life.dies == "commit":
         raise Killed
 
@@ -115,7 +115,7 @@ def test_each_row_is_there_once_whatever_dies(
             try:
                 live(options, f"q-{topic}", batch, f"run {next(runs)}", life, keyed)
             except Killed:
-                forget_clients()
+                close_clients()
                 continue
             break  # Spark has it in its checkpoint now
     wanted = Counter(
@@ -135,7 +135,7 @@ def test_order_within_a_partition_is_kept_over_deaths(broker: LocalCluster) -> N
         try:
             run_task(options, Origin("ordered", 0, 0), Attempt("run", number), rows, after)
         except Killed:
-            forget_clients()
+            close_clients()
     for records in rows_of(broker.bootstrap, topic).values():
         values = [record.value or b"" for record in records]
         assert values == sorted(values)
@@ -146,12 +146,12 @@ def test_a_batch_in_the_ledger_is_read_and_not_written(broker: LocalCluster) -> 
     topic = new_topic(broker)
     options = options_for(broker, topic)
     rows = rows_for(0, 0)
-    conclude(options, [run_task(options, Origin("again", 0, 0), Attempt("one", 0), rows)])
+    commit_batch(options, [run_task(options, Origin("again", 0, 0), Attempt("one", 0), rows)])
     read = arrow(rows)
     again = write_in_ledger(options, COLUMNS, Origin("again", 0, 0), Attempt("two", 0), read)
     assert again.delivered is None
     assert next(read, None) is None
-    conclude(options, [again])
+    commit_batch(options, [again])
     assert len(values_of(broker.bootstrap, topic)) == len(rows)
 
 
@@ -165,7 +165,7 @@ def test_other_rows_on_a_replay_are_refused_or_accepted(broker: LocalCluster) ->
         run_task(options, Origin("other", 0, 0), Attempt("two", 0), rows_for(1, 0))
     accepting = options_for(broker, topic, onReplayMismatch="accept")
     written = run_task(accepting, Origin("other", 0, 0), Attempt("three", 0), rows_for(1, 0))
-    conclude(accepting, [written])
+    commit_batch(accepting, [written])
     assert len(values_of(broker.bootstrap, topic)) == before + 160
 
 
@@ -175,7 +175,7 @@ def test_fewer_tasks_than_a_dead_run_had_are_seen(broker: LocalCluster) -> None:
     run_task(options, Origin("fewer", 0, 1), Attempt("one", 0), rows_for(0, 1))
     written = run_task(options, Origin("fewer", 0, 0), Attempt("two", 0), rows_for(0, 0))
     with pytest.raises(RowsDiffer, match="more than 1 tasks"):
-        conclude(options, [written])
+        commit_batch(options, [written])
 
 
 def test_an_attempt_that_was_given_up_can_t_write_any_more(broker: LocalCluster) -> None:
@@ -195,12 +195,12 @@ def test_an_attempt_that_was_given_up_can_t_write_any_more(broker: LocalCluster)
                 retried.append(run_task(elsewhere, Origin("zombie", 0, 0), retry, shuffled))
             yield batch
 
-    with pytest.raises(Conflict, match="this attempt ends"):
+    with pytest.raises(Conflict, match="this attempt stops"):
         write_in_ledger(options, COLUMNS, Origin("zombie", 0, 0), Attempt("run", 0), zombie())
-    conclude(options, retried)
+    commit_batch(options, retried)
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
-    conclude(options, [run_task(options, Origin("zombie", 1, 0), Attempt("run", 0), rows)])
+    commit_batch(options, [run_task(options, Origin("zombie", 1, 0), Attempt("run", 0), rows)])
     stamp = Producer(*identity_of(Origin("zombie", 0, 0)), 0)
     late = encode_batch([Record(b"k", b"late")], producer=stamp)
     with Cluster(broker.bootstrap) as cluster:
@@ -221,7 +221,7 @@ def test_the_number_of_tasks_may_change_between_batches(broker: LocalCluster) ->
                 run_task(options, origin, Attempt(f"run {batch}", 0), rows_for(batch, task), 2)
             rows = rows_for(batch, task)
             written.append(run_task(options, origin, Attempt(f"run {batch}", 1), rows))
-        conclude(options, written)
+        commit_batch(options, written)
     assert len(values_of(broker.bootstrap, topic)) == 6 * 160
 
 
@@ -231,7 +231,7 @@ def test_rows_are_found_where_the_topic_stamps_its_own_time(broker: LocalCluster
     rows = rows_for(0, 0)
     with pytest.raises(Killed):
         run_task(options, Origin("stamped", 0, 0), Attempt("one", 0), rows, 3)
-    conclude(options, [run_task(options, Origin("stamped", 0, 0), Attempt("two", 0), rows)])
+    commit_batch(options, [run_task(options, Origin("stamped", 0, 0), Attempt("two", 0), rows)])
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
@@ -274,7 +274,7 @@ def test_rows_are_found_when_the_broker_has_forgotten_their_producer(
         near = options_for(forgetful, f"{topic}x")
         with pytest.raises(SinkError, match=rf"did you mean {topic}.*\? try: tidelog topic create"):
             run_task(near, Origin("nearly", 0, 0), Attempt("one", 0), rows)
-        forget_clients()
+        close_clients()
 
 
 def test_a_restart_reads_nothing_where_the_leader_knows_that_nothing_is_there(
@@ -283,8 +283,8 @@ def test_a_restart_reads_nothing_where_the_leader_knows_that_nothing_is_there(
     topic = new_topic(broker)
     options = options_for(broker, topic)
     rows = rows_for(0, 0)
-    conclude(options, [run_task(options, Origin("calm", 0, 0), Attempt("one", 0), rows)])
-    monkeypatch.setattr(found_rows, "_look_through", None)
+    commit_batch(options, [run_task(options, Origin("calm", 0, 0), Attempt("one", 0), rows)])
+    monkeypatch.setattr(found_rows, "_search_batches", None)
     run_task(options, Origin("calm", 1, 0), Attempt("two", 0), rows)
     assert len(values_of(broker.bootstrap, topic)) == 2 * len(rows)
     with pytest.raises(TypeError):  # here it must read
@@ -306,7 +306,7 @@ def test_the_ledger_keeps_the_last_line_of_each_query(broker: LocalCluster) -> N
         assert ledger.find("a") == found
     with pytest.raises(SinkError, match="version 9"):
         read_line(b'{"version":9}')
-    with pytest.raises(SinkError, match="can't be read"):
+    with pytest.raises(SinkError, match="has an invalid line"):
         read_line(b"{}")
 
 
@@ -339,7 +339,7 @@ def test_the_largest_number_of_a_batch_has_its_place_too(broker: LocalCluster) -
     options = options_for(broker, topic)
     origin = Origin("largest", 2**63 - 1, 1)
     rows = rows_for(0, 0, keyed=False)
-    conclude(options, [run_task(options, origin, Attempt("run", 0), rows)])
+    commit_batch(options, [run_task(options, origin, Attempt("run", 0), rows)])
     again = run_task(options, origin, Attempt("again", 0), rows)
     assert again.delivered is None
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.apps.spark.source.data_loss import (
-    EpochsRunBackwards,
-    Facts,
     LossKind,
     LostRange,
+    PartitionState,
     Place,
+    StaleLeader,
     judge,
     judge_new,
     needs_epoch_end,
@@ -54,13 +54,13 @@ class Log:
             return cut
         return None
 
-    def facts(self, place: Place) -> Facts:
+    def facts(self, place: Place) -> PartitionState:
         end = Place(self.end, self.epoch)
         found = None
         if needs_epoch_end(place, end):
             answer = self.epochs.end_offset_for(place.epoch, self.end)
             found = None if answer is None else answer.end_offset
-        return Facts(end, self.start, found)
+        return PartitionState(end, self.start, found)
 
 
 steps = st.lists(
@@ -95,10 +95,10 @@ def test_the_lost_range_is_exact(before: list[Step], back: int, after: list[Step
 
 
 def test_leaders_come_and_go_without_a_loss() -> None:
-    assert judge(KEY, Place(10, 3), Facts(Place(12, 5), 0, 11)) == (10, ())
-    assert judge(KEY, Place(10, 3), Facts(Place(10, 3), 10)) == (10, ())
+    assert judge(KEY, Place(10, 3), PartitionState(Place(12, 5), 0, 11)) == (10, ())
+    assert judge(KEY, Place(10, 3), PartitionState(Place(10, 3), 10)) == (10, ())
     # A new leader's high watermark may be behind; its log is not.
-    assert judge(KEY, Place(10, 3), Facts(Place(8, 5), 0, 11)) == (10, ())
+    assert judge(KEY, Place(10, 3), PartitionState(Place(8, 5), 0, 11)) == (10, ())
 
 
 @pytest.mark.parametrize("has_id", [True, False])
@@ -107,15 +107,15 @@ def test_readers_data_that_ends_early_in_a_log_that_does_not(has_id: bool) -> No
     place, end = Place(100, 3), Place(90, 3)
     assert needs_epoch_end(place, end)
     assert not needs_epoch_end(place, Place(100, 3))
-    assert judge(KEY, place, Facts(end, 0, 130), has_id=has_id) == (100, ())
-    cut = judge(KEY, place, Facts(end, 0, 95), has_id=has_id)
+    assert judge(KEY, place, PartitionState(end, 0, 130), has_id=has_id) == (100, ())
+    cut = judge(KEY, place, PartitionState(end, 0, 95), has_id=has_id)
     assert [(e.kind, e.start) for e in cut.lost] == [
         (LossKind.TRUNCATED, 95) if has_id else (LossKind.RECREATED, 100)
     ]
 
 
 def test_cut_and_deleted_at_once() -> None:
-    verdict = judge(KEY, Place(100, 3), Facts(Place(120, 5), 90, 80))
+    verdict = judge(KEY, Place(100, 3), PartitionState(Place(120, 5), 90, 80))
     assert verdict.resume == 90
     assert [(e.kind, e.start, e.end, e.resume, e.epoch) for e in verdict.lost] == [
         (LossKind.TRUNCATED, 80, 100, 90, 3),
@@ -124,24 +124,24 @@ def test_cut_and_deleted_at_once() -> None:
 
 
 def test_without_ids_epochs_tell_a_topic_made_anew_where_they_can() -> None:
-    backwards = judge(KEY, Place(100, 3), Facts(Place(120, 0), 0), has_id=False)
+    backwards = judge(KEY, Place(100, 3), PartitionState(Place(120, 0), 0), has_id=False)
     assert backwards == (0, (LostRange("t", 0, LossKind.RECREATED, 100, None, 0),))
-    shorter = judge(KEY, Place(100, 0), Facts(Place(20, 0), 0, 20), has_id=False)
+    shorter = judge(KEY, Place(100, 0), PartitionState(Place(20, 0), 0, 20), has_id=False)
     assert [each.kind for each in shorter.lost] == [LossKind.RECREATED]
     # As long as the old one, in the same epoch: nothing tells.
-    assert judge(KEY, Place(100, 0), Facts(Place(120, 0), 0), has_id=False) == (100, ())
+    assert judge(KEY, Place(100, 0), PartitionState(Place(120, 0), 0), has_id=False) == (100, ())
 
 
 def test_with_an_id_a_leader_of_the_past_is_asked_again() -> None:
-    with pytest.raises(EpochsRunBackwards, match="t-0: a leader of epoch 2 responds"):
-        judge(KEY, Place(100, 3), Facts(Place(90, 2), 0))
+    with pytest.raises(StaleLeader, match="t-0: the leader has epoch 2"):
+        judge(KEY, Place(100, 3), PartitionState(Place(90, 2), 0))
 
 
 def test_a_checkpoint_without_epochs_goes_by_offsets() -> None:
-    verdict = judge(KEY, Place(100), Facts(Place(80, 5), 0))
+    verdict = judge(KEY, Place(100), PartitionState(Place(80, 5), 0))
     assert verdict.resume == 80
     assert [(e.kind, e.start, e.end) for e in verdict.lost] == [(LossKind.TRUNCATED, 80, 100)]
-    assert judge(KEY, Place(100), Facts(Place(130, 5), 0)) == (100, ())
+    assert judge(KEY, Place(100), PartitionState(Place(130, 5), 0)) == (100, ())
 
 
 def test_new_partitions_begin_at_their_start() -> None:

@@ -49,7 +49,7 @@ def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(settings=QUICK_SESSIONS, fault_switches=True) as cluster:
         yield cluster
     for client in list(task._clusters):
-        task._forget(client)
+        task._close_client(client)
 
 
 @pytest.fixture(autouse=True)

@@ -133,11 +133,11 @@ def test_options_of_a_batch(spark: Any, calm: LocalCluster, name: str) -> None:
         ({"subscribe": "IT"}, "", "there is no topic 'IT' in the cluster; did you mean it?"),
         ({"subscribe": "it", "startingOfset": "1"}, "", "did you mean startingOffsets?"),
         ({"subscribe": "it", "startingOffsets": '{"it": {"0": 7}}'}, "", "its log ends at 0"),
-        ({"subscribe": "it", "startingTimestamp": "1"}, "", "it-0 has no record as new as 1"),
+        ({"subscribe": "it", "startingTimestamp": "1"}, "", "it-0 has no record of time 1 or later"),
         ({"subscribe": "it"}, "value string", "value"),
     ],
 )
-def test_what_can_not_be_read_is_said_in_a_line(
+def test_reads_that_fail_say_why_in_one_line(
     spark: Any, calm: LocalCluster, options: dict[str, str], schema: str, told: str
 ) -> None:
     register(spark)

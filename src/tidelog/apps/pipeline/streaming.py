@@ -240,7 +240,7 @@ class Lag:
             if end := _offset(source, "endOffset"):  # null for a batch without data
                 self._ends = from_json(end).places
         try:
-            found = self._lookup.ask(dict.fromkeys(self._ends, LATEST))
+            found = self._lookup.list_offsets(dict.fromkeys(self._ends, LATEST))
         except ClientError:
             self._lookup.close()
             return None

@@ -1,12 +1,12 @@
-"""Options that source and sink share: which exist, how to read them, and the client's settings.
+"""Options that source and sink share: their names, how to parse them, and the client's settings.
 
 Spark passes option names in lower case; messages spell them as the documentation does. Invariant:
-an unknown name is refused, so that a typing error is never ignored.
+an unknown name is rejected, so that a typing error is never ignored.
 
-Options with the prefix `kafka.` have the names of Kafka's client settings. Those that Spark's
-connector refuses are refused here too. Security settings are refused, because this client has no
-security. Others have no effect here and are logged once. Invariant: `ClientSettings` can be
-pickled, so that driver and tasks use the same settings.
+Options with the prefix `kafka.` have the names of Kafka's client settings. Settings that Spark's
+connector rejects are rejected here too. Security settings are rejected, because this client
+supports plaintext only. Other settings have no effect here and are logged once. Invariant:
+`ClientSettings` can be pickled, so that driver and tasks use the same settings.
 """
 
 import logging
@@ -60,9 +60,11 @@ class OptionError(ValueError):
     """An option is missing, unknown or invalid. The text is one line."""
 
 
-def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    """Raise OptionError for the first name of `given` (any case) that is not among `known`;
-    names of client settings (`kafka.`) pass."""
+def reject_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raise OptionError for the first name in `given` that is not in `known`, in any case.
+
+    Names of client settings (`kafka.`) are accepted.
+    """
     spelled = {name.lower(): name for name in known}
     for name in given:
         lower = name.lower()
@@ -78,13 +80,13 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> Non
 
 
 def text_of(options: Mapping[str, str], name: str) -> str | None:
-    """Return an option's text without surrounding blanks; None: not given."""
+    """Return an option's text without surrounding blanks; None if the option is not set."""
     found = options.get(name.lower())
     return None if found is None else found.strip()
 
 
 def positive(options: Mapping[str, str], name: str) -> int | None:
-    """Read a whole number above 0. Raises OptionError."""
+    """Return an option that is a whole number above 0; None if not set. Raises OptionError."""
     text = text_of(options, name)
     if text is None:
         return None
@@ -94,7 +96,7 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
 
 
 def truth(options: Mapping[str, str], name: str) -> bool | None:
-    """Read true or false. Raises OptionError."""
+    """Return an option that is true or false; None if it is not set. Raises OptionError."""
     text = text_of(options, name)
     if text is None:
         return None
@@ -104,7 +106,7 @@ def truth(options: Mapping[str, str], name: str) -> bool | None:
 
 
 def one_of(options: Mapping[str, str], name: str, choices: Iterable[str]) -> str | None:
-    """Read one of the choices, in any case. Raises OptionError."""
+    """Return an option that is one of `choices`; None if it is not set. Raises OptionError."""
     text = text_of(options, name)
     if text is None:
         return None
@@ -128,7 +130,7 @@ SET_BY_OPTIONS = {
     "key.serializer": "keys are written as they are; use functions of DataFrames",
     "value.serializer": "values are written as they are; use functions of DataFrames",
 }
-"""Settings that are refused, as in Spark's connector, and what to do instead."""
+"""Settings that are rejected, as in Spark's connector, and what to do instead."""
 
 
 READ_HERE = frozenset(
@@ -178,14 +180,16 @@ class ClientSettings(NamedTuple):
 def client_settings(
     options: Mapping[str, str], also: frozenset[str] = READ_BY_SINK
 ) -> ClientSettings:
-    """Read the settings from options with keys in lower case; the caller reads those in `also`
-    itself. Raises OptionError."""
+    """Return the client's settings from options with lower-case names. Raises OptionError.
+
+    `also` are the settings that the caller reads itself; others are logged as having no effect.
+    """
     given = {
         name.removeprefix(CLIENT_PREFIX): text.strip()
         for name, text in options.items()
         if name.startswith(CLIENT_PREFIX)
     }
-    _refuse(given)
+    _reject_unsupported(given)
     found = ClientSettings(
         bootstrap=_bootstrap(options),
         client_id=given.get("client.id") or CLIENT_ID,
@@ -197,11 +201,11 @@ def client_settings(
     unused = sorted(given.keys() - READ_HERE - also)
     if unused:
         names = ", ".join(CLIENT_PREFIX + name for name in unused)
-        LOG.warning("settings that have no effect on tidelog's client: %s", names)
+        LOG.warning("these settings have no effect on tidelog's client: %s", names)
     return found
 
 
-def _refuse(given: Mapping[str, str]) -> None:
+def _reject_unsupported(given: Mapping[str, str]) -> None:
     for name, text in given.items():
         if name in SET_BY_OPTIONS:
             raise OptionError(f"{CLIENT_PREFIX}{name} can't be set; {SET_BY_OPTIONS[name]}")
@@ -220,7 +224,9 @@ def _bootstrap(options: Mapping[str, str]) -> str:
         raise OptionError(f"{BOOTSTRAP} and {BOOTSTRAP_SHORT} differ; give one of them")
     found = long or short
     if not found:
-        raise OptionError(f"{BOOTSTRAP} is missing; give host:port of a broker or two")
+        raise OptionError(
+            f"{BOOTSTRAP} is missing; give the addresses of brokers: host:port,host:port"
+        )
     try:
         for text in found.split(","):
             if text.strip():

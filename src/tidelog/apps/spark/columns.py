@@ -1,11 +1,11 @@
 """The columns of a topic's row: their names, and their types in Spark and in Arrow.
 
-They are those of Spark's Kafka source, and `leader_epoch`. A schema that names fewer of them, in
-any order, prunes columns: the others are not decoded.
+These are the columns of Spark's Kafka source, and `leader_epoch`. A schema may list fewer columns,
+in any order; only the listed columns are decoded.
 
-Invariant: the Arrow schema has the type and nullability that Spark's schema has; Spark refuses
-anything else. A time that Spark's type can't hold (further than 290,000 years from 1970) reads as
-the last one that it can.
+Invariant: the Arrow schema has the same types and nullability as Spark's schema; Spark rejects any
+other schema. Spark's type holds times up to 290,000 years from 1970; a time beyond that limit is
+returned as the limit.
 """
 
 from typing import Any
@@ -34,12 +34,12 @@ ARROW_TYPES: dict[str, Any] = {
     LEADER_EPOCH: pa.int32(),
     HEADERS: pa.list_(pa.field("element", pa.struct(HEADER_FIELDS))),
 }
-"""In the order of a row."""
+"""The columns and their Arrow types, in the order of a row."""
 MAY_BE_NULL = (KEY, VALUE, HEADERS)
 
 
 class WrongSchema(ValueError):
-    """A topic can't be read with this schema. The text is one line for users."""
+    """A topic can't be read with this schema. The message is one line for users."""
 
 
 def topic_schema(include_headers: bool) -> Any:
@@ -58,20 +58,20 @@ def check_schema(schema: Any, include_headers: bool = False) -> Any:
     if not schema.fields:
         raise WrongSchema(f"the schema has no columns; name some of {known}")
     fields = []
-    for asked in schema.fields:
-        expected = types.get(asked.name)
+    for wanted in schema.fields:
+        expected = types.get(wanted.name)
         if expected is None:
-            raise WrongSchema(f"a topic has no column {asked.name!r}; it has {known}")
-        if asked.dataType != expected:
+            raise WrongSchema(f"a topic has no column {wanted.name!r}; it has {known}")
+        if wanted.dataType != expected:
             raise WrongSchema(
-                f"column {asked.name!r} is {expected.simpleString()}, not"
-                f" {asked.dataType.simpleString()}; read it with that type and cast it afterwards"
+                f"column {wanted.name!r} is {expected.simpleString()}, not"
+                f" {wanted.dataType.simpleString()}; read it with its own type, then cast it"
             )
-        if not asked.nullable and asked.name in MAY_BE_NULL:
-            raise WrongSchema(f"column {asked.name!r} may be null; remove NOT NULL")
-        fields.append(pa.field(asked.name, ARROW_TYPES[asked.name], nullable=asked.nullable))
+        if not wanted.nullable and wanted.name in MAY_BE_NULL:
+            raise WrongSchema(f"column {wanted.name!r} may be null; remove NOT NULL")
+        fields.append(pa.field(wanted.name, ARROW_TYPES[wanted.name], nullable=wanted.nullable))
     if len({field.name for field in fields}) < len(fields):
-        raise WrongSchema(f"a column is named twice in {', '.join(schema.fieldNames())}")
+        raise WrongSchema(f"the schema lists a column twice: {', '.join(schema.fieldNames())}")
     return pa.schema(fields)
 
 

@@ -19,7 +19,7 @@ _VERSION = re.compile(r'version "(\d+)')
 RECOMMENDED: Mapping[str, str] = {
     # Workers and the JVM use a Unix socket: 40 ms less for each task than loopback.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Writes a checkpoint file and renames it, without a shell process for each.
+    # Writes a checkpoint file and renames it; the default starts a shell process for each file.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -27,22 +27,22 @@ RECOMMENDED: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 ON_THIS_MACHINE: Mapping[str, str] = {
-    "spark.driver.host": HERE,
-    "spark.driver.bindAddress": HERE,
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
 }
 """Only for a master on this machine: remote executors must be able to reach the driver."""
-_MASTERS_HERE = re.compile(r"local\b.*|spark://(127\.0\.0\.1|localhost):\d+")
-# Turns off Arrow's bound checks for each access: our workers' batches are within bounds.
+_LOCAL_MASTERS = re.compile(r"local\b.*|spark://(127\.0\.0\.1|localhost):\d+")
 JVM_OPTIONS = (
     "-XX:+UseParallelGC"
     " -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 )
+"""These turn off Arrow's checks at each access: batches of our workers are always within bounds."""
 
 
 class NoJava(Exception):
-    """Spark can't start without Java; the text says what to install."""
+    """Java is missing or too old for Spark. The message says what to install."""
 
 
 def find_java() -> str:
@@ -71,19 +71,19 @@ def find_java() -> str:
 
 def recommended(master: str) -> dict[str, str]:
     """Return the recommended settings for a master."""
-    return {**RECOMMENDED, **(ON_THIS_MACHINE if is_here(master) else {})}
+    return {**RECOMMENDED, **(ON_THIS_MACHINE if is_local(master) else {})}
 
 
-def is_here(master: str) -> bool:
+def is_local(master: str) -> bool:
     """Whether a master and its workers run on this machine only."""
-    return _MASTERS_HERE.fullmatch(master) is not None
+    return _LOCAL_MASTERS.fullmatch(master) is not None
 
 
 def settle_environment(master: str) -> None:
     """Set the environment variables that Spark reads, unless they are set."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if is_here(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", HERE)
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 
 def spark_session(
@@ -91,7 +91,7 @@ def spark_session(
     master: str = "local[*]",
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return a session, or the running one. Raises NoJava, or ImportError without pyspark."""
+    """Return the running session, or a new one. Raises NoJava, or ImportError without pyspark."""
     find_java()
     from pyspark.sql import SparkSession
 

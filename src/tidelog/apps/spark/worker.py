@@ -13,7 +13,7 @@ ENGINE_VARIABLE = "TIDELOG_ENGINE"
 
 @cache
 def best_engine() -> str:
-    """Return numba if it can be imported; it fails to import with a numpy it does not support."""
+    """Return numba if it can be imported. Importing fails with an unsupported version of numpy."""
     try:
         import_module(NUMBA)
     except ImportError:
@@ -22,7 +22,7 @@ def best_engine() -> str:
 
 
 def chosen_engine(name: str | None = None) -> str:
-    """Return `name`, else what the environment says, else the best. Raises ValueError."""
+    """Return `name`, or else the engine of the environment, or else the best. Raises ValueError."""
     name = name or os.environ.get(ENGINE_VARIABLE) or best_engine()
     if name not in (NUMBA, PYTHON):
         raise ValueError(f"unknown engine {name!r}; set {ENGINE_VARIABLE} to {NUMBA} or {PYTHON}")

@@ -1,11 +1,11 @@
-"""The headers of all batches in a chunk of a log, as arrays, and which batches a reader sees.
+"""Read the headers of all batches in a chunk of a log as arrays, and select batches for a reader.
 
 Invariants of `BatchHeaders`: each entry is a whole batch of format 2 inside the chunk; offsets
-rise from batch to batch and fit into 63 bits. An incomplete batch at the end, as a fetch response
-may have it, is left out and counted in `tail`.
+rise from batch to batch and fit into 63 bits. A fetch response may end with an incomplete batch; it
+is left out, and `tail` is the number of its bytes.
 
-Readers do not see control batches. Readers of committed data do not see aborted transactions:
-the rule of core/record/isolation, applied to a whole chunk at once.
+Readers do not see control batches. Readers of committed data do not see aborted transactions. The
+rule is the one of core/record/isolation, applied to a whole chunk at once.
 """
 
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ _OFFSET_MAX = 2**63 - 1 - 2**31
 
 @dataclass(frozen=True, slots=True)
 class BatchHeaders:
-    """One entry in each array for each batch."""
+    """The header fields of batches: arrays with one entry for each batch."""
 
     position: Int64s
     size: Int64s
@@ -194,7 +194,7 @@ def _leave_out_aborted(
 
 
 def _positions(records: Buffer) -> tuple[list[int], int]:
-    """Return where whole batches begin, and where the last one ends."""
+    """Return the positions of whole batches, and the end of the last batch."""
     found = []
     position = 0
     end = len(records)
@@ -212,5 +212,5 @@ def _positions(records: Buffer) -> tuple[list[int], int]:
 
 
 def _wrong_magic(magic: int) -> CorruptRecord:
-    hint = "; format 2 is read here, that of Kafka 0.11 and newer" if magic in (0, 1) else ""
+    hint = "; only format 2 (Kafka 0.11 and newer) is supported" if magic in (0, 1) else ""
     return CorruptRecord(f"records of format {magic}{hint}", ErrorCode.INVALID_RECORD)

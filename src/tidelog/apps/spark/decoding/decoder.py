@@ -1,11 +1,11 @@
 """Decode chunks of a log into Arrow RecordBatches.
 
-Rows of several chunks go into one RecordBatch until it is full, so that small chunks do not
-make small RecordBatches. The kernel does the work; where numba is missing, core's decoder does,
-many times slower.
+Rows of several chunks are collected into one RecordBatch until it is full, so that small chunks do
+not make small RecordBatches. The kernel decodes; where numba is missing, core's decoder does, many
+times slower.
 
-Invariant: rows come in the order of their offsets, and every record of a selected batch whose
-offset is in the requested range is a row, or CorruptRecord is raised.
+Invariant: rows are in offset order. Every record of a selected batch whose offset is in the
+requested range becomes a row, or CorruptRecord is raised.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ class Decoder:
         yield from self._engine.decode(selected, start, end)
 
     def flush(self) -> Iterator[Any]:
-        """Yield the rows that are left."""
+        """Yield the rows that are not returned yet."""
         yield from self._engine.flush()
 
 

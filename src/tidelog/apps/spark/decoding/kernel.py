@@ -60,7 +60,7 @@ _MS_MIN = -_MS_MAX
 
 @compiled()
 def _varint(at: int, end: int, bytes_max: int) -> tuple[int, int]:
-    """Return a zig-zag number and the address after it; the address is 0 if it is invalid."""
+    """Return a zig-zag number and the next address; the address is 0 if the number is invalid."""
     if at >= end:
         return 0, 0
     byte = load8(at)
@@ -85,7 +85,7 @@ def _varint(at: int, end: int, bytes_max: int) -> tuple[int, int]:
 
 @compiled()
 def _bytes(at: int, end: int) -> tuple[int, int, int]:
-    """Return address and length (-1: null) of bytes, and the address after them (0: invalid)."""
+    """Return address and length of bytes (-1 for null), and the next address (0 if invalid)."""
     length, at = _varint(at, end, 5)
     if at == 0 or length < -1 or length > end - at:
         return 0, 0, 0
@@ -94,8 +94,10 @@ def _bytes(at: int, end: int) -> tuple[int, int, int]:
 
 @compiled()
 def _headers(at: int, end: int) -> tuple[int, int, int, int]:
-    """Return the number of headers, the bytes of their names and of their contents, and the
-    address after them (0: invalid)."""
+    """Return the number of headers, the total bytes of names and of contents, and the next address.
+
+    The address is 0 if the headers are invalid.
+    """
     count, at = _varint(at, end, 5)
     if at == 0 or count == 0:
         return 0, 0, 0, at
@@ -165,8 +167,11 @@ def _microseconds(base: int, delta: int) -> int:
 
 @compiled()
 def _parse(at: int, stop: int) -> tuple[int, ...]:
-    """Parse one record: the address after it (0: invalid), its deltas, the addresses and lengths
-    of its parts, the sizes of its headers."""
+    """Return the address after a record, its deltas, the addresses and lengths of its parts.
+
+    The last three values are the number of headers and the total bytes of their names and contents.
+    The address is 0 if the record is invalid.
+    """
     none = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     length, at = _varint(at, stop, 5)
     if at == 0 or length <= 0 or length > stop - at:
@@ -261,21 +266,21 @@ def _room(state: Numbers, rows: int, key_used: int, value_used: int, headers: in
 
 @compiled()
 def _fill_batch(batch: Numbers, state: Numbers, out: Numbers) -> int:
-    """Decode the rest of a batch. Local variables hold fast-changing fields of `state`."""
+    """Decode the rest of a batch. Fields of `state` that change often are local variables."""
     wanted = state[WANTED]
     at = batch[ADDRESS] + state[POSITION]
     stop = batch[ADDRESS] + batch[LENGTH]
     done, next_delta = state[DONE], state[NEXT_DELTA]
     first = rows = state[ROWS]
     key_used, value_used = state[KEY_USED], state[VALUE_USED]
-    told = END
+    outcome = END
     while done < batch[COUNT]:
         (
             end, time_delta, delta, key_at, key, value_at, value,
             headers_at, count, names, contents,
         ) = _parse(at, stop)  # fmt: skip
         if end == 0 or delta < next_delta or delta > batch[LAST_DELTA]:
-            told = CORRUPT
+            outcome = CORRUPT
             break
         offset = batch[BASE_OFFSET] + delta
         if state[START] <= offset < state[STOP]:
@@ -284,10 +289,10 @@ def _fill_batch(batch: Numbers, state: Numbers, out: Numbers) -> int:
             headers = 0
             if wanted & WANT_HEADERS:
                 headers = state[NAME_USED] + names + state[CONTENT_USED] + contents
-            told = _room(state, rows, with_key, with_value, headers)
-            if told == END and wanted & WANT_HEADERS:
-                told = GROW if _too_many_headers(state, count, names, contents) else END
-            if told != END:
+            outcome = _room(state, rows, with_key, with_value, headers)
+            if outcome == END and wanted & WANT_HEADERS:
+                outcome = GROW if _too_many_headers(state, count, names, contents) else END
+            if outcome != END:
                 break
             if wanted & WANT_KEY:
                 key_used = _put_piece(out, state, 0, rows, key_used, key_at, key)
@@ -306,16 +311,16 @@ def _fill_batch(batch: Numbers, state: Numbers, out: Numbers) -> int:
     _put_constants(batch, state, out, first, rows)
     state[ROWS], state[KEY_USED], state[VALUE_USED] = rows, key_used, value_used
     state[DONE], state[NEXT_DELTA], state[POSITION] = done, next_delta, at - batch[ADDRESS]
-    return CORRUPT if told == END and at != stop else told
+    return CORRUPT if outcome == END and at != stop else outcome
 
 
 @compiled("int64(int64[:, ::1], int64[::1], int64[::1])")
 def fill(batches: Table, state: Numbers, out: Numbers) -> int:
     """Decode batches from where the last call stopped; return END, FULL, GROW or CORRUPT."""
     while state[BATCH] < batches.shape[0]:
-        told = _fill_batch(batches[state[BATCH]], state, out)
-        if told != END:
-            return told
+        outcome = _fill_batch(batches[state[BATCH]], state, out)
+        if outcome != END:
+            return outcome
         state[BATCH] += 1
         state[POSITION] = 0
         state[DONE] = 0

@@ -47,7 +47,7 @@ _FIXED_WIDTH = {
 
 
 class ColumnBuffers:
-    """Memory for one RecordBatch of `rows` rows and about `data_bytes` bytes of data."""
+    """The memory of one RecordBatch of `rows` rows and about `data_bytes` bytes of data."""
 
     def __init__(
         self, schema: Any, topic: str, partition: int, rows: int, data_bytes: int, keep: bool
@@ -239,9 +239,9 @@ class UnpackMemory:
         return self
 
     def unpack(self, codec: int, packed: Buffer, used: int) -> int | None:
-        """Decompress after the used bytes; return the size, or None if there is no room.
+        """Decompress after the used bytes; return the size, or None if the room is too small.
 
-        If the last ratio predicts that the result does not fit, it does not try.
+        If the last compression ratio predicts that the result does not fit, return None at once.
         """
         left = len(self.room) - used
         if used and left < len(packed) * self._ratio:
@@ -350,6 +350,6 @@ class KernelDecoder:
                     self._buffers.grow()
 
     def flush(self) -> Iterator[Any]:
-        """Yield the rows that are left."""
+        """Yield the rows that are not returned yet."""
         if self._buffers.state[kernel.ROWS]:
             yield self._buffers.take()

@@ -1,8 +1,9 @@
-"""Encode rows into record batches, for each target partition on its own.
+"""Encode rows, given as Arrow columns, into record batches for each target partition.
 
-Invariant: the batches of a target depend only on its rows in their order, the producer and the
-options, not on the pieces in which the rows came. So the same rows give the same bytes when a
-task runs again, and a broker recognises them as duplicates.
+Invariants: the batches of a target depend only on its rows in their order, the producer and the
+options, not on how the rows were divided into calls. So the same rows give the same bytes when a
+task runs again, and a broker recognises them as duplicates. In accepted columns, a key or value is
+binary with 32-bit offsets, and every header has a name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,11 +41,11 @@ Memory: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class WrongRows(ValueError):
-    """Rows can't be written as records. The text is one line for users."""
+    """Rows can't be written as records. The message is one line for users."""
 
 
 class Rows(NamedTuple):
-    """Rows to write: a column each, or None if it is null in all rows."""
+    """The columns of rows to write; a column is None if it is null in all rows."""
 
     key: Any
     value: Any
@@ -83,7 +84,7 @@ def as_binary(column: Any, what: str) -> Any:
         or pa.types.is_binary_view(kind)
         or pa.types.is_string_view(kind)
     ):
-        raise WrongRows(f"column {what!r} is {kind}; make it binary or string first")
+        raise WrongRows(f"column {what!r} is {kind}; cast it to binary or string")
     return column.cast(pa.binary())
 
 
@@ -94,7 +95,7 @@ def header_columns(column: Any) -> HeaderColumns:
         raise WrongRows(f"column 'headers' is {kind}, not array<struct<key:string,value:binary>>")
     pairs = column.values
     if [field.name for field in kind.value_type] != ["key", "value"]:
-        raise WrongRows("the structs in column 'headers' have other fields than key and value")
+        raise WrongRows("column 'headers' must have structs of two fields: key, value")
     names = as_binary(pairs.field(0), "headers.key")
     if pairs.null_count or names.null_count:
         raise WrongRows("a header is null or lacks its key; leave such headers out")
@@ -121,9 +122,9 @@ def _headers_of(column: Any) -> list[tuple[Header, ...]]:
 
 
 def partitions_of_keys(keys: Any, count: int, engine: str | None = None) -> Any:
-    """Return the partition of each key among `count`, as 32-bit numbers; -1 for a null key.
+    """Return the partition of each key among `count` partitions, as int32; -1 for a null key.
 
-    It is the partition that Kafka's Java client chooses, as in shell/client/partitioner.
+    Kafka's Java client chooses the same partition; see shell/client/partitioner.
     """
     keys = as_binary(keys, "key")
     if chosen_engine(engine) == NUMBA:
@@ -140,14 +141,16 @@ class EncodedBatch:
 
     target: int
     base_sequence: int
-    """-1 without a producer id."""
+    """-1 if there is no producer id."""
     count: int
     data: bytes
 
 
 class OpenBatch:
-    """A batch that is being filled. Its memory begins with room for the header, so that a batch
-    without compression is closed in place."""
+    """A batch that is being filled.
+
+    Its memory begins with room for the header, so that a batch without compression is not copied.
+    """
 
     def __init__(self, size_max: int, count_max: int) -> None:
         self.size_max = size_max
@@ -172,7 +175,7 @@ class OpenBatch:
         self.address = int(larger.__array_interface__["data"][0])
 
     def close(self, codec: Codec, producer: Producer) -> bytes:
-        """Return the whole batch with its checksum; then it is empty again."""
+        """Return the whole batch with its checksum, and clear this object for the next batch."""
         view: Any = memoryview(self.memory.data)[: self.used]
         if codec != Codec.NONE:
             packed = compress(codec, view[HEADER_SIZE:])
@@ -200,7 +203,7 @@ class OpenBatch:
 
 
 class BatchEncoder:
-    """Makes batches for any number of targets; a target is a small number that the caller chose."""
+    """Encodes batches for many targets. A target is a small number that the caller chooses."""
 
     def __init__(
         self,
@@ -213,8 +216,11 @@ class BatchEncoder:
         batch_records: int = BATCH_RECORDS,
         engine: str | None = None,
     ) -> None:
-        """`sequences` are the next sequence numbers by target (default 0). A batch has at most
-        `batch_bytes` before compression, unless one record alone has more."""
+        """`sequences` are the next sequence numbers by target; the default is 0.
+
+        A batch has at most `batch_bytes` bytes before compression, unless one record alone has
+        more.
+        """
         self.sequences = dict(sequences)
         self._producer = (producer_id, producer_epoch)
         self._codec = codec
@@ -223,8 +229,10 @@ class BatchEncoder:
         self._open: dict[int, OpenBatch] = {}
 
     def append(self, rows: Rows, targets: Any) -> Iterator[EncodedBatch]:
-        """Yield the batches that became full. Raises WrongRows. Exhaust the iterator: it encodes
-        the rows."""
+        """Yield the batches that became full. Raises WrongRows.
+
+        The iterator encodes the rows, so the caller must exhaust it.
+        """
         encoder = _row_encoder(rows, self._engine)
         for target, chosen in _by_target(np.asarray(targets)):
             batch = self._open.get(target)

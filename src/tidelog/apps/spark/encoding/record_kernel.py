@@ -1,7 +1,8 @@
 """Encode rows into records, and hash keys to partitions, in machine code.
 
 `encode` appends the records of some rows to an open batch. It stops at the last row, when the
-batch is full, or when memory is too small for the next record.
+batch is full, or when memory is too small for the next record. `KernelRecords` passes the addresses
+of Arrow columns to `encode`.
 
 Invariant: `encode` writes only within the room in `state`, and reads rows only at the addresses
 that Arrow gives.
@@ -176,10 +177,10 @@ def _encode_row(columns: Numbers, row: int, time: int, state: Numbers, out: int)
 def encode(columns: Numbers, rows: Numbers, times: Numbers, state: Numbers, out: int) -> int:
     """Append `rows` from state[NEXT_ROW] on; return END, FULL or GROW."""
     for number in range(state[NEXT_ROW], len(rows)):
-        told = _encode_row(columns, rows[number], times[rows[number]], state, out)
-        if told != END:
+        outcome = _encode_row(columns, rows[number], times[rows[number]], state, out)
+        if outcome != END:
             state[NEXT_ROW] = number
-            return told
+            return outcome
     state[NEXT_ROW] = len(rows)
     return END
 
@@ -235,7 +236,7 @@ class KernelRecords:
             self._place_headers(rows.headers)
 
     def _place(self, column: Any, ends: int, valid: int | None, off: int) -> None:
-        """Note the addresses of a binary column: its offsets, its bytes, its validity."""
+        """Store the addresses of a binary column: its offsets, its bytes, its validity."""
         validity, offsets, data = column.buffers()
         self._held.append(column)
         self.columns[ends] = 0 if offsets is None else offsets.address

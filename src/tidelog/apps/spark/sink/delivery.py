@@ -1,12 +1,17 @@
-"""One attempt of one task: write its rows to topics, each of them once.
+"""One attempt of one task: write its rows to topics, each row once.
 
-begin: in the first attempt of a batch nothing is looked up, because the sequence numbers of the
-batches suffice: a broker refuses duplicates. If there may have been an earlier attempt, its rows
-are found first. append: rows that are already there are left out; the others are encoded and sent.
-settle: all batches are acknowledged, and every row found was one of this task's.
+begin: find the rows of earlier attempts, if there may have been any. The first attempt of a batch
+needs no search: brokers detect duplicates by sequence number. append: skip the rows that were
+found; encode and send the others. settle: wait until all batches are acknowledged, and check that
+every row found was also a row of this attempt.
 
-Invariant: after `settle` every row of the task is in its topic once. Transactions can replace this
-with the same three steps; `begin` then has nothing to find.
+All attempts of a task use the same producer id, epoch and sequence numbers. A broker therefore
+acknowledges a batch that another attempt has written. Such an acknowledgement is accepted only if
+the batch in the log holds the same rows.
+
+Invariants: after `settle` every row of the task is in its topic once. An acknowledged batch is in
+the log of all in-sync replicas; a batch of another attempt with other rows raises Conflict.
+Transactions can use the same three steps later; `begin` then has nothing to find.
 """
 
 import time
@@ -34,8 +39,8 @@ from tidelog.apps.spark.sink.identity import Origin, identity_of
 from tidelog.apps.spark.sink.routing import Routing, Targets
 from tidelog.apps.spark.sink.sink_errors import (
     Conflict,
+    RowsCompacted,
     RowsDiffer,
-    RowsGone,
     SinkError,
     TooLarge,
     TooLate,
@@ -58,7 +63,7 @@ from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.fetching import fetch_partition
 from tidelog.shell.client.retry import Retry
 
-HELD_BYTES_MAX = 64 * 1024 * 1024
+OPEN_BYTES_MAX = 64 * 1024 * 1024
 """Maximum bytes of rows in open batches: with thousands of partitions these fill slowly."""
 REPLICAS_WAIT_MS = 15_000
 """How long a leader waits for its followers before it returns REQUEST_TIMED_OUT."""
@@ -78,9 +83,9 @@ class Delivered(NamedTuple):
 
 
 class Delivery:
-    """One attempt of a task: writes rows that earlier attempts did not write.
+    """Writes the rows of a task that earlier attempts did not write.
 
-    `look`: an earlier attempt may have written rows; `starts`: where these can be.
+    `search`: an earlier attempt may have written rows; `starts`: the offsets from which to search.
     """
 
     def __init__(
@@ -91,19 +96,19 @@ class Delivery:
         columns: SinkColumns,
         origin: Origin,
         *,
-        look: bool,
+        search: bool,
         starts: Starts,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._columns = columns
         self._origin = origin
-        self._look = look
+        self._search = search
         self._starts = starts
         self._identity = identity_of(origin)
         self._found: dict[str, FoundRows] = {}
         self._rows = 0
-        self._held = 0
+        self._open_bytes = 0
         self._sender = TaskSender(cluster, connections, options.delivery_s, options.batch_bytes)
         self._encoder = BatchEncoder(
             self._identity.producer_id,
@@ -116,8 +121,8 @@ class Delivery:
         self._routing = Routing(cluster, columns, options.topic, first, self._begin_topic)
 
     def begin(self) -> None:
-        """Find the rows of earlier attempts; call it before the first row."""
-        if self._look and self._options.topic is not None:
+        """Find the rows of earlier attempts. Call this before the first `append`."""
+        if self._search and self._options.topic is not None:
             self._routing.begin(self._options.topic)
 
     def append(self, batch: Any) -> None:
@@ -126,27 +131,27 @@ class Delivery:
             return
         targets = self._routing.route(batch)
         if any(found.rows for found in self._found.values()):
-            fresh = self._not_found(batch, targets)
-            batch, targets = batch.filter(pa.array(fresh)), targets[fresh]
+            is_new = self._not_found(batch, targets)
+            batch, targets = batch.filter(pa.array(is_new)), targets[is_new]
         columns = self._columns
         rows = Rows(
-            key=_column(batch, columns.key),
-            value=_column(batch, columns.value),
-            headers=_column(batch, columns.headers),
+            key=_optional_column(batch, columns.key),
+            value=_optional_column(batch, columns.value),
+            headers=_optional_column(batch, columns.headers),
             timestamp_ms=timestamps_ms(
-                _column(batch, columns.timestamp), batch.num_rows, int(time.time() * 1000)
+                _optional_column(batch, columns.timestamp), batch.num_rows, int(time.time() * 1000)
             ),
         )
         self._rows += batch.num_rows
-        self._held += batch.nbytes
+        self._open_bytes += batch.nbytes
         self._send_all(self._encoder.append(rows, targets))
-        if self._held > HELD_BYTES_MAX:
+        if self._open_bytes > OPEN_BYTES_MAX:
             self._send_all(self._encoder.finish())
-            self._held = 0
+            self._open_bytes = 0
         self._sender.post()
 
     def settle(self) -> Delivered:
-        """Wait until all rows are in the topics. Raises SinkError, ClientError."""
+        """Wait until all batches are acknowledged. Raises SinkError, ClientError."""
         self._send_all(self._encoder.finish())
         self._sender.flush()
         self._check_left()
@@ -160,7 +165,7 @@ class Delivery:
         return Delivered(self._rows, found_rows, ends, tasks)
 
     def _begin_topic(self, topic: str) -> None:
-        if not self._look:
+        if not self._search:
             return
         partitions = self._cluster.topic(topic).partitions
         found = find_rows(
@@ -172,34 +177,34 @@ class Delivery:
             own_times=self._columns.timestamp is not None,
         )
         if found.compacted and not self._options.accept_mismatch:
-            raise RowsGone(topic, sum(found.compacted.values()))
+            raise RowsCompacted(topic, sum(found.compacted.values()))
         self._found[topic] = found
         for partition, sequence in found.next_sequence.items():
-            self._encoder.sequences[self._routing.place(topic, partition)] = sequence
+            self._encoder.sequences[self._routing.target_of(topic, partition)] = sequence
 
     def _not_found(self, batch: Any, targets: Targets) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return which rows earlier attempts did not write.
+        """Return a mask of the rows that earlier attempts did not write.
 
-        This is the only place that handles rows one by one: only after a failure, and only until
-        all rows found are matched.
+        This handles rows one by one, but only after a failure, and only until all rows found are
+        matched.
         """
         keys = _values(batch, self._columns.key)
         values = _values(batch, self._columns.value)
         headers = _values(batch, self._columns.headers)
-        fresh = np.ones(batch.num_rows, np.bool_)
+        is_new = np.ones(batch.num_rows, np.bool_)
         for row in range(batch.num_rows):
             found = self._found.get(self._routing.targets[targets[row]].topic)
             if found is not None and found.rows:
                 pairs = [(each["key"], each["value"]) for each in headers[row] or ()]
                 digest = row_digest(keys[row], values[row], pairs)
-                fresh[row] = not found.take(digest)
-        return fresh
+                is_new[row] = not found.remove(digest)
+        return is_new
 
     def _send_all(self, batches: Iterable[EncodedBatch]) -> None:
         for each in batches:
             key = self._routing.targets[each.target]
             self._sender.send(key, each.data, each.base_sequence, each.count)
-            self._held -= len(each.data)
+            self._open_bytes -= len(each.data)
 
     def _check_left(self) -> None:
         left = {topic: found.left for topic, found in self._found.items() if found.left}
@@ -207,16 +212,16 @@ class Delivery:
             topics = ", ".join(sorted(left))
             raise RowsDiffer(
                 f"batch {self._origin.batch}, task {self._origin.task}: {sum(left.values())} rows"
-                f" that an earlier attempt wrote to {topics} are not among those of this one"
+                f" that an earlier attempt wrote to {topics} are missing in this attempt"
             )
 
 
-def _column(batch: Any, place: int | None) -> Any:
+def _optional_column(batch: Any, place: int | None) -> Any:
     return None if place is None else batch.column(place)
 
 
 def _values(batch: Any, place: int | None) -> list[Any]:
-    """Return the values of a column; text as bytes, as the topic stores it."""
+    """Return the values of a column; strings as bytes, as the topic stores them."""
     if place is None:
         return [None] * batch.num_rows
     column = batch.column(place)
@@ -225,8 +230,10 @@ def _values(batch: Any, place: int | None) -> list[Any]:
 
 
 class TaskSender(BatchSender):
-    """Sends the batches of one task. `connections` outlive it; after an error they must not be
-    used again."""
+    """Sends the batches of one task, and detects other attempts of the same task.
+
+    `connections` are kept for the next task. After an error they must not be used again.
+    """
 
     def __init__(
         self,
@@ -248,10 +255,10 @@ class TaskSender(BatchSender):
         """Topics with LogAppendTime: their responses always contain a time."""
 
     def accept(self, key: TopicPartition, batch: Outgoing, produced: Produced) -> None:
-        """Compare the rows if the batch may have been in the log before.
+        """Compare the rows if another attempt may have written the batch.
 
-        A response contains a time if the topic has LogAppendTime, or if the batch was there
-        before. A time before 1970 looks like none, so such batches are always compared.
+        A response contains a time if the topic has LogAppendTime, or if the log already had the
+        batch. A time before 1970 looks like a missing time, so such batches are always compared.
         """
         has_time = produced.log_append_time_ms >= 0
         if not has_time and parse(batch.data).max_timestamp >= 0:
@@ -298,7 +305,7 @@ def batch_at(cluster: Cluster, key: TopicPartition, offset: Offset) -> RecordBat
 
 
 def same_records(one: RecordBatch, other: RecordBatch) -> bool:
-    """Whether two batches hold the same rows, however they are compressed."""
+    """Whether two batches hold the same rows; they may be compressed differently."""
     if one.crc == other.crc:
         return True
     return one.count == other.count and all(

@@ -1,12 +1,13 @@
 """Find the rows that an earlier attempt of a task has written, so that they are not written again.
 
-The log is read from where the topic ended before this micro-batch; batches with this task's
-producer id and epoch are decoded. Rows are compared by content, not by position, so a replay may
-bring them in another order (as Spark does after a shuffle), or in other batches.
+The log is read from the end offset before this micro-batch. Batches with this task's producer id
+and epoch are decoded. Rows are compared by content, not by position, so a replay may have them in
+another order (as Spark does after a shuffle) or in other batches.
 
-Invariant: each row found matches at most one row of the replay. Rows that the replay does not have
-are `left`: then the task's rows were not the same. Sequence numbers begin at 0, so it shows when
-fewer rows are found than were written.
+Invariant: each row found matches at most one row of the replay. Rows found that the replay does not
+have are `left`: the replay has other rows than the earlier attempt. Sequence numbers begin at 0, so
+the next sequence number is the number of rows written; fewer rows found means that some are
+missing.
 """
 
 from collections import Counter
@@ -36,8 +37,8 @@ REPLICATION_S = 30.0
 _DIGEST_BYTES = 16
 
 EXPIRATION = "producer.id.expiration.ms"
-REMEMBERED_SURELY = 0.5
-"""The part of that time after which a producer may be forgotten: clocks differ."""
+REMEMBERED_PART = 0.5
+"""The part of the expiration time in which brokers surely remember a producer; clocks differ."""
 
 RowHeaders = Sequence[tuple[str, bytes | None]]
 
@@ -46,13 +47,16 @@ Ends = dict[str, dict[int, Offset]]
 
 
 class Starts(NamedTuple):
-    """Where rows of a micro-batch can be: the ends of topics before it, and their age. A partition
-    that is missing is read from its beginning."""
+    """The offsets from which rows of a micro-batch are searched, and their age.
+
+    These are the ends of the topics before the micro-batch. A partition that is missing is read
+    from its beginning.
+    """
 
     offsets: Ends
     age_ms: int
     planned: Ends | None = None
-    """The ends when the first attempt was planned: rows of earlier runs are before them."""
+    """The ends when this run was planned; rows of earlier runs are before these offsets."""
 
 
 @slotted
@@ -61,19 +65,19 @@ class FoundRows:
 
     rows: Counter[bytes] = field(default_factory=Counter)
     next_sequence: dict[int, int] = field(default_factory=dict)
-    """By partition: the sequence number of the next row."""
+    """The sequence number of the next row, by partition."""
     ends: dict[int, Offset] = field(default_factory=dict)
-    """By partition: how far this task has written."""
+    """The offset after the last row of this task, by partition."""
     tasks: set[int] = field(default_factory=set)
-    """All tasks of the micro-batch that have written, this one included."""
+    """The tasks of the micro-batch that have written rows, including this task."""
     total: int = 0
     compacted: dict[int, int] = field(default_factory=dict)
-    """By partition: how many rows compaction has removed. The rest count as not found."""
+    """The number of rows that compaction removed, by partition; `rows` then has none of them."""
     added: set[Offset] = field(default_factory=set)
-    """The base offsets of the batches of one partition, so that none counts twice."""
+    """The base offsets of the batches of one partition, so that no batch is counted twice."""
 
-    def take(self, row: bytes) -> bool:
-        """Remove a row from those found; return whether it was there."""
+    def remove(self, row: bytes) -> bool:
+        """Remove a row from the rows found; return whether it was found."""
         count = self.rows.get(row, 0)
         if not count:
             return False
@@ -85,15 +89,15 @@ class FoundRows:
 
     @property
     def left(self) -> int:
-        """The number of rows that were found and not taken."""
+        """The number of rows found that no row of the replay matched."""
         return self.rows.total()
 
     def missing(self, partition: int) -> int:
-        """The number of rows written and not found, if only that partition was read."""
+        """Return the number of rows written but not found, if only that partition was read."""
         return max(self.next_sequence.get(partition, 0) - self.total, 0)
 
     def merge(self, other: "FoundRows") -> None:
-        """Add what was found in another partition."""
+        """Add the rows found in another partition."""
         self.rows.update(other.rows)
         self.next_sequence.update(other.next_sequence)
         self.ends.update(other.ends)
@@ -118,7 +122,7 @@ class FoundRows:
 
 
 def row_digest(key: bytes | None, value: bytes | None, headers: RowHeaders) -> bytes:
-    """A digest of a row without its timestamp, because a topic may set its own."""
+    """Return a digest of a row without its timestamp, because a topic may replace the timestamp."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for part in (key, value):
         digest.update(_framed(part))
@@ -141,29 +145,29 @@ def find_rows(
     *,
     own_times: bool,
 ) -> FoundRows:
-    """Find what this task has written in this micro-batch.
+    """Find the rows that this task has written in this micro-batch.
 
-    `own_times`: the rows have timestamps. Brokers expire producers by these, so a producer of old
-    timestamps is forgotten at once.
+    `own_times`: the rows have timestamps. Brokers expire producers by these timestamps, so a
+    producer that writes old timestamps may expire at once.
     """
     found = FoundRows()
-    forgotten = own_times or starts.age_ms > _remembered_ms(cluster) * REMEMBERED_SURELY
+    may_be_expired = own_times or starts.age_ms > _remembered_ms(cluster) * REMEMBERED_PART
     for partition in partitions:
         key = TopicPartition(topic, partition)
         state = _producer_state(cluster, key, identity)
         found.tasks |= state.tasks
-        # A leader that remembers this producer from the previous batch, or can't have forgotten
-        # it yet, reports reliably that it wrote nothing in this one.
-        if state.asked and state.next_sequence is None and (state.known or not forgotten):
+        # A leader that remembers this producer from the previous batch, or can't have expired it
+        # yet, reports reliably that the producer wrote nothing in this batch.
+        if state.supported and state.next_sequence is None and (state.known or not may_be_expired):
             continue
-        found.merge(_read_through(cluster, key, identity, starts))
+        found.merge(_find_in_partition(cluster, key, identity, starts))
     return found
 
 
-def _read_through(
+def _find_in_partition(
     cluster: Cluster, key: TopicPartition, identity: Identity, starts: Starts
 ) -> FoundRows:
-    """Read a partition up to what the leader has of this task."""
+    """Find this task's rows in a partition, including rows that are not replicated yet."""
     found = FoundRows()
     low = list_offset(cluster, *key, EARLIEST).offset
     start = starts.offsets.get(key.topic, {}).get(key.partition, 0)
@@ -176,19 +180,21 @@ def _read_through(
         end = list_offset(cluster, *key).offset
         if start > end:  # the topic was recreated
             start, position = 0, low
-        if (
-            written is None and planned is not None
-        ):  # other tasks of this run may write there by now
-            end = min(end, planned)
-        position = _look_through(cluster, key, position, end, identity, found)
+        if written is None and planned is not None:
+            end = min(end, planned)  # after that offset are rows of this run
+        position = _search_batches(cluster, key, position, end, identity, found)
         if written is None or written <= found.next_sequence.get(key.partition, 0):
             break
-        if 0 <= log_end <= end:  # all was read: the rest lies before, or is deleted
+        if (
+            0 <= log_end <= end
+        ):  # the whole log was read: the other rows are before `start` or deleted
             found.next_sequence[key.partition] = written
             break
         retry.wait(NotReadable(key, written))
-    if found.missing(key.partition) and low < start:  # recreated, and longer than before
-        _look_through(cluster, key, low, start, identity, found)
+    if (
+        found.missing(key.partition) and low < start
+    ):  # the topic was recreated and is longer than before
+        _search_batches(cluster, key, low, start, identity, found)
     if found.missing(key.partition) and low <= start:  # retention has deleted nothing
         found.compacted[key.partition] = found.missing(key.partition)
         found.rows.clear()
@@ -197,35 +203,35 @@ def _read_through(
 
 
 def _log_end(cluster: Cluster, key: TopicPartition) -> Offset:
-    """The end of the leader's log, replicated or not; -1: unknown."""
+    """Return the end of the leader's log, replicated or not; -1 if unknown."""
     epoch = cluster.leader(*key).leader_epoch
     return epoch_end(cluster, *key, epoch)[1]
 
 
 class ProducerState(NamedTuple):
-    """What a partition's leader reports about this task, including unreplicated batches."""
+    """The state of this task's producer at a leader, including unreplicated batches."""
 
-    asked: bool = False
-    """False: the leader is too old for DescribeProducers."""
+    supported: bool = False
+    """Whether the leader supports DescribeProducers."""
     known: bool = False
     """Whether the leader remembers this producer."""
     next_sequence: int | None = None
-    """The sequence number after the last one in this micro-batch; None: it wrote nothing."""
+    """The next sequence number in this micro-batch; None if the task wrote nothing."""
     tasks: frozenset[int] = frozenset()
-    """All tasks that have written in this micro-batch."""
+    """The tasks that have written rows in this micro-batch."""
 
 
 def _producer_state(cluster: Cluster, key: TopicPartition, identity: Identity) -> ProducerState:
-    def ask(leader: KafkaConnection, _: PartitionMetadata) -> ProducerState:
+    def describe(leader: KafkaConnection, _: PartitionMetadata) -> ProducerState:
         if not leader.offers(DESCRIBE_PRODUCERS):
             return ProducerState()
         request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
-        answer = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
-        if answer["error_code"]:
-            raise BrokerError(f"request for the producers of {key}", answer["error_code"])
+        partition = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
+        if partition["error_code"]:
+            raise BrokerError(f"producers of {key}", partition["error_code"])
         siblings = {
             each["producer_id"]: each
-            for each in answer["active_producers"]
+            for each in partition["active_producers"]
             if identity.is_sibling(each["producer_id"])
         }
         now = {
@@ -241,11 +247,11 @@ def _producer_state(cluster: Cluster, key: TopicPartition, identity: Identity) -
             frozenset(map(task_of, now)),
         )
 
-    return cluster.ask_leader(*key, ask)
+    return cluster.ask_leader(*key, describe)
 
 
 def _remembered_ms(cluster: Cluster) -> int:
-    """How long brokers remember an idle producer; 0: unknown."""
+    """Return how long brokers remember an idle producer; 0 if unknown."""
     try:
         broker = min(cluster.metadata.brokers)
         found = broker_configs(cluster, broker, [EXPIRATION])[EXPIRATION]
@@ -254,7 +260,7 @@ def _remembered_ms(cluster: Cluster) -> int:
         return 0
 
 
-def _look_through(
+def _search_batches(
     cluster: Cluster,
     key: TopicPartition,
     position: Offset,
@@ -262,7 +268,7 @@ def _look_through(
     identity: Identity,
     found: FoundRows,
 ) -> Offset:
-    """Search the batches from one offset to another; return where to continue."""
+    """Search the batches from `position` to `end`; return the offset to continue at."""
     while position < end:
         for batch in batches(fetch_partition(cluster, key, position, FETCH_BYTES).records):
             if position >= end:

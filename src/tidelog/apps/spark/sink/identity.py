@@ -1,12 +1,12 @@
 """The producer id and epoch of a task, the same in every attempt.
 
 The id is computed from query and task, the epoch is the number of the micro-batch, and sequence
-numbers begin at 0 in each of them. So a retry and a replay use the same numbers as the first
-attempt without a lookup, and the broker compares: it does not write duplicates, and refuses a
-producer with a lower epoch.
+numbers begin at 0 in each micro-batch. So a retry and a replay use the same numbers as the first
+attempt without a lookup. Brokers do not append duplicates, and reject a producer with a lower
+epoch.
 
-Invariants: ids are above 2^62, where brokers assign none. The ids of a query's tasks differ in the
-lowest 16 bits only.
+Invariants: ids are above 2^62; brokers never assign such ids. The ids of a query's tasks differ
+only in the lowest 16 bits.
 """
 
 from hashlib import blake2b
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 EPOCHS = 2**15
 """An epoch is an int16: after this many micro-batches the next id is used."""
-_MADE = 1 << 62
+_COMPUTED = 1 << 62
 _TASK_BITS = 16
 _TASK_MASK = (1 << _TASK_BITS) - 1
 _HASH_BITS = 62 - _TASK_BITS
 
 
 class Origin(NamedTuple):
-    """Where rows come from: a query (or job), its micro-batch, its task."""
+    """The query (or job), micro-batch and task that rows come from."""
 
     query: str
     batch: int
@@ -40,17 +40,17 @@ class Identity(NamedTuple):
 
 
 def identity_of(origin: Origin) -> Identity:
-    """Return the producer of these rows; the result is always the same."""
+    """Return the producer id and epoch of these rows, computed from the origin alone."""
     series, epoch = divmod(origin.batch, EPOCHS)
     high = origin.task >> _TASK_BITS
     return Identity(
-        _MADE | _hashed(f"{origin.query}/{series}/{high}") | (origin.task & _TASK_MASK), epoch
+        _COMPUTED | _hashed(f"{origin.query}/{series}/{high}") | (origin.task & _TASK_MASK), epoch
     )
 
 
 def ledger_producer(query: str) -> int:
     """Return the producer id that writes a query's lines to the ledger."""
-    return _MADE | _hashed(f"{query}/ledger")
+    return _COMPUTED | _hashed(f"{query}/ledger")
 
 
 def task_of(producer_id: int) -> int:

@@ -1,13 +1,13 @@
-"""The ledger: which micro-batches of which query are done, in a compacted topic.
+"""The ledger: a compacted topic that lists the completed micro-batches of each query.
 
-Only the last line of a query counts: the number of the last completed micro-batch, the run of the
-query that wrote it, and the ends of the topics at that time. A first line is written before the
-first row of a query. Lines are numbered and have a producer id computed from the query, so of two
-writers of the same line only the first succeeds.
+Only the last line of a query counts. It contains the number of the last completed micro-batch, the
+run of the query that wrote it, and the ends of the topics at that time. A first line is written
+before the first row of a query. Lines are numbered and have a producer id computed from the query,
+so if two processes write a line with the same number, only the first succeeds.
 
-Invariants: a line is replicated to all in-sync replicas before it is used; a batch is in the ledger
-only when all its rows are in their topics. A read costs as much as was written since the process
-last read; a new process searches backwards from the end.
+Invariants: a line is replicated to all in-sync replicas before it is used. A batch is in the ledger
+only when all its rows are in their topics. A process reads only the lines written since its last
+read; a new process searches backwards from the end.
 """
 
 import json
@@ -37,15 +37,15 @@ REPLICAS = 3
 VERSION = 1
 NOTHING_DONE = -1
 _SEGMENT_BYTES = 16 * 1024 * 1024
-_FIRST_LOOK = 16
-_FURTHER = 16
+_FIRST_STEP = 16
+_STEP_GROWTH = 16
 
 
 class Line(NamedTuple):
     """A query's line in the ledger."""
 
     batch: int
-    """The last completed batch; -1: none yet."""
+    """The last completed batch; NOTHING_DONE if none is complete."""
     run: str
     ends: Ends
     number: int
@@ -57,18 +57,19 @@ class Line(NamedTuple):
 
 
 def read_line(value: bytes) -> Line:
-    """Read a line from the value of a record. Raises SinkError."""
+    """Parse a line from the value of a record. Raises SinkError."""
     try:
         found: dict[str, Any] = json.loads(value)
         if found["version"] != VERSION:
-            raise SinkError(f"the ledger has lines of version {found['version']}; use a newer one")
+            version = found["version"]
+            raise SinkError(f"the ledger has lines of version {version}; use a newer tidelog")
         ends = {
             topic: {int(partition): offset for partition, offset in partitions.items()}
             for topic, partitions in found["ends"].items()
         }
         return Line(found["batch"], found["run"], ends, found["number"], found["time_ms"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SinkError(f"a line of the ledger can't be read: {error!r}") from None
+        raise SinkError(f"the ledger has an invalid line: {error!r}") from None
 
 
 class Ledger:
@@ -80,7 +81,7 @@ class Ledger:
         self._read: dict[str, tuple[Offset, Line | None]] = {}
 
     def find(self, query: str) -> Line | None:
-        """Return the last line of a query; None: the query never wrote."""
+        """Return the last line of a query; None if the query has no line."""
         try:
             partition = self._partition(query)
         except NoSuchTopic:
@@ -95,17 +96,17 @@ class Ledger:
         return found or line
 
     def write(self, query: str, line: Line) -> bool:
-        """Append a line. False: another line has its number or a later one."""
+        """Append a line; return False if another line has its number or a later number."""
         partition = self._partition(query)
         record = Record(query.encode(), line.value(), line.time_ms)
         stamp = Producer(ledger_producer(query), 0, line.number & MAX_SEQUENCE)
         numbered = encode_batch([record], producer=stamp)
 
-        def ask(leader: KafkaConnection, _: PartitionMetadata) -> bool:
+        def append(leader: KafkaConnection, _: PartitionMetadata) -> bool:
             topic = self.cluster.topic(self.topic)
             done = produce(leader, topic, partition, numbered)
             if done.error == ErrorCode.UNKNOWN_PRODUCER_ID:
-                # Kafka before 2.5 expired the producer of the query. The line contains its number.
+                # Kafka before 2.5 has expired the producer; retry without it.
                 done = produce(leader, topic, partition, encode_batch([record]))
             if done.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 return False
@@ -113,17 +114,17 @@ class Ledger:
                 raise BrokerError(f"append to the ledger {self.topic}", done.error, done.message)
             return True
 
-        return self.cluster.ask_leader(self.topic, partition, ask)
+        return self.cluster.ask_leader(self.topic, partition, append)
 
     def _partition(self, query: str) -> int:
         return partition_of_key(query.encode(), len(self.cluster.topic(self.topic).partitions))
 
     def _create(self) -> None:
-        # Kafka on ZooKeeper places no replica on a broker that has just died.
+        # With ZooKeeper, Kafka fails for a moment if a broker has just died.
         retriable = retriable_codes([ErrorCode.INVALID_REPLICATION_FACTOR])
-        Retry(self.cluster.timeout_s, retriable=retriable).call(self._create_now)
+        Retry(self.cluster.timeout_s, retriable=retriable).call(self._create_once)
 
-    def _create_now(self) -> None:
+    def _create_once(self) -> None:
         self.cluster.refresh([])
         replicas = min(REPLICAS, len(registered_brokers(self.cluster)))
         configs = {
@@ -137,7 +138,7 @@ class Ledger:
         """Search backwards from the end, in growing steps."""
         reader = Reader(self.cluster)
         key = query.encode()
-        step = _FIRST_LOOK
+        step = _FIRST_STEP
         while end > start:
             low = max(start, end - step)
             values = [
@@ -147,5 +148,5 @@ class Ledger:
             ]
             if values:
                 return read_line(values[-1])
-            end, step = low, step * _FURTHER
+            end, step = low, step * _STEP_GROWTH
         return None

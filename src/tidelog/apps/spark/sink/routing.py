@@ -1,9 +1,10 @@
 """Choose the partition of each row, for a whole Arrow batch at once.
 
-The topic is that of the option or of the row. The partition is that of the row, else by the key's
-hash (as in Kafka's Java client), else one partition for some thousand rows without a key, then the
-next one. That depends only on the number of rows, so a retried task puts as many into each
-partition. Invariant: a target is the index of its partition in `targets` and never changes.
+The topic is set by the option, or else by the row. The partition is set by the row, or else by the
+hash of the key (as in Kafka's Java client). Rows without a key go to one partition, and after
+KEYLESS_ROWS rows to the next. This depends only on the number of rows, so a retried task writes the
+same number of rows to each partition. Invariant: a target is the index of its partition in
+`targets` and never changes.
 """
 
 from collections.abc import Callable
@@ -25,10 +26,10 @@ from tidelog.shell.client.retry import Retry
 
 CREATION_S = 10.0
 KEYLESS_ROWS = 8192
-"""Number of rows without a key that go to one partition before the next one follows."""
+"""Number of rows without a key that go to one partition before the next partition."""
 
 _NUMBERS = 2**31
-"""Limit of the first partition number for rows without a key, so that adding can't overflow."""
+"""Limit of the first partition number for rows without a key, so that additions can't overflow."""
 
 Targets = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -71,7 +72,7 @@ class Routing:
             targets[rows] = self._in_topic(name, batch, rows)
         return targets
 
-    def place(self, topic: str, partition: int) -> int:
+    def target_of(self, topic: str, partition: int) -> int:
         """Return the target of a partition, after `begin` of its topic."""
         return self._bases[topic][0] + partition
 
@@ -88,9 +89,11 @@ class Routing:
     def _in_topic(self, topic: str, batch: Any, rows: Any) -> Targets:
         base, count = self.begin(topic)
         number = batch.num_rows if rows is None else len(rows)
-        partitions = self._given(topic, count, _some(batch, self._columns.partition, rows))
+        partitions = self._given(
+            topic, count, _part_of_column(batch, self._columns.partition, rows)
+        )
         if partitions is None or (partitions < 0).any():
-            hashed = self._by_key(_some(batch, self._columns.key, rows), count, number)
+            hashed = self._by_key(_part_of_column(batch, self._columns.key, rows), count, number)
             partitions = (
                 hashed if partitions is None else np.where(partitions < 0, hashed, partitions)
             )
@@ -111,20 +114,20 @@ class Routing:
         return ((self._first + rows // KEYLESS_ROWS) % count).astype(np.int32)
 
     def _given(self, topic: str, count: int, column: Any) -> Targets | None:
-        """Return the partitions that rows specify, -1 for rows without one; None: all without."""
+        """Return the partitions that rows specify, or -1; None if no row specifies one."""
         if column is None or column.null_count == len(column):
             return None
         low, high = pc.min_max(column).as_py().values()
         if low < 0 or high >= count:
             raise SinkError(
-                f"a row asks for partition {low if low < 0 else high} of topic {topic},"
-                f" which has 0 to {count - 1}"
+                f"a row has partition {low if low < 0 else high}, but topic {topic} has partitions"
+                f" 0 to {count - 1}"
             )
         found: Targets = pc.fill_null(column, -1).to_numpy(zero_copy_only=False)
         return found
 
 
-def _some(batch: Any, place: int | None, rows: Any) -> Any:
+def _part_of_column(batch: Any, place: int | None, rows: Any) -> Any:
     if place is None:
         return None
     column = batch.column(place)
@@ -132,17 +135,17 @@ def _some(batch: Any, place: int | None, rows: Any) -> Any:
 
 
 def partition_count(cluster: Cluster, topic: str) -> int:
-    """Return the partition count of a topic; a missing topic is created if brokers allow it."""
+    """Return the partition count of a topic. Brokers create a missing topic if they allow it."""
     try:
         return len(cluster.topic(topic).partitions)
     except NoSuchTopic:
         pass
     request = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
     retry = Retry(CREATION_S)
-    told = f"there is no topic {topic!r}, and the brokers do not make it"
+    what = f"topic {topic!r} does not exist, and the brokers do not create it"
     meant = nearest(topic, cluster.refresh().topics)
     next_step = f"{meant} try: tidelog topic create {topic}".strip()
-    missing = SinkError(f"{told} (auto.create.topics.enable); {next_step}")
+    missing = SinkError(f"{what} (auto.create.topics.enable); {next_step}")
     while True:
         cluster.ask_any(lambda broker: broker.call(METADATA, request))
         try:

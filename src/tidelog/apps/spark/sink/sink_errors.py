@@ -1,14 +1,14 @@
-"""The errors of the sink; each text is one line that says what to do."""
+"""The errors of the sink. Each message is one line that says what to do."""
 
 from tidelog.core.types import TopicPartition
 
 
 class SinkError(Exception):
-    """The write can't continue; the text is for users."""
+    """The write can't continue. The message is written for users."""
 
 
 class WrongColumns(ValueError):
-    """The DataFrame does not have the columns of a sink."""
+    """The DataFrame does not have the columns that a sink needs."""
 
 
 class Conflict(SinkError):
@@ -17,7 +17,7 @@ class Conflict(SinkError):
     def __init__(self, key: TopicPartition, sequence: int, why: str) -> None:
         super().__init__(
             f"{key}: another attempt of this task has written record {sequence} of this batch"
-            f" ({why}); this attempt ends, the next one takes over what is there"
+            f" ({why}); this attempt stops, the next attempt keeps the rows already written"
         )
 
 
@@ -26,8 +26,8 @@ class TooLate(SinkError):
 
     def __init__(self, key: TopicPartition) -> None:
         super().__init__(
-            f"{key}: a later batch of this query is in the topic already; this attempt is one"
-            " that was given up, or the ledger topic was lost: start with a new checkpoint"
+            f"{key}: the topic already has a later batch of this query. If Spark has abandoned this"
+            " attempt, ignore this error; if the ledger topic was lost, use a new checkpoint"
         )
 
 
@@ -37,7 +37,8 @@ class NotReadable(SinkError):
     def __init__(self, key: TopicPartition, sequence: int) -> None:
         super().__init__(
             f"{key}: rows of an earlier attempt (up to number {sequence - 1}) are not replicated"
-            " yet, so they can't be compared; are enough replicas in sync?"
+            " yet, so they can't be read; check with `tidelog cluster health` that enough replicas"
+            " are in sync"
         )
 
 
@@ -46,19 +47,19 @@ class RowsDiffer(SinkError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}; the rows of a task must be the same when a batch is run again. To go on,"
-            " and have those rows twice, set onReplayMismatch=accept for one run"
+            f"{what}; a task must have the same rows when Spark runs its batch again. To continue"
+            " with possible duplicates, set onReplayMismatch=accept for one run"
         )
 
 
-class RowsGone(SinkError):
-    """Rows of an earlier attempt can't be compared: compaction has removed some."""
+class RowsCompacted(SinkError):
+    """Rows of an earlier attempt can't be compared, because compaction has removed some."""
 
     def __init__(self, topic: str, count: int) -> None:
         super().__init__(
-            f"{topic}: {count} rows that an earlier attempt wrote were compacted away, so it can't"
-            " be told which. To go on, and write the rows of this task to those partitions once"
-            " more, set onReplayMismatch=accept for one run"
+            f"{topic}: compaction removed {count} rows of an earlier attempt, so its rows can't be"
+            " compared with the rows of this attempt. To write all rows of this task to the"
+            " partitions again, set onReplayMismatch=accept for one run"
         )
 
 
@@ -67,10 +68,10 @@ class TooLarge(SinkError):
 
     def __init__(self, key: TopicPartition, size: int, count: int, batch_bytes: int) -> None:
         if count == 1:
-            advice = "raise max.message.bytes of the topic: this is one row"
+            advice = "it is a single row, so raise max.message.bytes of the topic"
         else:
             advice = (
                 f"raise max.message.bytes of the topic, or set kafka.batch.size below it"
                 f" (it is {batch_bytes})"
             )
-        super().__init__(f"{key} refuses a batch of {size} bytes ({count} rows); {advice}")
+        super().__init__(f"{key} rejects a batch of {size} bytes ({count} rows); {advice}")

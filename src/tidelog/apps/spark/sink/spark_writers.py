@@ -1,13 +1,13 @@
 """The writers that Spark calls: tasks on executors, then `commit` on the driver.
 
-Each method runs in another process with an instance of its own. Invariant: a writer holds nothing
-that was not there when the query was planned.
+Each method runs in another process, on another copy of the writer. Invariant: a writer holds only
+values that were known when the query was planned.
 
-Streaming: query, micro-batch and run come from the task's local properties, and reach the driver
-with the messages. Batch: a job gets an id when it is planned, so a retried task finds what it
-wrote. A job with `txnAppId` and `txnVersion` is identified by these in the ledger: the same job
-again, also from another program, writes nothing twice. `overwrite` is refused, because a topic
-can't be overwritten.
+Streaming: query, micro-batch and run come from the task's local properties; messages carry them to
+the driver. Batch: a job gets an id when it is planned, so a retried task finds the rows it wrote. A
+job with `txnAppId` and `txnVersion` has these as its id in the ledger: if the same job runs again,
+also from another program, it writes no row twice. `overwrite` is rejected, because a topic can't be
+overwritten.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from tidelog.apps.spark.sink.write_options import sink_columns, write_options
 from tidelog.apps.spark.sink.writing import (
     Attempt,
     Written,
-    conclude,
+    commit_batch,
     ends_now,
     now_ms,
     write_alone,
@@ -52,11 +52,11 @@ class TaskMessage(WriterCommitMessage):
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of micro-batches to topics.
 
-    Complete mode appends each result as a whole, as Spark's Kafka sink does.
+    Complete mode appends the whole result each time, as Spark's Kafka sink does.
     """
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool = False) -> None:
-        del overwrite  # complete mode; a topic can't be overwritten
+        del overwrite  # set in complete mode; a topic can't be overwritten
         self.options = write_options(options)
         if self.options.named is not None:
             raise OptionError(
@@ -68,7 +68,9 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query, batch = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         if query is None or batch is None:
-            raise SinkError("this Spark does not tell tasks their query and batch; use Spark 4.1+")
+            raise SinkError(
+                "Spark did not pass query and batch ids to the task; use Spark 4.1 or newer"
+            )
         # Without a run id, every batch is treated as if an earlier attempt had written rows.
         run = context.getLocalProperty(RUN) or f"attempt {context.taskAttemptId()}"
         origin = Origin(query, int(batch), context.partitionId())
@@ -76,8 +78,8 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         return TaskMessage(write_in_ledger(self.options, self.columns, origin, attempt, iterator))
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        del batchId  # it is in the messages
-        conclude(self.options, [message.written for message in messages])
+        del batchId  # the messages contain it
+        commit_batch(self.options, [message.written for message in messages])
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Do nothing: the next run of the batch finds the rows in the topics."""
@@ -119,7 +121,7 @@ class TidelogWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[Any]) -> None:
-        conclude(self.options, [message.written for message in messages])
+        commit_batch(self.options, [message.written for message in messages])
 
     def abort(self, messages: list[Any]) -> None:
         """Do nothing: rows in a topic can't be removed."""

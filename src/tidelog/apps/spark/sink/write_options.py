@@ -1,7 +1,7 @@
-"""The options of a write and the columns of its rows, checked once on the driver.
+"""Parse and check the options of a write and the columns of its rows, once, on the driver.
 
 Option names are those of Spark's Kafka sink; `txnAppId` and `txnVersion` are those of Delta.
-Invariant: an option that is unknown or can't be honoured (weaker acks, security) is refused.
+Invariant: an option that is unknown or not supported (weaker acks, security) is rejected.
 
 Columns are those of Spark's Kafka sink, and `timestamp`. Other columns are ignored, as in Spark's
 connector, so that rows read from a topic can be written unchanged. Invariant: every column in
@@ -18,7 +18,7 @@ from tidelog.apps.spark.client_options import (
     client_settings,
     one_of,
     positive,
-    refuse_unknown,
+    reject_unknown,
     text_of,
     truth,
 )
@@ -39,8 +39,8 @@ SINK_OPTIONS = (
     "txnAppId",
     "txnVersion",
 )
-TAKEN = ("checkpointLocation", "path", "queryName", "includeHeaders", "outputMode")
-"""Options that are accepted and ignored: Spark's own, or those without a meaning for a sink."""
+IGNORED = ("checkpointLocation", "path", "queryName", "includeHeaders", "outputMode")
+"""Options that are accepted and ignored: Spark's own options, and options of the source."""
 CODECS = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -71,10 +71,10 @@ class WriteOptions(NamedTuple):
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Read the options, with names in any case. Raises OptionError."""
+    """Parse the options, with names in any case. Raises OptionError."""
     given = {name.lower(): text for name, text in options.items()}
-    refuse_unknown(given, (*SINK_OPTIONS, *TAKEN), "the tidelog sink")
-    _refuse_weaker(given)
+    reject_unknown(given, (*SINK_OPTIONS, *IGNORED), "the tidelog sink")
+    _reject_weaker(given)
     codec = one_of(given, "kafka.compression.type", CODECS)
     batch_bytes = positive(given, "kafka.batch.size") or BATCH_BYTES
     delivery_ms = positive(given, "kafka.delivery.timeout.ms") or DELIVERY_MS
@@ -92,7 +92,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _refuse_weaker(given: Mapping[str, str]) -> None:
+def _reject_weaker(given: Mapping[str, str]) -> None:
     acks = text_of(given, "kafka.acks")
     if acks is not None and acks not in ("all", "-1"):
         raise OptionError(
@@ -128,7 +128,7 @@ _TYPES = {
 
 
 class SinkColumns(NamedTuple):
-    """The indexes of the columns in a row; None: there is no such column."""
+    """The index of each column in a row; None if the column is missing."""
 
     value: int
     key: int | None = None
@@ -146,26 +146,25 @@ def sink_columns(schema: Any, topic: str | None) -> SinkColumns:
         if wanted is None:
             continue
         if column.name in places:
-            raise WrongColumns(f"there are two columns {column.name!r}; keep one")
+            raise WrongColumns(f"the DataFrame has two columns {column.name!r}; keep one")
         found = column.dataType.simpleString()
-        if _kind(found) not in wanted:
-            raise WrongColumns(f"column {column.name!r} is {found}; cast it to {_either(wanted)}")
+        if _plain_type(found) not in wanted:
+            types = " or ".join(wanted)
+            raise WrongColumns(f"column {column.name!r} is {found}; cast it to {types}")
         places[column.name] = place
     if "value" not in places:
         names = ", ".join(column.name for column in schema.fields) or "none"
-        raise WrongColumns(f"there is no column 'value' (there are: {names}); select one AS value")
+        raise WrongColumns(
+            f"column 'value' is missing (columns: {names}); select a column AS value"
+        )
     if topic is not None:
         places.pop("topic", None)
     elif "topic" not in places:
-        raise WrongColumns("no topic: set the option 'topic', or select a column AS topic")
+        raise WrongColumns("no topic is set: set the option 'topic', or select a column AS topic")
     return SinkColumns(**places)
 
 
-def _kind(found: str) -> str:
-    """A type's name without the length and collation of text, which Arrow does not have."""
+def _plain_type(found: str) -> str:
+    """Return a type's name without length and collation, which Arrow does not have."""
     plain = found.split(" collate")[0]
     return "string" if plain.startswith(("varchar(", "char(")) else plain
-
-
-def _either(types: tuple[str, ...]) -> str:
-    return " or ".join(types)

@@ -1,20 +1,21 @@
-"""Write one micro-batch: what its tasks do, and what the driver does after them.
+"""Write one micro-batch: the tasks write its rows, then the driver records it in the ledger.
 
-A task reads the ledger. If the batch is there, it writes nothing. If not, its rows go to their
-topics. If the last line is of another run of the query, or the task was tried before, the rows that
-are already there are found first. When all tasks are done, the driver writes the batch into the
-ledger, and only then Spark writes it into its checkpoint.
+A task reads the ledger. If the ledger has the batch, the task writes nothing; otherwise it writes
+its rows to their topics. If another run of the query wrote the ledger's last line, or the task was
+tried before, the task first finds the rows that earlier attempts wrote. When all tasks are done,
+the driver writes the batch to the ledger. Only then Spark writes the batch to its checkpoint.
 
 Invariant: after a failure at any point, the next run finds the batch in the ledger, or its rows in
 the topics after the offsets in the ledger's last line.
 
-Spark's Python workers serve many tasks, so they keep their connections and what they read of the
-ledger. After an error they start over, so that no response to an abandoned request is taken for
-that of another one.
+Spark's Python workers serve many tasks, so they keep their connections and the lines of the ledger
+that they have read. After an error they close all connections, so that a late response to an
+abandoned request is not mistaken for the response to another request.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from tidelog.apps.spark.client_options import ClientSettings
@@ -50,7 +51,7 @@ class ProcessClient:
         self.cluster.close()
 
     def refresh(self, topic: str | None, *, now: bool = False) -> None:
-        """Refresh the metadata if it is too old, to find new partitions; `now`: always."""
+        """Refresh the metadata if it is too old or `now` is set, to find new partitions."""
         if not now and time.monotonic() < self._fresh_until:
             return
         wanted = set(self.cluster.metadata.topics) if self._fresh_until else {self.ledger.topic}
@@ -61,16 +62,21 @@ class ProcessClient:
 _clients: dict[tuple[ClientSettings, str], ProcessClient] = {}
 
 
-def process_client(options: WriteOptions) -> ProcessClient:
-    """Return this process's client for these options."""
+@contextmanager
+def process_client(options: WriteOptions) -> Iterator[ProcessClient]:
+    """Provide this process's client for these options. After an error, close all clients."""
     key = options.client, options.ledger_topic
-    found = _clients.get(key)
-    if found is None:
-        found = _clients[key] = ProcessClient(options)
-    return found
+    try:
+        client = _clients.get(key)
+        if client is None:
+            client = _clients[key] = ProcessClient(options)
+        yield client
+    except BaseException:
+        close_clients()
+        raise
 
 
-def forget_clients() -> None:
+def close_clients() -> None:
     """Close all clients; the next task opens new ones."""
     for client in _clients.values():
         client.close()
@@ -86,9 +92,9 @@ class Written(NamedTuple):
     origin: Origin
     run: str
     line: Line | None
-    """The query's line in the ledger when the task began; None: the ledger is not used."""
+    """The query's line in the ledger when the task began; None if the ledger is not used."""
     delivered: Delivered | None
-    """None: the batch was already in the ledger."""
+    """The result of the task; None if the ledger already had the batch."""
 
 
 class Attempt(NamedTuple):
@@ -106,26 +112,23 @@ def write_in_ledger(
     batches: Iterable[Any],
     planned: Ends | None = None,
 ) -> Written:
-    """Write the rows of a task whose batch is recorded in the ledger. `planned`: the ends of the
-    topics before any task of this run began."""
-    try:
-        client = process_client(options)
+    """Write the rows of a task whose batch is recorded in the ledger.
+
+    `planned` are the ends of the topics before any task of this run began.
+    """
+    with process_client(options) as client:
         client.refresh(options.topic)
         line = _line(client, options, origin, attempt.run)
         if line.batch >= origin.batch:
-            for _ in (
-                batches
-            ):  # stateful operators before the sink store their state only if all rows are read
+            # Stateful operators before the sink store their state only if all rows are read.
+            for _ in batches:
                 pass
             return Written(origin, attempt.run, line, None)
-        look = line.run != attempt.run or attempt.number > 0
+        search = line.run != attempt.run or attempt.number > 0
         first = attempt.number == 0
         starts = Starts(line.ends, now_ms() - line.time_ms, planned if first else None)
-        delivered = _deliver(client, options, columns, origin, look, starts, batches)
-    except BaseException:
-        forget_clients()
-        raise
-    return Written(origin, attempt.run, line, delivered)
+        delivered = _deliver(client, options, columns, origin, search, starts, batches)
+        return Written(origin, attempt.run, line, delivered)
 
 
 def write_alone(
@@ -137,47 +140,42 @@ def write_alone(
     batches: Iterable[Any],
 ) -> Written:
     """Write the rows of a task of a job that is not recorded in the ledger."""
-    try:
-        client = process_client(options)
+    with process_client(options) as client:
         client.refresh(options.topic)
-        look = attempt.number > 0
-        delivered = _deliver(client, options, columns, origin, look, starts, batches)
-    except BaseException:
-        forget_clients()
-        raise
-    return Written(origin, attempt.run, None, delivered)
+        search = attempt.number > 0
+        delivered = _deliver(client, options, columns, origin, search, starts, batches)
+        return Written(origin, attempt.run, None, delivered)
 
 
-def conclude(options: WriteOptions, written: Sequence[Written]) -> None:
-    """Record a batch in the ledger, on the driver, after all its tasks. Raises SinkError,
-    ClientError."""
+def commit_batch(options: WriteOptions, written: Sequence[Written]) -> None:
+    """Record a batch in the ledger, on the driver, after all its tasks.
+
+    Raises SinkError, ClientError.
+    """
     _check_tasks(options, written)
     done = [(each.delivered, each.line) for each in written if each.delivered is not None]
-    some = any(delivered.rows or delivered.found for delivered, _ in done)
-    if not some and options.named is None:  # a micro-batch without rows may be run again
+    has_rows = any(delivered.rows or delivered.found for delivered, _ in done)
+    if not has_rows and options.named is None:  # a micro-batch without rows may be run again
         return
-    last = max((line for _, line in done if line is not None), key=_number, default=None)
-    if last is None:
+    lines = [line for _, line in done if line is not None]
+    if not lines:
         return
+    last = max(lines, key=lambda line: line.number)
     origin = written[0].origin
     ends = _ends_after(last.ends, [delivered for delivered, _ in done])
     line = Line(origin.batch, written[0].run, ends, last.number + 1, now_ms())
-    try:
-        ledger = process_client(options).ledger
-        if not ledger.write(origin.query, line):
-            found = ledger.find(origin.query)
+    with process_client(options) as client:
+        if not client.ledger.write(origin.query, line):
+            found = client.ledger.find(origin.query)
             if found is None or found.batch < origin.batch:
                 raise SinkError(
                     f"query {origin.query} is also running elsewhere: another run wrote line"
-                    f" {line.number} of the ledger; stop one of the two"
+                    f" {line.number} of the ledger; stop one of the two runs"
                 )
-    except BaseException:
-        forget_clients()
-        raise
 
 
 def _ends_after(before: Ends, delivered: Sequence[Delivered]) -> Ends:
-    """Return the ends of the topics after the batch, from the tasks or from before."""
+    """Return the ends of the topics after the batch."""
     reported: Ends = {}
     for each in delivered:
         for topic, partitions in each.ends.items():
@@ -191,8 +189,11 @@ def _ends_after(before: Ends, delivered: Sequence[Delivered]) -> Ends:
 
 
 def ends_now(cluster: Cluster, topic: str | None) -> Ends:
-    """Return the ends of the topics that rows may go to. A topic that is left out is searched from
-    its beginning if a task is retried."""
+    """Return the ends of the topics that rows may go to.
+
+    With more than PARTITIONS_LISTED_MAX partitions, the result is empty: a retried task then
+    searches the topics from their beginning.
+    """
     if topic is not None:
         try:
             names = [cluster.topic(topic).name]
@@ -209,21 +210,24 @@ def ends_now(cluster: Cluster, topic: str | None) -> Ends:
     if len(wanted) > PARTITIONS_LISTED_MAX:
         return {}
     ends: Ends = {}
-    for key, answer in list_offsets(cluster, wanted).items():
-        if isinstance(answer, FoundOffset):
-            ends.setdefault(key.topic, {})[key.partition] = answer.offset
+    for key, result in list_offsets(cluster, wanted).items():
+        if isinstance(result, FoundOffset):
+            ends.setdefault(key.topic, {})[key.partition] = result.offset
     return ends
 
 
 def _line(client: ProcessClient, options: WriteOptions, origin: Origin, run: str) -> Line:
-    """Return the query's line in the ledger; write the first one if there is none."""
+    """Return the query's last line in the ledger; write a first line if it has none."""
     found = client.ledger.find(origin.query)
     if found is None:
         found = Line(NOTHING_DONE, run, ends_now(client.cluster, options.topic), 0, now_ms())
         if not client.ledger.write(origin.query, found):
             found = client.ledger.find(origin.query)
             if found is None:
-                raise SinkError(f"the ledger {options.ledger_topic} refuses query {origin.query}")
+                raise SinkError(
+                    f"the ledger topic {options.ledger_topic} rejects the first line of query"
+                    f" {origin.query}: lines of this query were deleted; use a new checkpoint"
+                )
     return found
 
 
@@ -232,14 +236,14 @@ def _deliver(
     options: WriteOptions,
     columns: SinkColumns,
     origin: Origin,
-    look: bool,
+    search: bool,
     starts: Starts,
     batches: Iterable[Any],
 ) -> Delivered:
-    if look:  # an earlier attempt may have used partitions that this process does not know yet
+    if search:  # an earlier attempt may have used partitions that this process does not know yet
         client.refresh(options.topic, now=True)
     delivery = Delivery(
-        client.cluster, client.connections, options, columns, origin, look=look, starts=starts
+        client.cluster, client.connections, options, columns, origin, search=search, starts=starts
     )
     delivery.begin()
     for batch in batches:
@@ -250,18 +254,14 @@ def _deliver(
 
 
 def _check_tasks(options: WriteOptions, written: Sequence[Written]) -> None:
-    """Refuse a batch of which tasks wrote in an earlier run that this run does not have."""
+    """Raise RowsDiffer if an earlier run of the batch had more tasks than this run."""
     seen = {task for each in written if each.delivered for task in each.delivered.tasks}
-    gone = sorted(task for task in seen if task >= len(written))
-    if gone and not options.accept_mismatch:
+    extra = sorted(task for task in seen if task >= len(written))
+    if extra and not options.accept_mismatch:
         raise RowsDiffer(
-            f"batch {written[0].origin.batch} was begun with more than {len(written)} tasks:"
-            f" rows of task {gone[0]} are in the topic"
+            f"an earlier run of batch {written[0].origin.batch} had more than {len(written)} tasks:"
+            f" the topic has rows of task {extra[0]}"
         )
-
-
-def _number(line: Line) -> int:
-    return line.number
 
 
 def now_ms() -> int:

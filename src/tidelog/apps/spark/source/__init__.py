@@ -1,13 +1,13 @@
 """Read topics in Spark.
 
-source_options    the options of a read, checked
+source_options    parse and check the options of a read
 checkpoint        a stream's offset as JSON: offsets, leader epochs, topic ids
-partition_lookup  requests to the brokers: which partitions are read, where they begin and end
+partition_lookup  requests to the brokers: subscribed partitions, their start and end offsets
 planning          from options to offsets, and from ranges of offsets to tasks
-data_loss         lost records: how a loss is detected, and what is done about it
+data_loss         detect lost records, and fail, report or skip
 batch_reader      `spark.read`
 stream_reader     `spark.readStream`
-offset_tracker    what a stream can read now, and whether its checkpoint still fits the logs
-task              runs on executors: ranges to rows
+offset_tracker    the offsets that a stream can read now; losses since its checkpoint
+task              reads the ranges of a task on an executor
 range_reader      fetch, check and decode one range
 """

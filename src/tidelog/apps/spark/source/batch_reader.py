@@ -1,8 +1,8 @@
 """`spark.read.format("tidelog")`: the batch reader.
 
 Offsets are resolved once, on the driver, when Spark plans the DataFrame's first action. Spark keeps
-the plan, so every action on one DataFrame reads the same offsets. Invariant: the rows are those of
-the planned ranges, or there is an error, or the loss is reported.
+the plan, so every action on one DataFrame reads the same offsets. Invariant: a read returns all
+rows of the planned ranges, or fails, or reports the lost offsets.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader
 
 from tidelog.apps.spark.columns import check_schema
-from tidelog.apps.spark.source.data_loss import LostRange, Place, refuse_loss, report_loss
+from tidelog.apps.spark.source.data_loss import LostRange, fail_on_loss, report_loss
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup
 from tidelog.apps.spark.source.planning import find_bounds, resolve, split_ranges
 from tidelog.apps.spark.source.range_reader import RangeToRead
@@ -25,7 +25,7 @@ from tidelog.apps.spark.source.task import PlannedRanges, read_planned
 
 
 class TidelogBatchReader(DataSourceReader):
-    """Created on the driver, and copied to each task."""
+    """Plans a batch read on the driver. Each task has a copy and reads its ranges."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self.options: SourceOptions = batch_options(options)
@@ -42,8 +42,8 @@ class TidelogBatchReader(DataSourceReader):
             ends = resolve(lookup, options.ending, bounds)
         finally:
             lookup.close()
-        lost = _wanted(starts.lost, ends.lost)
-        refuse_loss(lost, options.on_data_loss)
+        lost = _requested(starts.lost, ends.lost)
+        fail_on_loss(lost, options.on_data_loss)
         report_loss(lost, options.data_loss_path, f"batch {starts}")
         ranges = [
             RangeToRead(
@@ -51,27 +51,25 @@ class TidelogBatchReader(DataSourceReader):
                 subscribed.ids[key.topic],
                 key.partition,
                 start.offset,
-                _end(ends.places[key], start),
+                max(ends.places[key].offset, start.offset),
                 ends.places[key].epoch,
             )
             for key, start in sorted(starts.places.items())
         ]
-        cut = split_ranges(ranges, options.splitting, os.cpu_count() or 1)
-        return [PlannedRanges((each,)) for each in cut]
+        pieces = split_ranges(ranges, options.splitting, os.cpu_count() or 1)
+        return [PlannedRanges((each,)) for each in pieces]
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read the ranges of a task, on an executor."""
         if not isinstance(partition, PlannedRanges):
-            return iter(())  # Spark passes a partition of its own if there are none
+            return iter(())  # Spark passes its own partition object if the list is empty
         return read_planned(self.options, self.schema, partition, stream=False)
 
 
-def _wanted(lost: Sequence[LostRange], lost_ends: Sequence[LostRange]) -> list[LostRange]:
-    """Return the lost ranges that were requested: the requested end may be deleted too."""
+def _requested(lost: Sequence[LostRange], lost_ends: Sequence[LostRange]) -> list[LostRange]:
+    """Return the lost ranges up to the requested ends, which may be deleted too."""
     ends = {(each.topic, each.partition): each.start for each in lost_ends}
-    cut = [each._replace(end=ends.get((each.topic, each.partition), each.end)) for each in lost]
-    return [each for each in cut if each.offsets > 0]
-
-
-def _end(end: Place, start: Place) -> int:
-    return max(end.offset, start.offset)
+    shortened = [
+        each._replace(end=ends.get((each.topic, each.partition), each.end)) for each in lost
+    ]
+    return [each for each in shortened if each.offsets > 0]

@@ -1,12 +1,13 @@
 """A stream's offset as JSON: the topics' ids, and offset and leader epoch of each partition.
 
-Spark stores it in checkpoints and shows it as progress. A batch is planned from two of them and
-nothing else, so that a batch replayed after a crash is the same batch. Where a batch does not
-begin at the end of the previous one (a new partition, a loss), its end says so, and what was
-lost. Checkpoints of Spark's Kafka connector can be read too: offsets without epochs and ids.
+Spark stores this offset in checkpoints and shows it as progress. A batch is planned only from its
+start offset and its end offset, so that a batch replayed after a crash is the same batch. A batch
+may not begin at the end of the previous batch (a new partition, a loss). Then its end offset
+contains the start and the lost ranges. Checkpoints of Spark's Kafka connector are accepted too:
+they have offsets without epochs and ids.
 
-Invariant: `to_json` of what `from_json` read has the same meaning. Keys are sorted, so that equal
-offsets are equal text: Spark compares texts to find out whether there is new data.
+Invariant: `from_json` accepts the output of `to_json`. Keys are sorted, so that equal offsets are
+equal text: Spark compares texts to find out whether there is new data.
 """
 
 import base64
@@ -28,7 +29,7 @@ VERSION = 1
 
 
 class WrongCheckpoint(Exception):
-    """A stream's offset is invalid. The text is one line."""
+    """A stream's offset is invalid. The message is one line."""
 
 
 class StreamOffset(NamedTuple):
@@ -46,7 +47,7 @@ class StreamOffset(NamedTuple):
     """The number of lost offsets since the stream began."""
 
     def to_json(self) -> dict[str, Any]:
-        """For Spark."""
+        """Return the offset as JSON data for Spark."""
         topics: dict[str, Any] = {}
         for key, place in sorted(self.places.items()):
             topic = topics.setdefault(key.topic, {"partitions": {}})
@@ -59,33 +60,33 @@ class StreamOffset(NamedTuple):
         for name, topic in topics.items():
             if self.ids.get(name, NO_TOPIC_ID) != NO_TOPIC_ID:
                 topic["id"] = id_text(self.ids[name])
-        whole: dict[str, Any] = {"version": VERSION, "topics": topics}
+        result: dict[str, Any] = {"version": VERSION, "topics": topics}
         if self.lost:
-            whole["lost"] = [each.to_json() for each in self.lost]
+            result["lost"] = [each.to_json() for each in self.lost]
         if self.lost_offsets:
-            whole["lostOffsets"] = self.lost_offsets
-        return whole
+            result["lostOffsets"] = self.lost_offsets
+        return result
 
 
 def from_json(found: Mapping[str, Any]) -> StreamOffset:
-    """Read our offsets, or those of Spark's Kafka connector. Raises WrongCheckpoint."""
+    """Parse an offset of this source or of Spark's Kafka connector. Raises WrongCheckpoint."""
     try:
         version = found.get("version")
         if not isinstance(version, int):
-            return _of_connector(found)
+            return _connector_offset(found)
         if version != VERSION:
             raise WrongCheckpoint(
-                f"the checkpoint's offsets are of version {version}, this tidelog reads"
-                f" {VERSION}; use the tidelog that wrote them, or a newer one"
+                f"the checkpoint's offsets have version {version}, but this tidelog supports"
+                f" version {VERSION}; use a newer tidelog"
             )
-        return _ours(found)
+        return _own_offset(found)
     except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
         raise WrongCheckpoint(
-            f"the checkpoint's offsets can't be understood ({error!r}): {str(found)[:200]}"
+            f"the checkpoint's offsets are invalid ({error!r}): {str(found)[:200]}"
         ) from None
 
 
-def _ours(found: Mapping[str, Any]) -> StreamOffset:
+def _own_offset(found: Mapping[str, Any]) -> StreamOffset:
     places, starts, ids = {}, {}, {}
     for name, topic in found["topics"].items():
         ids[name] = id_bytes(topic["id"]) if "id" in topic else NO_TOPIC_ID
@@ -102,7 +103,7 @@ def _ours(found: Mapping[str, Any]) -> StreamOffset:
     return StreamOffset(places, ids, starts, lost, int(found.get("lostOffsets", 0)))
 
 
-def _of_connector(found: Mapping[str, Any]) -> StreamOffset:
+def _connector_offset(found: Mapping[str, Any]) -> StreamOffset:
     places = {
         TopicPartition(topic, int(partition)): Place(int(offset))
         for topic, partitions in found.items()
@@ -112,14 +113,14 @@ def _of_connector(found: Mapping[str, Any]) -> StreamOffset:
 
 
 def id_text(topic_id: TopicId) -> str:
-    """The id as Kafka prints it; empty for NO_TOPIC_ID."""
+    """Return the id as Kafka prints it; empty for NO_TOPIC_ID."""
     if topic_id == NO_TOPIC_ID:
         return ""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def id_bytes(text: str) -> TopicId:
-    """Read what `id_text` wrote. Raises ValueError."""
+    """Return the topic id for the output of `id_text`. Raises ValueError."""
     found = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(found) != len(NO_TOPIC_ID):
         raise ValueError(f"{text!r} is not a topic id")
@@ -127,16 +128,16 @@ def id_bytes(text: str) -> TopicId:
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return by how many offsets a stream lags, by `topic-partition`.
+    """Return the lag of a stream in offsets, by `topic-partition`.
 
     `progress` is one of the `sources` of a query's progress. The lag is the difference between the
-    newest offsets that the source saw and the end of the batch.
+    newest offsets that the source found and the end of the batch.
     """
     import json
 
     def read(name: str) -> StreamOffset:
-        told = progress.get(name)
-        found = json.loads(told) if isinstance(told, str) else told
+        text = progress.get(name)
+        found = json.loads(text) if isinstance(text, str) else text
         return from_json(found) if found else StreamOffset()  # "null": a batch without data
 
     ends, latest = read("endOffset").places, read("latestOffset").places

@@ -1,15 +1,15 @@
-"""Lost records: how a loss is detected, and what is done about it.
+"""Detect lost records, and fail, report or skip.
 
-Policy: `fail` stops the query before missing rows go unnoticed; `report` continues and writes the
-ranges to a folder; `skip` continues and counts. Invariant: a report file is complete or missing,
-and the same loss found again (a retried task, a replayed batch) is written to the same file.
+Policy: `fail` stops the query; `report` continues and writes the lost ranges to a folder; `skip`
+continues and counts them. Invariant: a report file is complete or missing, and the same loss found
+again (a retried task, a replayed batch) is written to the same file.
 
 Detection: a position in a checkpoint is an offset and a leader epoch; every record before the
 offset was written in that epoch or an older one. The end of that epoch in the leader's log
-(OffsetForLeaderEpoch) is at or after the offset if the log still has all of it. If it is before the
-offset, the log was truncated, and the difference is exactly what was lost. Gaps left by compaction,
-transaction markers and aborted records do not matter: only the ends of the log count. The
-detection sends no requests. Invariant: `Verdict.resume` lies within the log.
+(OffsetForLeaderEpoch) is at or after the offset if the log still has all records before the offset.
+If the end is before the offset, the log was truncated, and the offsets in between are lost. Gaps
+left by compaction, transaction markers and aborted records do not matter: only the start and end of
+the log count. This module sends no requests. Invariant: `Verdict.resume` is within the log.
 """
 
 import hashlib
@@ -56,17 +56,17 @@ class LostRange(NamedTuple):
     kind: LossKind
     start: Offset
     end: Offset | None
-    """Exclusive; None: unknown."""
+    """The offset after the last lost one; None if unknown."""
     resume: Offset | None = None
-    """Where reading continues; None: it does not."""
+    """The offset at which reading continues; None if the partition is no longer read."""
     epoch: LeaderEpoch = UNKNOWN_EPOCH
-    """The records are of this leader epoch or older ones."""
+    """The lost records have this leader epoch or an older one."""
     old_id: str = ""
     new_id: str = ""
 
     @property
     def offsets(self) -> int:
-        """The number of lost offsets, as far as known."""
+        """The number of lost offsets; 0 if unknown."""
         return 0 if self.end is None else self.end - self.start
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class LostRange(NamedTuple):
         return why if self.resume is None else f"{why}; reading continues at offset {self.resume}"
 
     def to_json(self) -> dict[str, Any]:
-        """For checkpoints and reports."""
+        """Return the range as JSON data, for checkpoints and reports."""
         found: dict[str, Any] = {
             "topic": self.topic,
             "partition": self.partition,
@@ -102,7 +102,7 @@ class LostRange(NamedTuple):
 
 
 def lost_from_json(found: Mapping[str, Any]) -> LostRange:
-    """Read what `LostRange.to_json` wrote."""
+    """Return the range for the output of `LostRange.to_json`."""
     return LostRange(
         found["topic"],
         found["partition"],
@@ -117,7 +117,7 @@ def lost_from_json(found: Mapping[str, Any]) -> LostRange:
 
 
 class DataLost(Exception):
-    """Records are lost and the policy is `fail`. The text is one line."""
+    """Records are lost and the policy is `fail`. The message is one line."""
 
     def __init__(self, lost: Sequence[LostRange]) -> None:
         more = f" (and {len(lost) - 1} more ranges)" if len(lost) > 1 else ""
@@ -131,8 +131,8 @@ class DataLost(Exception):
         return DataLost, (self.lost,)
 
 
-def refuse_loss(lost: Sequence[LostRange], policy: OnDataLoss) -> None:
-    """Raise DataLost if the policy is `fail`."""
+def fail_on_loss(lost: Sequence[LostRange], policy: OnDataLoss) -> None:
+    """Raise DataLost if there is a loss and the policy is `fail`."""
     if lost and policy == OnDataLoss.FAIL:
         raise DataLost(lost)
 
@@ -151,24 +151,24 @@ def log_loss(lost: Sequence[LostRange]) -> None:
 
 
 def write_report(lost: Sequence[LostRange], path: str, finder: str, **about: Any) -> None:
-    """Write all that one `finder` found to one file in the folder `path`.
+    """Write lost ranges to one file in the folder `path`.
 
-    `finder` identifies who found the loss; it is the same when the loss is found again.
+    `finder` identifies the task or batch that found the loss; the file is named after it.
     """
     lines = [json.dumps({**each.to_json(), "text": str(each), **about}) + "\n" for each in lost]
     name = hashlib.sha256(finder.encode()).hexdigest()[:24]
-    write_whole(path, f"lost-{name}{SUFFIX}", "".join(lines))
+    _write_atomically(path, f"lost-{name}{SUFFIX}", "".join(lines))
 
 
-def write_whole(folder: str, name: str, text: str) -> None:
-    """Write a file so that it appears complete or not at all."""
+def _write_atomically(folder: str, name: str, text: str) -> None:
+    """Write a file atomically: a reader finds the whole file or none."""
     os.makedirs(folder, exist_ok=True)
-    rough = os.path.join(folder, f".{name}.{os.getpid()}")
-    with open(rough, "w", encoding="utf-8") as file:
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(rough, os.path.join(folder, name))
+    os.replace(temporary, os.path.join(folder, name))
 
 
 def read_report(path: str) -> list[dict[str, Any]]:
@@ -190,39 +190,42 @@ class Place(NamedTuple):
     offset: Offset
     epoch: LeaderEpoch = UNKNOWN_EPOCH
     since: Offset = UNKNOWN_OFFSET
-    """Where that epoch began in the log that was read; -1: unknown."""
+    """The first offset of that epoch in the log that was read; -1 if unknown."""
 
     def kept(self, epoch: LeaderEpoch, end: Offset) -> Offset:
         """Return the offset up to which a log still matches what was read.
 
-        `epoch` is the log's largest epoch up to this position's, and `end` its end. An older epoch
-        may be longer there than in the log that was read: its last records were not committed when
-        the next leader took over, and came back with their leader.
+        `epoch` is the largest epoch in the log that is not newer than this position's, and `end` is
+        the end of that epoch. An older epoch may be longer in this log than in the log that was
+        read: its last records were not committed when the next leader was elected, and reappeared
+        when the replica that has them became leader.
         """
         return end if epoch >= self.epoch or self.since < 0 else min(end, self.since)
 
 
-class Facts(NamedTuple):
+class PartitionState(NamedTuple):
     """The state of a partition, as the brokers report it now."""
 
     end: Place
     """The end of the readable records, and the leader's epoch."""
     log_start: Offset | None = None
-    """None: not requested, because there is nothing to read or it was just requested."""
+    """None if it was not requested: nothing to read, or requested a moment ago."""
     epoch_end: Offset | None = None
-    """The offset up to which the log still matches what was read; None: not requested, or the
-    broker does not report it."""
+    """The offset up to which the log still matches what was read.
+
+    None if it was not requested or the broker does not report it.
+    """
 
 
 class Verdict(NamedTuple):
-    """Where to continue, and what is lost."""
+    """The offset at which to continue, and the lost ranges."""
 
     resume: Offset
     lost: tuple[LostRange, ...] = ()
 
 
-class EpochsRunBackwards(Exception):
-    """A leader with an older epoch than the checkpoint's responded: it is out of date. Retry."""
+class StaleLeader(Exception):
+    """The leader that responded has an older epoch than the checkpoint: retry the request."""
 
 
 def needs_epoch_end(place: Place, end: Place) -> bool:
@@ -237,44 +240,48 @@ def needs_epoch_end(place: Place, end: Place) -> bool:
     return known and (early or end.epoch > place.epoch)
 
 
-def judge(key: TopicPartition, place: Place, facts: Facts, *, has_id: bool = True) -> Verdict:
-    """Judge a partition of the topic that was read (`has_id`: its id proves that).
-    Raises EpochsRunBackwards."""
-    backwards = UNKNOWN_EPOCH != facts.end.epoch < place.epoch
-    if backwards and has_id:
-        raise EpochsRunBackwards(
-            f"{key}: a leader of epoch {facts.end.epoch} responds,"
-            f" the checkpoint has epoch {place.epoch}"
+def judge(
+    key: TopicPartition, place: Place, state: PartitionState, *, has_id: bool = True
+) -> Verdict:
+    """Compare a partition with the position that was read. Raises StaleLeader.
+
+    `has_id`: the topic's id proves that it is the topic that was read.
+    """
+    is_stale = UNKNOWN_EPOCH != state.end.epoch < place.epoch
+    if is_stale and has_id:
+        raise StaleLeader(
+            f"{key}: the leader has epoch {state.end.epoch}, but the checkpoint has the newer epoch"
+            f" {place.epoch}"
         )
-    kept = _kept(place, facts)
-    cut_in_one_epoch = facts.end.epoch == place.epoch and kept < place.offset
-    if not has_id and (backwards or cut_in_one_epoch):
-        return judge_recreated(key, place.offset, facts.log_start or 0)
+    kept = _kept(place, state)
+    truncated_in_epoch = state.end.epoch == place.epoch and kept < place.offset
+    if not has_id and (is_stale or truncated_in_epoch):
+        return judge_recreated(key, place.offset, state.log_start or 0)
     lost = []
     if kept < place.offset:
         lost.append(_lost(key, LossKind.TRUNCATED, kept, place.offset, place.epoch))
     resume = kept
-    if facts.log_start is not None and facts.log_start > resume:
-        lost.append(_lost(key, LossKind.RETENTION, resume, facts.log_start))
-        resume = facts.log_start
+    if state.log_start is not None and state.log_start > resume:
+        lost.append(_lost(key, LossKind.RETENTION, resume, state.log_start))
+        resume = state.log_start
     return Verdict(resume, tuple(each._replace(resume=resume) for each in lost))
 
 
-def _kept(place: Place, facts: Facts) -> Offset:
+def _kept(place: Place, state: PartitionState) -> Offset:
     """Return the offset up to which the log still matches what was read."""
-    if facts.epoch_end is not None:
-        return min(place.offset, facts.epoch_end)
+    if state.epoch_end is not None:
+        return min(place.offset, state.epoch_end)
     # A new leader's high watermark may lag for a moment: an early end proves a loss only if
     # there are no epochs.
-    if needs_epoch_end(place, facts.end):
+    if needs_epoch_end(place, state.end):
         return place.offset
-    return min(place.offset, facts.end.offset)
+    return min(place.offset, state.end.offset)
 
 
 def judge_recreated(
     key: TopicPartition, offset: Offset, log_start: Offset, old_id: str = "", new_id: str = ""
 ) -> Verdict:
-    """Judge a partition of a recreated topic: it is read from its start."""
+    """Return the verdict for a partition of a recreated topic: read it from its start."""
     lost = LostRange(
         *key, LossKind.RECREATED, offset, None, log_start, old_id=old_id, new_id=new_id
     )
@@ -282,8 +289,10 @@ def judge_recreated(
 
 
 def judge_new(key: TopicPartition, log_start: Offset, *, known_topic: bool) -> Verdict:
-    """Judge a new partition: it is read from its start. In a topic that is being read, its deleted
-    records count as lost, because they were never read."""
+    """Return the verdict for a new partition: read it from its start.
+
+    In a topic that is already read, deleted records of a new partition count as lost.
+    """
     if not known_topic or log_start == 0:
         return Verdict(log_start)
     lost = _lost(key, LossKind.RETENTION, 0, log_start)._replace(resume=log_start)

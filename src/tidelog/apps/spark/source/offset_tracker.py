@@ -1,11 +1,11 @@
-"""Track what a stream can read: the ends of its partitions, and whether its checkpoint still fits.
+"""Find the offsets that a stream can read, and detect losses since its checkpoint.
 
-At every trigger there is one ListOffsets request for each leader. Metadata and the starts of logs
-are requested when there is something to read, after errors, and when they are a second old; the
-ends of epochs when a leader's epoch has changed. Later changes are found by the tasks.
+Each trigger sends one ListOffsets request to each leader. Metadata and log start offsets are
+requested when there is something to read, after errors, and when they are a second old. The ends of
+epochs are requested when a leader's epoch has changed. Tasks detect later changes.
 
 Invariant: the result covers every partition whose leader responded; the other partitions keep
-their position. If a partition does not respond for the client's patience, the query fails.
+their position. If a partition does not respond for `patience_s`, the query fails.
 """
 
 import time
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from tidelog.apps.spark.source.checkpoint import StreamOffset, id_text
 from tidelog.apps.spark.source.data_loss import (
     UNKNOWN_EPOCH,
-    EpochsRunBackwards,
-    Facts,
     LossKind,
     LostRange,
+    PartitionState,
     Place,
+    StaleLeader,
     Verdict,
     judge,
     judge_new,
@@ -45,17 +45,17 @@ class AvailableOffsets(NamedTuple):
     """The offsets that a stream can read now."""
 
     starts: Mapping[TopicPartition, Offset]
-    """Where each partition continues."""
+    """The offset at which each partition continues."""
     ends: Mapping[TopicPartition, Place]
-    """Where its readable records end now."""
+    """The end of the readable records of each partition."""
     ids: Mapping[str, TopicId]
     lost: tuple[LostRange, ...] = ()
     silent: frozenset[TopicPartition] = frozenset()
-    """Partitions of the stream without a response: they keep their position."""
+    """Partitions of the stream whose leader did not respond; they keep their position."""
 
 
 class Target(NamedTuple):
-    """What a run with Trigger.AvailableNow reads: the ends when it began."""
+    """The end of a run with Trigger.AvailableNow: the ends of the partitions when it began."""
 
     ends: Mapping[TopicPartition, Place]
     ids: Mapping[str, TopicId]
@@ -67,134 +67,137 @@ class OffsetTracker:
     def __init__(self, lookup: PartitionLookup) -> None:
         self.lookup = lookup
         self.latest: Mapping[TopicPartition, Place] = {}
-        """The ends at the last lookup."""
+        """The ends in the last response."""
         self.ids: Mapping[str, TopicId] = {}
         self._subscribed = SubscribedPartitions(frozenset(), {})
-        self._looked_at = NEVER
+        self._refreshed_at = NEVER
         self._silent_since: dict[TopicPartition, float] = {}
         self._epochs_checked: dict[TopicPartition, tuple[Place, int]] = {}
         self._began: dict[TopicPartition, tuple[TopicId, LeaderEpoch, Offset]] = {}
-        """Where the leaders' epochs began, by partition: (topic id, epoch, offset)."""
+        """The first offset of each leader's epoch: (topic id, epoch, offset) by partition."""
 
-    def look(self, start: StreamOffset, *, of_all: bool = False) -> AvailableOffsets:
-        """Return what is new since `start`, and what is lost. `of_all`: wait until each partition
-        has responded. Raises ClientError."""
+    def find(self, start: StreamOffset, *, of_all: bool = False) -> AvailableOffsets:
+        """Return the new offsets since `start`, and the losses. Raises ClientError.
+
+        With `of_all`, retry until every partition has responded.
+        """
         retry = Retry(self.lookup.client.patience_s, retriable=is_retriable_or_no_topic)
         while True:
             try:
-                return self._look(start, of_all)
-            except EpochsRunBackwards as error:
+                return self._find(start, of_all)
+            except StaleLeader as error:
                 retry.wait(ClientError(str(error)))
             except ClientError as error:
                 retry.failed(error)
-            self._looked_at = NEVER
+            self._refreshed_at = NEVER
 
-    def _look(self, start: StreamOffset, of_all: bool) -> AvailableOffsets:
-        fresh = self._refresh(start)
+    def _find(self, start: StreamOffset, of_all: bool) -> AvailableOffsets:
+        refreshed = self._refresh(start)
         ends = self._ends(of_all)
-        if not fresh and self._is_news(start, ends):
-            # Ends are requested by topic name. Only an id that is unchanged afterwards proves that
-            # they are of the topic that is being read.
+        if not refreshed and self._has_changes(start, ends):
+            # Ends are requested by topic name. They belong to the topic that is being read only if
+            # the topic's id is unchanged afterwards.
             before = self._subscribed
-            self._looked_at = NEVER
-            fresh = self._refresh(start)
+            self._refreshed_at = NEVER
+            refreshed = self._refresh(start)
             if self._subscribed != before:
                 ends = self._ends(of_all)
         subscribed = self._subscribed
         ends = {key: self._since(start, key, end) for key, end in ends.items()}
-        asked = {
+        to_request = {
             key
             for key, end in ends.items()
-            if self._is_other(start, key)
-            or (fresh and end.offset != start.places[key].offset)
+            if self._is_other_log(start, key)
+            or (refreshed and end.offset != start.places[key].offset)
             or end.offset < start.places[key].offset
         }
         log_starts = {
             key: found.offset
-            for key, found in self.lookup.ask(dict.fromkeys(asked, EARLIEST)).items()
+            for key, found in self.lookup.list_offsets(dict.fromkeys(to_request, EARLIEST)).items()
             if isinstance(found, FoundOffset)
         }
         self.latest, self.ids = ends, subscribed.ids
-        unanswered = self._unanswered(start, subscribed, ends, log_starts)
+        unknown = self._partitions_unknown(start, subscribed, ends, log_starts)
         starts: dict[TopicPartition, Offset] = {}
         lost: list[LostRange] = []
-        for key in sorted(ends.keys() - unanswered):
+        for key in sorted(ends.keys() - unknown):
             verdict = self._judge(start, key, ends[key], log_starts.get(key))
             starts[key] = verdict.resume
             lost += verdict.lost
-        lost += self._gone(start, subscribed)
+        lost += self._deleted(start, subscribed)
         known = {key: ends[key] for key in starts}
-        silent = frozenset(unanswered & start.places.keys())
+        silent = frozenset(unknown & start.places.keys())
         ids = {**subscribed.ids, **{key.topic: _id(start, key.topic) for key in silent}}
         return AvailableOffsets(starts, known, ids, tuple(lost), silent)
 
-    def _unanswered(
+    def _partitions_unknown(
         self,
         start: StreamOffset,
         subscribed: SubscribedPartitions,
         ends: Mapping[TopicPartition, Place],
         log_starts: Mapping[TopicPartition, Offset],
     ) -> set[TopicPartition]:
-        """Return the partitions that can't be judged now.
+        """Return the partitions whose state is unknown now.
 
-        These include partitions that the metadata leaves out of an existing topic. A recreated
-        topic is judged as a whole: one checkpoint never has its old offsets and its new id.
+        These include partitions of an existing topic that are missing in the metadata. If one
+        partition of a recreated topic is unknown, all its partitions are: a checkpoint never has
+        the topic's old offsets with its new id.
         """
-        unanswered = {
+        unknown = {
             key
             for key in start.places.keys() - subscribed.partitions
             if self.lookup.reads(key)
             and key.topic in subscribed.ids
             and not self._is_recreated(start, key.topic)
         }
-        unanswered |= {
+        unknown |= {
             key
             for key in subscribed.partitions
-            if key not in ends or (self._is_other(start, key) and key not in log_starts)
+            if key not in ends or (self._is_other_log(start, key) and key not in log_starts)
         }
-        waiting = {key.topic for key in unanswered if self._is_recreated(start, key.topic)}
-        return unanswered | {key for key in subscribed.partitions if key.topic in waiting}
+        waiting = {key.topic for key in unknown if self._is_recreated(start, key.topic)}
+        return unknown | {key for key in subscribed.partitions if key.topic in waiting}
 
     def _refresh(self, start: StreamOffset) -> bool:
         """Refresh the metadata if it is too old; return whether that was done."""
-        age_s = time.monotonic() - self._looked_at
+        age_s = time.monotonic() - self._refreshed_at
         if age_s < self.lookup.client.metadata_age_s:
             return False
-        self._subscribed = self.lookup.look(
+        self._subscribed = self.lookup.find(
             {key.topic: _id(start, key.topic) for key in start.places}
         )
-        self._looked_at = time.monotonic()
+        self._refreshed_at = time.monotonic()
         return True
 
-    def _is_news(self, start: StreamOffset, ends: Mapping[TopicPartition, Place]) -> bool:
+    def _has_changes(self, start: StreamOffset, ends: Mapping[TopicPartition, Place]) -> bool:
         places = start.places
         return any(key not in places or places[key].offset != at.offset for key, at in ends.items())
 
     def _ends(self, of_all: bool) -> dict[TopicPartition, Place]:
         wanted = dict.fromkeys(self._subscribed.partitions, LATEST)
         if of_all:
-            found = self.lookup.ask_all(wanted)
+            found = self.lookup.list_all_offsets(wanted)
             return {key: Place(each.offset, each.leader_epoch) for key, each in found.items()}
         now = time.monotonic()
         self._silent_since = {k: at for k, at in self._silent_since.items() if k in wanted}
         ends = {}
-        for key, answer in self.lookup.ask(wanted).items():
-            if isinstance(answer, FoundOffset):
-                ends[key] = Place(answer.offset, answer.leader_epoch)
+        for key, result in self.lookup.list_offsets(wanted).items():
+            if isinstance(result, FoundOffset):
+                ends[key] = Place(result.offset, result.leader_epoch)
                 self._silent_since.pop(key, None)
                 continue
-            self._looked_at = NEVER
+            self._refreshed_at = NEVER
             since = self._silent_since.setdefault(key, now)
             patience_s = self.lookup.client.patience_s
-            if not is_retriable_or_no_topic(answer):
-                raise answer
+            if not is_retriable_or_no_topic(result):
+                raise result
             if now - since > patience_s:
-                raise ClientError(f"{key} did not respond for {patience_s:g} s: {answer}")
+                raise ClientError(f"{key} did not respond for {patience_s:g} s: {result}")
         return ends
 
     # -- judging ----------------------------------------------------------------------------
 
-    def _is_other(self, start: StreamOffset, key: TopicPartition) -> bool:
+    def _is_other_log(self, start: StreamOffset, key: TopicPartition) -> bool:
         """Whether the partition is new, or of a recreated topic."""
         return key not in start.places or self._is_recreated(start, key.topic)
 
@@ -212,12 +215,12 @@ class OffsetTracker:
         if self._is_recreated(start, key.topic):
             ids = id_text(start.ids[key.topic]), id_text(new_id)
             return judge_recreated(key, place.offset, log_start or 0, *ids)
-        facts = Facts(end, log_start, self._epoch_end(key, place, end))
+        facts = PartitionState(end, log_start, self._epoch_end(key, place, end))
         has_id = NO_TOPIC_ID not in (_id(start, key.topic), new_id)
         return judge(key, place, facts, has_id=has_id)
 
     def _epoch_end(self, key: TopicPartition, place: Place, end: Place) -> Offset | None:
-        """Request the epoch's end, once for each position and leader epoch."""
+        """Return the end of the position's epoch; request it once per position and leader epoch."""
         if not needs_epoch_end(place, end):
             return None
         checked = (place, end.epoch)
@@ -232,8 +235,10 @@ class OffsetTracker:
         return kept
 
     def _since(self, start: StreamOffset, key: TopicPartition, end: Place) -> Place:
-        """Add to an end where its epoch began; requested once for each leader epoch, when there
-        is something to read."""
+        """Add the first offset of its epoch to an end.
+
+        The offset is requested once for each leader epoch, when there is something to read.
+        """
         old = start.places.get(key)
         is_same = old is not None and not self._is_recreated(start, key.topic)
         if old is not None and is_same and old.offset == end.offset:
@@ -247,9 +252,11 @@ class OffsetTracker:
             known = self._began[key] = (self._subscribed.ids[key.topic], end.epoch, since)
         return end._replace(since=known[2])
 
-    def _gone(self, start: StreamOffset, subscribed: SubscribedPartitions) -> list[LostRange]:
-        """Return the losses by deleted topics, and by recreated topics with fewer partitions. What
-        the query no longer reads is not lost."""
+    def _deleted(self, start: StreamOffset, subscribed: SubscribedPartitions) -> list[LostRange]:
+        """Return the losses by deleted topics, and by recreated topics with fewer partitions.
+
+        Topics that the query no longer subscribes to do not count.
+        """
         lost = []
         for key, place in sorted(start.places.items()):
             if key in subscribed.partitions or not self.lookup.reads(key):
@@ -261,8 +268,8 @@ class OffsetTracker:
                 kind, new_id = LossKind.RECREATED, id_text(subscribed.ids[key.topic])
             else:
                 continue
-            gone = LostRange(*key, kind, place.offset, None, old_id=old_id, new_id=new_id)
-            lost.append(gone)
+            deleted = LostRange(*key, kind, place.offset, None, old_id=old_id, new_id=new_id)
+            lost.append(deleted)
         return lost
 
 
@@ -284,7 +291,7 @@ def next_offset(
     """
     places: dict[TopicPartition, Place] = {key: start.places[key] for key in available.silent}
     starts: dict[TopicPartition, Offset] = {}
-    anew = {
+    recreated = {
         TopicPartition(each.topic, each.partition)
         for each in available.lost
         if each.kind == LossKind.RECREATED
@@ -295,12 +302,12 @@ def next_offset(
         until = end.offset if shares is None else min(end.offset, begin + shares.get(key, 0))
         until = max(until, begin)
         moved = old is None or begin != old.offset
-        # A newer epoch without records does not count as new: Spark would make a batch of it.
-        # An epoch where none was known (a checkpoint of Spark's connector) does, and so does that
+        # A newer epoch without records is not a change: Spark would run an empty batch for it. An
+        # epoch that was unknown (in a checkpoint of Spark's connector) is a change. So is the epoch
         # of a recreated topic: the old topic's epoch may exceed those of the new leaders.
         unknown = old is not None and old.epoch == UNKNOWN_EPOCH
-        is_news = moved or unknown or until > begin or key in anew
-        places[key] = end._replace(offset=until) if is_news else start.places[key]
+        is_new = moved or unknown or until > begin or key in recreated
+        places[key] = end._replace(offset=until) if is_new else start.places[key]
         if moved:
             starts[key] = begin
     if is_first:
@@ -317,9 +324,11 @@ def next_offset(
 
 
 def up_to(target: Target, start: StreamOffset, available: AvailableOffsets) -> AvailableOffsets:
-    """Limit the offsets to the target. Topics that were created or recreated since then are left
-    to the next run, with their losses."""
-    mine = {
+    """Limit the offsets to the target.
+
+    Topics that were created or recreated after the target was set are read in the next run.
+    """
+    in_target = {
         key
         for key in available.ends
         if key in target.ends and available.ids[key.topic] == target.ids[key.topic]
@@ -327,12 +336,12 @@ def up_to(target: Target, start: StreamOffset, available: AvailableOffsets) -> A
     ends = {
         key: end._replace(offset=min(end.offset, target.ends[key].offset))
         for key, end in available.ends.items()
-        if key in mine
+        if key in in_target
     }
-    later = available.ends.keys() - mine
+    later = available.ends.keys() - in_target
     silent = available.silent | (later & start.places.keys())
     return AvailableOffsets(
-        {key: available.starts[key] for key in mine},
+        {key: available.starts[key] for key in in_target},
         ends,
         {**available.ids, **{key.topic: _id(start, key.topic) for key in silent}},
         tuple(e for e in available.lost if TopicPartition(e.topic, e.partition) not in later),

@@ -1,8 +1,8 @@
-"""Look up which partitions are read, where they begin and end, and where leader epochs end.
+"""Look up the subscribed partitions, their start and end offsets, and the ends of leader epochs.
 
-It runs on the driver. One client is kept. Invariant: a topic counts as deleted or recreated only
-if that stays so for a while and no broker that responds says otherwise, because a broker that has
-just started may not know all topics yet.
+This runs on the driver, with one client. Invariant: a topic counts as deleted or recreated only if
+the metadata says so for BELIEVE_GONE_S and no broker that responds still has the topic. A broker
+that has just started may not know all topics yet.
 """
 
 import re
@@ -32,20 +32,22 @@ BELIEVE_GONE_S = 2.0
 
 
 def is_retriable_or_no_topic(error: ClientError) -> bool:
-    """Whether to try again; a broker that has just started may not know a topic yet."""
+    """Whether to retry after an error. A broker that has just started may not know a topic yet."""
     return error.retriable or isinstance(error, NoSuchTopic)
 
 
 def is_same_topic(known: TopicId, found: TopicId | None) -> bool:
-    """Compare topic ids; None: there is no topic of that name. Without ids, topics of the same name
-    count as the same."""
+    """Compare topic ids; `found` is None if the topic does not exist.
+
+    Without ids, topics with the same name count as the same topic.
+    """
     return found is not None and (known == found or NO_TOPIC_ID in (known, found))
 
 
 def known_by_a_broker(cluster: Cluster, doubted: Mapping[str, TopicId]) -> str | None:
     """Return one of these topics that a broker still has with its id; None if no broker does.
 
-    It sends a request to every broker; those that do not respond are skipped.
+    It sends a request to every broker, and skips brokers that do not respond.
     """
     request = {
         "topics": [{"name": topic} for topic in doubted],
@@ -71,7 +73,7 @@ class SubscribedPartitions(NamedTuple):
 
 
 class PartitionLookup:
-    """The driver's client."""
+    """Sends the driver's requests about partitions and offsets."""
 
     def __init__(self, client: ClientSettings, subscription: Subscription, isolation: int) -> None:
         self.client = client
@@ -104,9 +106,12 @@ class PartitionLookup:
 
     # -- which partitions -------------------------------------------------------------------
 
-    def look(self, known: Mapping[str, TopicId] | None = None) -> SubscribedPartitions:
-        """Request the subscribed partitions. A topic of `known` counts as deleted or recreated only
-        after a while, and if no broker disagrees. Raises ClientError."""
+    def find(self, known: Mapping[str, TopicId] | None = None) -> SubscribedPartitions:
+        """Return the subscribed partitions. Raises ClientError.
+
+        A topic in `known` counts as deleted or recreated only after a while, and if no broker
+        still has it.
+        """
         retry = Retry(BELIEVE_GONE_S)
         while True:
             found = self._find_once()
@@ -116,7 +121,7 @@ class PartitionLookup:
             try:
                 retry.wait(NoSuchTopic(f"topic {min(doubted)!r}"))
             except NoSuchTopic:
-                self._ask_all_brokers(doubted)
+                self._check_all_brokers(doubted)
                 return found
 
     def _doubted(
@@ -128,20 +133,19 @@ class PartitionLookup:
             if self.covers(topic) and not is_same_topic(known_id, ids.get(topic))
         }
 
-    def _ask_all_brokers(self, doubted: Mapping[str, TopicId]) -> None:
-        """Raise BrokerError if a broker still has one of these topics: one of them is out of
-        date."""
+    def _check_all_brokers(self, doubted: Mapping[str, TopicId]) -> None:
+        """Raise BrokerError if a broker still has one of these topics: some broker is stale."""
         topic = known_by_a_broker(self.cluster, doubted)
         if topic is not None:
             what = f"comparing the brokers' ids of topic {topic!r}"
             raise BrokerError(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_named(self) -> SubscribedPartitions:
-        """As `look`, where the topics that the subscription names are expected to exist."""
-        return self.look(dict.fromkeys(self._named(), NO_TOPIC_ID))
+        """Return the subscribed partitions; wait a while for missing topics of the subscription."""
+        return self.find(dict.fromkeys(self._named(), NO_TOPIC_ID))
 
     def find_all(self) -> SubscribedPartitions:
-        """As `find_named`, but missing topics and partitions are an error. Raises NoSuchTopic."""
+        """Return the subscribed partitions. Raises NoSuchTopic, NoSuchPartition."""
         found = self.find_named()
         missing = sorted(self._named() - found.ids.keys())
         if missing:
@@ -174,23 +178,24 @@ class PartitionLookup:
 
     # -- where they begin and end -----------------------------------------------------------
 
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> Found:
-        """Return an offset or an error for each partition."""
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Found:
+        """Return an offset or an error for each partition; `wanted` contains timestamps."""
         return list_offsets(self.cluster, wanted, self.isolation)
 
-    def ask_all(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-        """Return an offset for each partition; retry until the patience is over. Raises
-        ClientError."""
+    def list_all_offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return an offset for each partition; retry for `patience_s`. Raises ClientError."""
         retry = Retry(self.client.patience_s, retriable=is_retriable_or_no_topic)
         found: dict[TopicPartition, FoundOffset] = {}
         while True:
             left = {key: time for key, time in wanted.items() if key not in found}
             error: ClientError | None = None
-            for key, answer in self.ask(left).items():
-                if isinstance(answer, FoundOffset):
-                    found[key] = answer
+            for key, result in self.list_offsets(left).items():
+                if isinstance(result, FoundOffset):
+                    found[key] = result
                 else:
-                    error = answer
+                    error = result
             if error is None:
                 return found
             retry.failed(error)
@@ -198,13 +203,15 @@ class PartitionLookup:
     def epoch_end(
         self, key: TopicPartition, epoch: LeaderEpoch
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """Return the largest epoch of the leader's log up to `epoch`, and its end; None: it has no
-        epoch that old."""
+        """Return the largest epoch up to `epoch` in the leader's log, and its end offset.
+
+        None if the log has no epoch that old.
+        """
         found = epoch_end(self.cluster, *key, epoch)
         return None if found[1] < 0 else found
 
     def epoch_start(self, key: TopicPartition, epoch: LeaderEpoch) -> Offset:
-        """Return where the leader's epoch began, which is where older ones end; -1: unknown."""
+        """Return the first offset of the leader's epoch; -1 if unknown."""
         if epoch <= 0:
-            return epoch  # epoch 0 begins with the log; -1 is unknown
+            return epoch  # epoch 0 starts at offset 0; -1 is unknown
         return epoch_end(self.cluster, *key, epoch - 1)[1]

@@ -1,12 +1,12 @@
 """Plan a read: from options to offsets, from ranges of offsets to tasks.
 
 `resolve` turns the positions in the options into offsets, for a batch or for a stream's first
-start. Invariant: the result lies within the logs as the brokers just reported them; positions
-outside are refused, or reported as lost if the policy allows it.
+start. Invariant: the result is within the logs as the brokers just reported them; positions
+after the end are rejected, and positions before the start are returned as lost ranges.
 
-`split_ranges` and `share_limit` send no requests. Invariants: the pieces of a range are the
-range, in order, none empty; shares do not exceed what is available, and while anything is
-available some share is above zero.
+`split_ranges` and `share_limit` send no requests. Invariants: the pieces of a range cover the range
+in order, and no piece is empty. A share is at most the partition's lag; if any lag is above zero, a
+share is above zero.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.offsets import EARLIEST, LATEST
 
 TASK_OFFSETS_MAX = 500_000
-"""The most offsets of a task, unless the options say otherwise: half a second of work."""
+"""The most offsets of a task, unless the options set a limit: half a second of work."""
 TASK_OFFSETS_MIN = 100_000
 """Smaller ranges are not split to use idle cores: a task takes some milliseconds to start."""
 
@@ -31,10 +31,12 @@ GATHERED_OFFSETS_MAX = 5_000
 
 
 def gather(ranges: list[RangeToRead], splitting: Splitting) -> list[tuple[RangeToRead, ...]]:
-    """Assign ranges to tasks: one each, or all to one if they are small and the options do not
-    say how many tasks to make."""
-    asked = splitting.max_records is not None or splitting.min_partitions is not None
-    if asked or not ranges or _total([ranges]) > GATHERED_OFFSETS_MAX:
+    """Assign ranges to tasks: one task for each range, or one task for all if they are small.
+
+    If the options set the number or size of tasks, each range is a task.
+    """
+    is_set = splitting.max_records is not None or splitting.min_partitions is not None
+    if is_set or not ranges or _total([ranges]) > GATHERED_OFFSETS_MAX:
         return [(each,) for each in ranges]
     return [tuple(ranges)]
 
@@ -42,10 +44,11 @@ def gather(ranges: list[RangeToRead], splitting: Splitting) -> list[tuple[RangeT
 def split_ranges(
     ranges: Iterable[RangeToRead], splitting: Splitting, cores: int
 ) -> list[RangeToRead]:
-    """Split ranges as the options say: `maxRecordsPerPartition` first, then `minPartitions`, both
-    as in Spark's connector. Without them, tasks are neither huge nor too few for `cores`.
+    """Split ranges by `maxRecordsPerPartition`, then by `minPartitions`, as Spark's connector does.
 
-    Partitions alternate, so that tasks that run at the same time read from different leaders.
+    Without these options, a task has at most TASK_OFFSETS_MAX offsets, and there are enough tasks
+    for `cores`. Partitions alternate, so that tasks that run at the same time read from different
+    leaders.
     """
     found = [[each] for each in ranges if each.end > each.start]
     if splitting.max_records is not None:
@@ -91,8 +94,10 @@ def _total(found: list[list[RangeToRead]]) -> int:
 
 
 def share_limit(lags: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Divide a limit among partitions in proportion to their lags, as Spark's connector does: a
-    small share is rounded up, so that no partition starves."""
+    """Divide a limit among partitions in proportion to their lags, as Spark's connector does.
+
+    A share below 1 is rounded up, so that every partition makes progress.
+    """
     total = sum(lags.values())
     if total <= limit:
         return dict(lags)
@@ -120,8 +125,8 @@ class Resolved(NamedTuple):
 def find_bounds(lookup: PartitionLookup, keys: Iterable[TopicPartition]) -> Bounds:
     """Look up starts and ends, with two requests to each leader. Raises ClientError."""
     keys = list(keys)
-    ends = lookup.ask_all(dict.fromkeys(keys, LATEST))
-    starts = lookup.ask_all(dict.fromkeys(keys, EARLIEST))
+    ends = lookup.list_all_offsets(dict.fromkeys(keys, LATEST))
+    starts = lookup.list_all_offsets(dict.fromkeys(keys, EARLIEST))
     return Bounds(
         {key: found.offset for key, found in starts.items()},
         {key: Place(found.offset, found.leader_epoch) for key, found in ends.items()},
@@ -129,13 +134,15 @@ def find_bounds(lookup: PartitionLookup, keys: Iterable[TopicPartition]) -> Boun
 
 
 def resolve(lookup: PartitionLookup, wanted: Positions, bounds: Bounds) -> Resolved:
-    """Turn positions into offsets. The epoch is that of the leader now: no record before the end
-    has a newer one. Raises OptionError, ClientError."""
+    """Return the offsets of positions, with the leader's current epoch.
+
+    No record before the end has a newer epoch. Raises OptionError, ClientError.
+    """
     wanted.check_partitions(bounds.ends)
-    named = _named(lookup, wanted, bounds)
+    requested = _requested(lookup, wanted, bounds)
     places, lost = {}, []
     for key, end in bounds.ends.items():
-        offset, start = named[key], bounds.starts[key]
+        offset, start = requested[key], bounds.starts[key]
         if offset == EARLIEST:
             offset = start
         elif offset == LATEST:
@@ -152,10 +159,10 @@ def resolve(lookup: PartitionLookup, wanted: Positions, bounds: Bounds) -> Resol
     return Resolved(places, tuple(lost))
 
 
-def _named(
+def _requested(
     lookup: PartitionLookup, wanted: Positions, bounds: Bounds
 ) -> Mapping[TopicPartition, Offset]:
-    """The offsets that the positions name; EARLIEST and LATEST may be among them."""
+    """Return the offsets of the positions; EARLIEST and LATEST may be among them."""
     if wanted.offsets is not None:
         return wanted.offsets
     if wanted.everywhere is not None:
@@ -165,12 +172,12 @@ def _named(
     else:
         assert wanted.timestamp is not None
         times = dict.fromkeys(bounds.ends, wanted.timestamp)
-    found = {key: each.offset for key, each in lookup.ask_all(times).items()}
+    found = {key: each.offset for key, each in lookup.list_all_offsets(times).items()}
     for key, offset in found.items():
         if offset < 0 and not wanted.else_latest:
             raise OptionError(
-                f"{wanted.option}: {key} has no record as new as {times[key]};"
-                " set startingOffsetsByTimestampStrategy to latest to begin at its end"
+                f"{wanted.option}: {key} has no record of time {times[key]} or later;"
+                " set startingOffsetsByTimestampStrategy to latest to begin at the end of the log"
             )
     # The record of that time may not be readable yet.
     ends = bounds.ends

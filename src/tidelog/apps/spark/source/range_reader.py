@@ -3,9 +3,9 @@
 The next fetch is in flight while the last response is decoded. Every batch is checked: its
 checksum, its offsets, and that its leader epoch is not newer than the plan.
 
-Invariant: every readable record of the range is in a row, once, or an error of range_errors says
-where reading stopped. Offsets without a record (compaction, control records, aborted transactions)
-are not a loss.
+Invariants: every readable record of the range is in a row, once, or a RangeError contains the
+offset at which reading stopped. Offsets without a record (compaction, control records, aborted
+transactions) are not a loss. If no record arrives for `timeout_s`, an error says why.
 """
 
 import time
@@ -47,7 +47,7 @@ from tidelog.shell.client.retry import Retry
 TIERED_WAIT_MS = 5000
 """The wait for records in tiered storage: a leader that needs longer returns an empty response."""
 RECREATED_S = 1.0
-"""How long a topic must be missing: a broker may lag behind the one that planned the range."""
+"""How long a topic must be missing: this broker may lag behind the broker of the plan."""
 FETCH_BYTES_MAX = 256 * 1024 * 1024
 _OTHER_TOPIC = (
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -58,7 +58,7 @@ FETCH_BYTES = 4 * 1024 * 1024
 FETCH_BYTES_MIN = 64 * 1024
 TIMEOUT_S = 60.0
 RECORD_BYTES_GUESS = 1024
-EMPTY_ANSWERS = 3
+EMPTY_RESPONSES = 3
 """Number of consecutive empty responses that prove that the range has no further records.
 
 The end of the range must be readable, and the leader must have that part on its own disk.
@@ -76,14 +76,14 @@ class RangeToRead(NamedTuple):
 
     topic: str
     topic_id: TopicId
-    """Zeros if the broker has no topic ids."""
+    """NO_TOPIC_ID if the broker has no topic ids."""
     partition: int
     start: Offset
     end: Offset
     epoch_max: LeaderEpoch = -1
-    """No record in the range has a higher leader epoch; -1: unknown."""
+    """The highest leader epoch of records in the range; -1 if unknown."""
     epoch_since: Offset = -1
-    """From this offset on, all records have epoch `epoch_max`; -1: unknown."""
+    """The offset from which all records have epoch `epoch_max`; -1 if unknown."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
@@ -96,7 +96,7 @@ class RangeError(ClientError):
     """
 
     def __init__(self, wanted: RangeToRead, offset: Offset, why: str) -> None:
-        super().__init__(f"{wanted} can't be read on from offset {offset}: {why}")
+        super().__init__(f"cannot read {wanted} from offset {offset} on: {why}")
         self.wanted = wanted
         self.offset = offset
 
@@ -107,7 +107,7 @@ class RangeOutOfRange(RangeError):
     def __init__(
         self, wanted: RangeToRead, offset: Offset, log_start: Offset, log_end: Offset
     ) -> None:
-        super().__init__(wanted, offset, f"the log is [{log_start}, {log_end}) now")
+        super().__init__(wanted, offset, f"the log now has offsets [{log_start}, {log_end})")
         self.log_start = log_start
         self.log_end = log_end
 
@@ -117,8 +117,8 @@ class RangeOverwritten(RangeError):
 
     def __init__(self, wanted: RangeToRead, offset: Offset, batch_epoch: LeaderEpoch) -> None:
         why = (
-            f"the batch there is of leader epoch {batch_epoch}, the range was planned when"
-            f" {wanted.epoch_max} was the latest: it was overwritten since"
+            f"the batch there has leader epoch {batch_epoch}, but the latest epoch was"
+            f" {wanted.epoch_max} when the range was planned: the log was overwritten"
         )
         super().__init__(wanted, offset, why)
         self.batch_epoch = batch_epoch
@@ -128,8 +128,9 @@ class TopicRecreated(RangeError):
     """The topic was deleted, and maybe recreated, since the range was planned."""
 
     def __init__(self, wanted: RangeToRead, offset: Offset, found_id: TopicId | None) -> None:
-        now = "there is none now" if found_id is None else f"now it has id {found_id.hex()}"
-        why = f"topic {wanted.topic!r} had id {wanted.topic_id.hex()} when it was planned, {now}"
+        now = "does not exist now" if found_id is None else f"has id {found_id.hex()} now"
+        planned = f"had id {wanted.topic_id.hex()} when the range was planned"
+        why = f"topic {wanted.topic!r} {planned}, and {now}"
         super().__init__(wanted, offset, why)
         self.found_id = found_id
 
@@ -140,17 +141,18 @@ class RangeUnreachable(RangeError):
     def __init__(
         self, wanted: RangeToRead, offset: Offset, log_end: Offset, timeout_s: float, why: str
     ) -> None:
-        told = f"nothing came within {timeout_s:g} s; {why}"
-        super().__init__(wanted, offset, told)
+        super().__init__(wanted, offset, f"no records arrived within {timeout_s:g} s; {why}")
         self.log_end = log_end
-        """The end of the readable records in the leader's last response; -1: no response."""
+        """The end of the readable records in the leader's last response; -1 if none arrived."""
 
 
 class RangeCorrupt(RangeError):
     """The received bytes are damaged."""
 
     def __init__(self, wanted: RangeToRead, offset: Offset, reason: str) -> None:
-        super().__init__(wanted, offset, f"{reason}; `tidelog audit` tells which replicas have it")
+        super().__init__(
+            wanted, offset, f"{reason}; run `tidelog audit` to find the damaged replicas"
+        )
         self.reason = reason
 
 
@@ -163,7 +165,7 @@ class ReadLimits(NamedTuple):
     timeout_s: float = TIMEOUT_S
 
 
-NO_LIMITS_OF_ITS_OWN = ReadLimits()
+DEFAULT_LIMITS = ReadLimits()
 
 
 def read_range(
@@ -172,7 +174,7 @@ def read_range(
     schema: Any,
     *,
     isolation: int = READ_UNCOMMITTED,
-    limits: ReadLimits = NO_LIMITS_OF_ITS_OWN,
+    limits: ReadLimits = DEFAULT_LIMITS,
     keep: bool = False,
 ) -> Iterator[Any]:
     """Yield the rows of the range as RecordBatches of `schema`. Raises RangeError.
@@ -221,11 +223,11 @@ class _Reading:
         """Decode one response of the leader; the next fetch is sent before the decoding."""
         offset = self.began = self.offset
         end = self._wanted.end
-        answer = self._fetch.answer(offset, self._fetch_bytes(offset))
-        records = answer.records
+        response = self._fetch.fetch(offset, self._fetch_bytes(offset))
+        records = response.records
         headers = scan_headers(records)
         if not len(headers) or headers.last_offset[-1] < offset:
-            self._wait(answer, headers)
+            self._wait(response, headers)
             return
         self._empty = 0
         self._fetch.progress()
@@ -237,7 +239,7 @@ class _Reading:
         overwritten = self._overwritten(headers, offset)
         if overwritten is not None:
             end = overwritten.offset
-        aborted = answer.aborted if self._isolation == READ_COMMITTED else ()
+        aborted = response.aborted if self._isolation == READ_COMMITTED else ()
         yield from decoder.decode(select(records, headers, offset, end, aborted), offset, end)
         if overwritten is not None:
             raise overwritten
@@ -254,8 +256,8 @@ class _Reading:
         self._largest = max(self._largest, int(headers.size.max()))
         _sizes[self._place] = self._record_bytes, self._largest
 
-    def _wait(self, answer: FetchedPartition, headers: BatchHeaders) -> None:
-        """Handle a response without new records.
+    def _wait(self, response: FetchedPartition, headers: BatchHeaders) -> None:
+        """Handle a response without new records: fetch more, wait, or end the range.
 
         The batch may be too large for the fetch, the log may not reach the offset yet, or the
         rest of the range may have no records.
@@ -263,27 +265,27 @@ class _Reading:
         if headers.tail and self._fetch_bytes(self.offset) < FETCH_BYTES_MAX:
             self._largest = min(2 * self._fetch_bytes(self.offset), FETCH_BYTES_MAX)
             return
-        readable_end = answer.readable_end(self._isolation)
-        is_empty = not len(answer.records) and not answer.throttled
+        readable_end = response.readable_end(self._isolation)
+        is_empty = not len(response.records) and not response.throttled
         self._empty = self._empty + 1 if is_empty and readable_end >= self._wanted.end else 0
-        if self._empty >= EMPTY_ANSWERS:
+        if self._empty >= EMPTY_RESPONSES:
             if self._fetch.is_on_disk(self.offset):
                 self.offset = self._wanted.end
                 return
             self._empty = 0
-        why = f"readers may see up to offset {readable_end}"
+        why = f"the readable records end at offset {readable_end}"
         self._fetch.pause(self.offset, why)
 
     def _overwritten(self, headers: BatchHeaders, offset: Offset) -> RangeOverwritten | None:
-        """Return an error for the first batch with a leader epoch that contradicts the plan."""
+        """Return an error for the first batch whose leader epoch contradicts the plan, or None."""
         wanted = self._wanted
         if wanted.epoch_max < 0:
             return None
         inside = (headers.last_offset >= offset) & (headers.base_offset < wanted.end)
         other = headers.leader_epoch > wanted.epoch_max
         if wanted.epoch_since >= 0:
-            from_then_on = headers.base_offset >= wanted.epoch_since
-            other |= from_then_on & (headers.leader_epoch < wanted.epoch_max)
+            after_change = headers.base_offset >= wanted.epoch_since
+            other |= after_change & (headers.leader_epoch < wanted.epoch_max)
         others = np.flatnonzero(inside & other & (headers.leader_epoch >= 0))
         if not len(others):
             return None
@@ -292,7 +294,7 @@ class _Reading:
 
 
 class RangeFetch(PartitionFetcher):
-    """Fetches for one range; close it at the end."""
+    """Fetches the records of one range, and checks that the log is still the planned one."""
 
     def __init__(
         self, cluster: Cluster, wanted: RangeToRead, isolation: int, timeout_s: float
@@ -301,19 +303,19 @@ class RangeFetch(PartitionFetcher):
         self._wanted = wanted
         self._timeout_s = timeout_s
         self._retry: Retry | None = None
-        """Runs while a response is awaited, and ends with progress."""
-        self._other_since: float | None = None
+        """Exists while a response is awaited; removed when records arrive."""
+        self._missing_since: float | None = None
         self._log_end = -1
 
     def progress(self) -> None:
-        """Note that records arrived.
+        """Reset the time limit because records arrived.
 
         The time limit starts again with the next request, because Spark may use the rows slowly.
         """
         self._retry = None
-        self._other_since = None
+        self._missing_since = None
 
-    def answer(self, offset: Offset, size: int) -> FetchedPartition:
+    def fetch(self, offset: Offset, size: int) -> FetchedPartition:
         """Return the leader's records at `offset`; valid until the next call.
 
         Raises RangeError, and BrokerError for permanent errors.
@@ -327,7 +329,7 @@ class RangeFetch(PartitionFetcher):
                     raise
                 self.pause(offset, str(error))
             else:
-                self._other_since = None
+                self._missing_since = None
                 self._log_end = found.readable_end(self.isolation)
                 return found
 
@@ -345,7 +347,7 @@ class RangeFetch(PartitionFetcher):
             self.planned_topic(offset)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._check_log(offset)
-            code = ErrorCode.OFFSET_NOT_AVAILABLE  # the log has the offset by now
+            code = ErrorCode.OFFSET_NOT_AVAILABLE  # the log has the offset now: retry
         super().refused(offset, code)
 
     def planned_topic(self, offset: Offset) -> TopicMetadata:
@@ -360,11 +362,11 @@ class RangeFetch(PartitionFetcher):
         except NoSuchTopic:
             pass
         now = time.monotonic()
-        self._other_since = self._other_since or now
-        doubted_s = now - self._other_since
+        self._missing_since = self._missing_since or now
+        missing_s = now - self._missing_since
         planned = {wanted.topic: wanted.topic_id}
         if (
-            doubted_s > min(RECREATED_S, self._timeout_s / 2)
+            missing_s > min(RECREATED_S, self._timeout_s / 2)
             and known_by_a_broker(self.cluster, planned) is None
         ):
             raise TopicRecreated(wanted, offset, found_id)
@@ -388,7 +390,7 @@ class RangeFetch(PartitionFetcher):
         return offset >= first.offset
 
     def _check_log(self, offset: Offset) -> None:
-        """Raise RangeOutOfRange if the leader's log really does not have the offset."""
+        """Raise RangeOutOfRange if the leader's log does not have the offset."""
         wanted = self._wanted
         log_start = list_offset(self.cluster, wanted.topic, wanted.partition, EARLIEST).offset
         log_end = list_offset(self.cluster, wanted.topic, wanted.partition, LATEST).offset

@@ -1,9 +1,9 @@
-"""The options of a read, checked as far as possible without a broker.
+"""Parse and check the options of a read, without a broker.
 
-Names, meaning and precedence are those of Spark's Kafka connector, so that a query moves over by
-changing its format; docs/reference/spark-options.md says which options are ours. Of the starting
-and ending positions, one time for all partitions takes precedence over times by partition, and
-those over offsets.
+Names, meaning and precedence are those of Spark's Kafka connector, so that a query can be moved by
+changing its format; docs/reference/spark-options.md lists the options that only this source has.
+For starting and ending positions, one time for all partitions takes precedence over times by
+partition, and these take precedence over offsets.
 """
 
 import json
@@ -23,7 +23,7 @@ from tidelog.apps.spark.client_options import (
     client_settings,
     one_of,
     positive,
-    refuse_unknown,
+    reject_unknown,
     text_of,
     truth,
 )
@@ -32,12 +32,11 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.shell.client.offsets import EARLIEST, LATEST
 
-WORDS = {"earliest": EARLIEST, "latest": LATEST}
-SPELLED = {EARLIEST: "earliest", LATEST: "latest"}
+POSITION_NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Positions(NamedTuple):
-    """Where a read begins or ends; one of these fields is set."""
+    """Where a read begins or ends; exactly one of the first four fields is set."""
 
     everywhere: int | None = None
     """EARLIEST or LATEST, in every partition."""
@@ -45,11 +44,11 @@ class Positions(NamedTuple):
     """Offsets by partition; EARLIEST and LATEST may be among them."""
     timestamps: Mapping[TopicPartition, int] | None = None
     timestamp: int | None = None
-    """Milliseconds since 1970: the first offset that is not older."""
+    """Milliseconds since 1970; the position is the first record of this time or later."""
     option: str = ""
     """The option's name, for messages."""
     else_latest: bool = False
-    """If no record is as new as the time: use the end of the log instead of an error."""
+    """Use the end of the log if no record has this time or a later one; otherwise fail."""
 
     def check_partitions(self, found: Iterable[TopicPartition]) -> None:
         """Check that exactly the partitions that exist are named. Raises OptionError."""
@@ -64,11 +63,13 @@ class Positions(NamedTuple):
                 " name every partition (-2 is the earliest offset, -1 the latest)"
             )
         if extra:
-            raise OptionError(f"{self.option} names {_listed(extra)}, which is not read")
+            raise OptionError(
+                f"{self.option} names {_listed(extra)}, which this query does not read"
+            )
 
 
 def starting_positions(options: Mapping[str, str], default: int, *, batch: bool) -> Positions:
-    """Read where to begin. Raises OptionError."""
+    """Return the positions at which a read begins. Raises OptionError."""
     found = _positions(options, "starting", default)
     strategy = one_of(options, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     if batch and (found.everywhere == LATEST or LATEST in (found.offsets or {}).values()):
@@ -80,18 +81,18 @@ def starting_positions(options: Mapping[str, str], default: int, *, batch: bool)
 
 
 def ending_positions(options: Mapping[str, str]) -> Positions:
-    """Read where a batch ends. Raises OptionError."""
+    """Return the positions at which a batch ends. Raises OptionError."""
     found = _positions(options, "ending", LATEST)
     if found.everywhere == EARLIEST or EARLIEST in (found.offsets or {}).values():
         raise OptionError(f"{found.option} is earliest; give latest, offsets or a time")
     return found._replace(else_latest=True)
 
 
-def refuse_endings(options: Mapping[str, str]) -> None:
-    """Refuse ending positions for a stream. Raises OptionError."""
+def reject_endings(options: Mapping[str, str]) -> None:
+    """Raise OptionError if a stream has ending positions."""
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if text_of(options, name) is not None:
-            raise OptionError(f"{name} is for batch reads; a stream has no end")
+            raise OptionError(f"{name} is for batch reads; remove it, a stream has no end")
 
 
 def _positions(options: Mapping[str, str], side: str, default: int) -> Positions:
@@ -109,13 +110,13 @@ def _positions(options: Mapping[str, str], side: str, default: int) -> Positions
     text = text_of(options, name)
     if text is None:
         return Positions(everywhere=default, option=name)
-    if text.lower() in WORDS:
-        return Positions(everywhere=WORDS[text.lower()], option=name)
+    if text.lower() in POSITION_NAMES:
+        return Positions(everywhere=POSITION_NAMES[text.lower()], option=name)
     return Positions(offsets=_by_partition(name, text, EARLIEST), option=name)
 
 
 def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
-    """Read `{"topic": [0, 1]}`. Raises OptionError."""
+    """Parse partitions such as `{"topic": [0, 1]}`. Raises OptionError."""
     shape = 'give JSON such as {"topic": [0, 1]}'
     found = _object("assign", text, shape)
     named = []
@@ -129,15 +130,17 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]:
-    words = " or earliest or latest" if least < 0 else ""
-    shape = f'give JSON such as {{"topic": {{"0": 23}}}}{words}'
+    names = " or earliest or latest" if least < 0 else ""
+    shape = f'give JSON such as {{"topic": {{"0": 23}}}}{names}'
     found: dict[TopicPartition, int] = {}
     for topic, partitions in _object(name, text, shape).items():
         if not isinstance(partitions, dict):
             raise OptionError(f"{name}: {topic!r} has no partitions; {shape}")
         for partition, value in partitions.items():
             if not partition.isdecimal() or not _is_whole(value, least):
-                raise OptionError(f"{name}: {partition!r}: {value!r} of {topic!r}; {shape}")
+                raise OptionError(
+                    f"{name}: {partition!r}: {value!r} of topic {topic!r} is invalid; {shape}"
+                )
             found[TopicPartition(topic, int(partition))] = value
     return found
 
@@ -168,7 +171,7 @@ _DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)?")
 
 
 class Subscription(NamedTuple):
-    """Which partitions are read; one of these fields is set."""
+    """Which partitions are read; exactly one field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -176,7 +179,7 @@ class Subscription(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """How many of the available offsets go into one micro-batch."""
+    """Limits on the number of offsets in one micro-batch."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -191,16 +194,16 @@ class Splitting(NamedTuple):
 
 
 class SourceOptions(NamedTuple):
-    """All options of a read. Can be pickled."""
+    """All options of a read; Spark sends them to the executors."""
 
     client: ClientSettings
     subscription: Subscription
     starting: Positions
     ending: Positions
-    """Of batches."""
+    """Only for batch reads."""
     splitting: Splitting
     admission: Admission
-    """Of streams."""
+    """Only for streams."""
     isolation: int
     on_data_loss: OnDataLoss
     data_loss_path: str | None
@@ -208,23 +211,23 @@ class SourceOptions(NamedTuple):
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of `spark.read`, with keys in lower case. Raises OptionError."""
+    """Parse the options of `spark.read`, with lower-case names. Raises OptionError."""
     return _options(options, batch=True)
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of `spark.readStream`, with keys in lower case. Raises OptionError."""
-    refuse_endings(options)
+    """Parse the options of `spark.readStream`, with lower-case names. Raises OptionError."""
+    reject_endings(options)
     return _options(options, batch=False)
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Whether rows have a column of headers, unless a schema says otherwise."""
+    """Whether rows have the column `headers` if the user gives no schema."""
     return truth(options, "includeHeaders") or False
 
 
 def _options(options: Mapping[str, str], *, batch: bool) -> SourceOptions:
-    refuse_unknown(options, (*SOURCE_OPTIONS, *WITHOUT_MEANING, BOOTSTRAP), "format tidelog")
+    reject_unknown(options, (*SOURCE_OPTIONS, *WITHOUT_MEANING, BOOTSTRAP), "format tidelog")
     include_headers(options)
     policy = _on_data_loss(options)
     return SourceOptions(
@@ -258,7 +261,7 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     if name == "subscribe":
         topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
         if not topics:
-            raise OptionError("subscribe names no topic; give names with commas between them")
+            raise OptionError("subscribe names no topic; give topic names separated by commas")
         return Subscription(topics=topics)
     try:
         re.compile(text)
@@ -316,7 +319,9 @@ def _data_loss_path(options: Mapping[str, str], policy: OnDataLoss) -> str | Non
     if not text:
         return None
     if policy != OnDataLoss.REPORT:
-        raise OptionError(f"dataLossPath is for onDataLoss report, which is {policy} here")
+        raise OptionError(
+            f"dataLossPath needs onDataLoss=report, but onDataLoss is {policy}; set it to report"
+        )
     parts = urlsplit(text)
     if parts.scheme not in ("", "file") or not (parts.path if parts.scheme else text).startswith(
         "/"

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.apps.spark.client_options import ClientSettings
 from tidelog.apps.spark.columns import check_schema
 from tidelog.apps.spark.source.checkpoint import StreamOffset, from_json
-from tidelog.apps.spark.source.data_loss import refuse_loss, report_loss
+from tidelog.apps.spark.source.data_loss import fail_on_loss, report_loss
 from tidelog.apps.spark.source.offset_tracker import OffsetTracker, Target, next_offset, up_to
 from tidelog.apps.spark.source.partition_lookup import PartitionLookup
 from tidelog.apps.spark.source.planning import (
@@ -47,7 +47,7 @@ from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Created on the driver, and copied to each task."""
+    """Plans micro-batches on the driver. Each task has a copy and reads its ranges."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self.options: SourceOptions = stream_options(options)
@@ -75,7 +75,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.driver.aim()
+        self.driver.set_target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = from_json(start)
@@ -89,7 +89,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PlannedRanges]:
         if start == end:
-            return []  # the previous batch has read it all
+            return []  # no new data
         begin, until = from_json(start), from_json(end)
         report_loss(until.lost, self.options.data_loss_path, f"stream {start} {end}")
         ranges = split_ranges(plan(begin, until), self.options.splitting, os.cpu_count() or 1)
@@ -99,7 +99,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_planned(self.options, self.schema, partition, stream=True)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self.driver.progress.done(from_json(end), busy=True)
+        self.driver.progress.commit(from_json(end), busy=True)
 
     def stop(self) -> None:
         if self._driver is not None:
@@ -145,13 +145,13 @@ class _Driver:
                 self.options.starting,
                 find_bounds(self.lookup, subscribed.partitions),
             )
-            refuse_loss(found.lost, self.options.on_data_loss)
+            fail_on_loss(found.lost, self.options.on_data_loss)
             report_loss(found.lost, self.options.data_loss_path, f"start {found.places}")
             count = sum(each.offsets for each in found.lost)
             self._first = StreamOffset(found.places, subscribed.ids, lost_offsets=count)
         return self._first
 
-    def aim(self) -> None:
+    def set_target(self) -> None:
         """Set the target of Trigger.AvailableNow: the records that exist now."""
         subscribed = self.lookup.find_named()
         bounds = find_bounds(self.lookup, subscribed.partitions)
@@ -166,9 +166,11 @@ class _Driver:
     def advance(
         self, start: StreamOffset, most: int | None = None, *, may_wait: bool = False
     ) -> StreamOffset:
-        """Return the end of the next batch of about `most` offsets; `start` itself if there is no
-        batch. `may_wait`: apply minOffsetsPerTrigger."""
-        available = self.tracker.look(start, of_all=self._target is not None)
+        """Return the end of the next batch of about `most` offsets; `start` if there is no batch.
+
+        With `may_wait`, apply minOffsetsPerTrigger.
+        """
+        available = self.tracker.find(start, of_all=self._target is not None)
         if self._target is not None:
             available = up_to(self._target, start, available)
         lags = {
@@ -179,8 +181,8 @@ class _Driver:
         else:
             shares = None if most is None else share_limit(lags, most)
             end = next_offset(start, available, shares, is_first=start == self._first)
-        refuse_loss(available.lost, self.options.on_data_loss)
-        self.progress.done(start, busy=end is not start)
+        fail_on_loss(available.lost, self.options.on_data_loss)
+        self.progress.commit(start, busy=end is not start)
         if end is not start:
             self._batch_at = time.monotonic()
         return end
@@ -199,12 +201,12 @@ TIMEOUT_S = 2.0
 
 
 class GroupProgress:
-    """Commits a stream's progress to a consumer group, so that tools that show lag show it.
+    """Commits a stream's progress to a consumer group, for tools that show the lag of groups.
 
     The stream itself uses only its checkpoint. Progress is committed when Spark requests the next
-    batch, which means that the previous one is done: at once if the stream is idle, else at most
-    once a second. Invariant: a commit that fails is logged once, delays a trigger by two seconds
-    at most, and is retried only after a while.
+    batch, because the previous batch is done then: at once if the stream is idle, else at most once
+    a second. Invariant: a failed commit is logged once, delays a trigger by two seconds at most,
+    and is retried after RETRY_AFTER_S.
     """
 
     def __init__(self, client: ClientSettings, group: str | None) -> None:
@@ -213,20 +215,20 @@ class GroupProgress:
         self._cluster: Cluster | None = None
         self._committed: StreamOffset | None = None
         self._tried_at = float("-inf")
-        self._told = False
+        self._failed = False
 
     def close(self) -> None:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
-    def done(self, start: StreamOffset, *, busy: bool) -> None:
-        """Note that everything before `start` is processed; `busy`: a batch follows now."""
+    def commit(self, start: StreamOffset, *, busy: bool) -> None:
+        """Commit that everything before `start` is processed; `busy`: another batch follows now."""
         if self._group is None or not start.places:
             return
         if self._committed is not None and self._committed.places == start.places:
             return
-        pause_s = RETRY_AFTER_S if self._told else COMMIT_EVERY_S if busy else 0.0
+        pause_s = RETRY_AFTER_S if self._failed else COMMIT_EVERY_S if busy else 0.0
         if time.monotonic() - self._tried_at >= pause_s:
             self._commit(self._group, start)
 
@@ -238,10 +240,10 @@ class GroupProgress:
                 self._cluster.refresh([])
             commit_offsets(self._cluster, group, offsets)
         except ClientError as error:
-            if not self._told:
-                LOG.warning("progress is not committed to group %s: %s", group, error)
-            self._told = True
+            if not self._failed:
+                LOG.warning("cannot commit progress to group %s: %s", group, error)
+            self._failed = True
             self.close()
         else:
-            self._committed, self._told = place, False
+            self._committed, self._failed = place, False
         self._tried_at = time.monotonic()

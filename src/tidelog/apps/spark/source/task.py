@@ -1,13 +1,14 @@
 """Read a task's ranges on an executor, also if the log changed since they were planned.
 
-Between plan and read a log may lose its front, its tail, or all of it. The range reader reports
-an error; this module judges it by the same rules as the driver. Invariant: under `fail` a task
-ends with all rows of its range or with an error. Otherwise it continues with the records that
-exist, and each loss is reported once:
+After the plan, records may be deleted by retention, truncated, or deleted with their topic. Then
+the range reader raises an error, and this module finds out what was lost, by the same rules as the
+driver. Invariant: under the policy `fail`, a task returns all rows of its range or fails. Under
+other policies it continues with the records that exist, and each loss is reported once:
 
-- retention and deleted topics: here, for this range;
-- a truncated tail: in a batch here; in a stream by the driver, which finds the same truncation
-  exactly, and for all tasks, when it next compares the checkpoint with the log.
+- retention and deleted topics: by the task, for its range;
+- truncation in a batch read: by the task;
+- truncation in a stream: by the driver, which finds the same truncation for all tasks when it next
+  compares the checkpoint with the log.
 """
 
 import time
@@ -25,8 +26,8 @@ from tidelog.apps.spark.source.data_loss import (
     LossKind,
     LostRange,
     Place,
+    fail_on_loss,
     log_loss,
-    refuse_loss,
     write_report,
 )
 from tidelog.apps.spark.source.partition_lookup import is_retriable_or_no_topic
@@ -75,7 +76,7 @@ def read_planned(
         done = True
     finally:
         if not done:
-            _forget(options.client)
+            _close_client(options.client)
 
 
 def _cluster(client: ClientSettings, topic: str) -> Cluster:
@@ -87,8 +88,8 @@ def _cluster(client: ClientSettings, topic: str) -> Cluster:
     return found
 
 
-def _forget(client: ClientSettings) -> None:
-    """Close the client after an error or when Spark stops early; the next task opens a new one."""
+def _close_client(client: ClientSettings) -> None:
+    """Close the client after an error or an early stop; the next task opens a new one."""
     found = _clusters.pop(client, None)
     if found is not None:
         found.close()
@@ -138,7 +139,7 @@ class _Task:
                     self._wait_or_raise(error, since)
 
     def _wait_or_raise(self, error: RangeError, since: float) -> None:
-        """Wait for another attempt; raise if the error is permanent or the patience is over."""
+        """Wait before the next attempt; raise the error if it is permanent or time is up."""
         if (
             isinstance(error, RangeCorrupt)
             or time.monotonic() - since >= self.options.client.patience_s
@@ -149,9 +150,9 @@ class _Task:
     # -- judging ----------------------------------------------------------------------------
 
     def _judge(self, error: RangeError) -> Offset:
-        """Return the offset to continue at; report a loss, or raise it as DataLost."""
+        """Return the offset to continue at. Report a loss, or raise DataLost."""
         if isinstance(error, TopicRecreated):
-            return self._judge_gone(error)
+            return self._judge_topic(error)
         if isinstance(error, RangeCorrupt):
             return error.offset
         if isinstance(error, RangeOutOfRange) and error.offset < error.log_start:
@@ -171,14 +172,14 @@ class _Task:
         lost = self._lost(LossKind.TRUNCATED, max(kept, wanted.start), wanted.end)
         lost = lost._replace(epoch=wanted.epoch_max)
         if self.stream:
-            refuse_loss([lost], self.options.on_data_loss)
+            fail_on_loss([lost], self.options.on_data_loss)
         else:
             self._add(lost)
         self.wanted = wanted._replace(end=max(kept, offset))
         return offset
 
     def _epoch_end(self) -> Offset:
-        """Return the offset up to which the log still matches the plan; -1: unknown now."""
+        """Return the offset up to which the log still matches the plan; -1 if unknown."""
         wanted = self.wanted
         place = Place(wanted.end, wanted.epoch_max, wanted.epoch_since)
         try:
@@ -190,7 +191,7 @@ class _Task:
                 raise
             return -1
 
-    def _judge_gone(self, error: TopicRecreated) -> Offset:
+    def _judge_topic(self, error: TopicRecreated) -> Offset:
         end = self.wanted.end
         kind = LossKind.DELETED if error.found_id is None else LossKind.RECREATED
         lost = self._lost(kind, error.offset, end)
@@ -202,17 +203,17 @@ class _Task:
         return LostRange(self.wanted.topic, self.wanted.partition, kind, start, end)
 
     def _add(self, lost: LostRange) -> None:
-        refuse_loss([lost], self.options.on_data_loss)
+        fail_on_loss([lost], self.options.on_data_loss)
         log_loss([lost])
         self.lost.append(lost)
         if self.options.data_loss_path is not None:
-            about = _about_this_task()
+            about = _query_and_batch()
             finder = f"task {about} {self.wanted.topic_id.hex()} {self.wanted.start} {lost.topic}"
             finder += f" {lost.partition}"
             write_report(self.lost, self.options.data_loss_path, finder, **about)
 
 
-def _about_this_task() -> dict[str, Any]:
+def _query_and_batch() -> dict[str, Any]:
     """Return the query and batch of this task; empty if Spark does not provide them."""
     context = TaskContext.get()
     if context is None:
