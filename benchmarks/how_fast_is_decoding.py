@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers, select
-from tidelog.apps.spark.decoding.decoder import Decoder
+from tidelog.apps.spark.decoding.decoder import new_decoder
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, Rows, partitions_of_keys
 from tidelog.apps.spark.source.range_reader import RangeToRead, read_range
 from tidelog.apps.spark.worker import NUMBA, PYTHON
@@ -89,7 +89,7 @@ def best(work: Callable[[], int]) -> tuple[int, float]:
 
 def decode_row(size: int, codec: Codec, engine: str) -> Measured:
     data = as_log(encoded(rows_of(size), codec))
-    decoder = Decoder(arrow_schema(), "orders", 0, engine=engine)
+    decoder = new_decoder(arrow_schema(), "orders", 0, engine=engine)
 
     def work() -> int:
         count = 0

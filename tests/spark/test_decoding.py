@@ -13,7 +13,7 @@ from tidelog.apps.spark import worker
 from tidelog.apps.spark.columns import ARROW_TYPES, arrow_schema
 from tidelog.apps.spark.decoding import kernel, kernel_decoder
 from tidelog.apps.spark.decoding.batch_headers import check_checksums, scan_headers, select
-from tidelog.apps.spark.decoding.decoder import Decoder
+from tidelog.apps.spark.decoding.decoder import new_decoder
 from tidelog.apps.spark.worker import NUMBA, PYTHON, best_engine
 from tidelog.core.record.compression import Codec, decompress
 from tidelog.core.record.control import ControlType
@@ -45,7 +45,7 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Everything decoded, checked by Arrow itself; times as numbers."""
     schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
-    decoder = Decoder(schema, "t", 3, keep=True, engine=engine, **limits)
+    decoder = new_decoder(schema, "t", 3, keep=True, engine=engine, **limits)
     headers = scan_headers(data)
     check_checksums(data, headers)
     found = list(decoder.decode(select(data, headers, start, end, aborted), start, end))
@@ -124,7 +124,7 @@ def test_damage_anywhere_gives_rows_or_corrupt_record(
     for position, byte in edits:
         if damaged:
             damaged[position % len(damaged)] = byte
-    decoder = Decoder(arrow_schema(True), "t", 3, keep=True, engine=engine)
+    decoder = new_decoder(arrow_schema(True), "t", 3, keep=True, engine=engine)
     try:
         headers = scan_headers(damaged)
         found = list(decoder.decode(select(damaged, headers, 0, LAST))) + list(decoder.flush())
@@ -209,14 +209,14 @@ def test_header_names_that_are_no_text(engine: str) -> None:
 def test_a_record_larger_than_the_limit_comes_alone(engine: str) -> None:
     rows = [Record(b"k", bytes(n), 0, (Header("h", bytes(n)),)) for n in (10, 700_000, 10)]
     data = bytes(encode_batch(rows))
-    decoder = Decoder(arrow_schema(True), "t", 3, keep=True, engine=engine, data_bytes=100)
+    decoder = new_decoder(arrow_schema(True), "t", 3, keep=True, engine=engine, data_bytes=100)
     found = [*decoder.decode(select(data, scan_headers(data), 0, LAST)), *decoder.flush()]
     assert [batch.num_rows for batch in found] == [1, 1, 1]
     assert rows_of(data, engine=engine, data_bytes=100) == expected_rows(data, ALL_NAMES)
 
 
 def test_rows_of_several_chunks_share_a_record_batch() -> None:
-    decoder = Decoder(arrow_schema(), "t", 3, rows=250, engine=NUMBA)
+    decoder = new_decoder(arrow_schema(), "t", 3, rows=250, engine=NUMBA)
     sizes = []
     for number in range(5):
         batch = encode_batch([Record(None, b"v")] * 100, base_offset=100 * number)
@@ -230,7 +230,7 @@ def test_rows_of_several_chunks_share_a_record_batch() -> None:
 def test_memory_is_used_again_unless_batches_are_kept() -> None:
     data = simple_log(4, 100)
     for keep in (False, True):
-        decoder = Decoder(arrow_schema(), "t", 3, rows=100, keep=keep, engine=NUMBA)
+        decoder = new_decoder(arrow_schema(), "t", 3, rows=100, keep=keep, engine=NUMBA)
         found = [*decoder.decode(select(data, scan_headers(data), 0, LAST)), *decoder.flush()]
         places = {batch["value"].buffers()[2].address for batch in found}
         assert len(places) == (4 if keep else 1)
@@ -314,7 +314,7 @@ def test_the_engine_comes_from_the_environment_or_is_the_best(
     assert best_engine() == NUMBA
     monkeypatch.setenv(worker.ENGINE_VARIABLE, "abacus")
     with pytest.raises(ValueError, match="unknown engine 'abacus'"):
-        Decoder(arrow_schema(), "t", 0)
+        new_decoder(arrow_schema(), "t", 0)
     monkeypatch.delenv(worker.ENGINE_VARIABLE)
 
     def refuse(name: str) -> None:

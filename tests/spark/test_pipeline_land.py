@@ -76,13 +76,13 @@ def test_every_record_is_landed_once_and_whole(
         seen = places(rows_of(tmp_path / "lake" / "data"))
         assert len(seen) == len(set(seen))
 
-    told: list[Progress] = []
-    report = land(spark, plan, on_progress=told.append)
+    reported: list[Progress] = []
+    report = land(spark, plan, on_progress=reported.append)
     assert report.merged > 0
     assert not report.notes
     assert report.totals == {"rows_in": 1604, "rows_out": 1600, "rejected": 4}
-    assert sum(each.rows_in for each in told) == report.rows_in
-    assert told[-1].lag == 0
+    assert sum(each.rows_in for each in reported) == report.rows_in
+    assert reported[-1].lag == 0
     data, rejected = rows_of(tmp_path / "lake" / "data"), rows_of(tmp_path / "lake" / "rejected")
     wanted = [
         as_row(topic, partition, offset, record)
@@ -150,11 +150,11 @@ def test_avro_becomes_columns_and_a_stop_is_clean(
     assert sorted(row["v_id"] for row in data) == list(range(50))
     assert "value" not in data[0]
     reasons = sorted(row["reason"] for row in rows_of(tmp_path / "lake" / "rejected"))
-    assert reasons[0].startswith("not Avro of this schema (schema id 7)")
-    assert reasons[1].startswith("not framed as Confluent does")
+    assert reasons[0].startswith("no Confluent prefix")
+    assert reasons[1].startswith("not valid Avro of this schema (schema id 7)")
 
 
-def test_a_topic_made_anew_is_told_in_one_line(
+def test_a_topic_made_anew_is_reported_in_one_line(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(calm.bootstrap, name)
@@ -212,9 +212,9 @@ def test_what_a_stop_and_a_lag_say(
 
     with monkeypatch.context() as patch:
         patch.setattr(Landing, "process", then_stop)
-        patch.setattr(streaming, "LOOK_S", 10.0)  # the next batch is refused before anybody looks
+        patch.setattr(streaming, "POLL_S", 10.0)  # the next batch is refused before the next poll
         report = land(spark, plan, stop)
-    assert (report.stopped, report.rows_in) == (True, 10), "not all that was there is done"
+    assert (report.stopped, report.rows_in) == (True, 10), "the second batch did not run"
 
     def stop_then_fail(*_: Any) -> Progress:
         stop.set()
@@ -231,14 +231,14 @@ def test_what_a_stop_and_a_lag_say(
         append(calm.bootstrap, name, [b"b"] * 7)
         return process(landing, *given)
 
-    told: list[Progress] = []
+    reported: list[Progress] = []
     with monkeypatch.context() as patch:
         patch.setattr(Landing, "process", while_more_comes)
-        land(spark, replace(plan, origin=Origin((name,))), on_progress=told.append)
+        land(spark, replace(plan, origin=Origin((name,))), on_progress=reported.append)
     # The second batch was planned, with its limit, before it failed: so it is run again.
-    assert [each.rows_in for each in told] == [10, 10]
-    assert told[0].lag in (17, 24), "24: the next batch ran already when this one was told"
-    assert told[1].lag == 14
+    assert [each.rows_in for each in reported] == [10, 10]
+    assert reported[0].lag in (17, 24), "24: the next batch ran before this one was reported"
+    assert reported[1].lag == 14
 
 
 def test_a_day_is_that_of_utc_in_any_session(spark: Any) -> None:

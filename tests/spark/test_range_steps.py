@@ -206,7 +206,7 @@ def test_an_older_leaders_batch_where_a_newer_one_wrote(monkeypatch: pytest.Monk
 def test_damaged_bytes_are_an_error_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray(simple_log(3, 10))
     data[-2] ^= 1
-    with pytest.raises(RangeCorrupt, match="checksum of the batch at offset 20 differs; run `tidelog"):
+    with pytest.raises(RangeCorrupt, match="checksum of the batch at offset 20 differs; run `"):
         offsets(monkeypatch, Script([response(bytes(data))]))
 
 

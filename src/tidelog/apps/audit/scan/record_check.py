@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidelog.apps.audit.scan.walk import Framed, Headers
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET, TIMESTAMP
 from tidelog.apps.spark.decoding.batch_headers import BatchHeaders, Selected
-from tidelog.apps.spark.decoding.decoder import Decoder
+from tidelog.apps.spark.decoding.decoder import new_decoder
 from tidelog.core.record.decoder import decode
 from tidelog.core.record.record_batch import (
     DELETE_HORIZON,
@@ -57,7 +57,7 @@ def wrong_batches(framed: Framed) -> Iterator[tuple[int, str]]:
 
 def _all_fit(framed: Framed, opened: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
     headers = batch_headers(framed)
-    decoder = Decoder(_COLUMNS, "", 0, keep=True)
+    decoder = new_decoder(_COLUMNS, "", 0, keep=True)
     try:
         rows = list(decoder.decode(Selected(framed.data, headers, opened)))
         rows += decoder.flush()

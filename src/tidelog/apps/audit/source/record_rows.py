@@ -22,7 +22,7 @@ from tidelog.apps.audit.source.planning import READ_COMMITTED, RecordView, Unit
 from tidelog.apps.log_files.read_only_file import CannotRead, Vanished, read_whole
 from tidelog.apps.spark.columns import ARROW_TYPES, OFFSET
 from tidelog.apps.spark.decoding.batch_headers import Selected
-from tidelog.apps.spark.decoding.decoder import Decoder
+from tidelog.apps.spark.decoding.decoder import Decoder, new_decoder
 from tidelog.core.lineage.transaction_index import (
     AbortedTransaction,
     CorruptTransactionIndex,
@@ -48,7 +48,7 @@ def record_rows(units: list[Unit], schema: pa.Schema, view: RecordView) -> Itera
         if unit.stretch is None or unit.partition is None:
             continue
         aborted = _aborted(unit, view.skip_damage)
-        decoder = Decoder(fields, unit.partition.topic, unit.partition.partition)
+        decoder = new_decoder(fields, unit.partition.topic, unit.partition.partition)
         for framed in framed_pieces(unit, view.skip_damage):
             piece = _Piece(unit, framed, aborted, view)
             yield from piece.rows(decoder, schema)
@@ -122,7 +122,7 @@ class _Piece:
         groups = [chosen]
         while groups:
             group = groups.pop(0)
-            decoder = Decoder(decoded_fields(schema), *partition, keep=True)
+            decoder = new_decoder(decoded_fields(schema), *partition, keep=True)
             try:
                 yield from list(self._decoded(decoder, group, schema))
             except CorruptRecord:

@@ -62,7 +62,8 @@ _UNCHANGED = (
     *("producer_id", "producer_epoch", "base_sequence", "count"),
 )
 _HEADER_BYTES = np.arange(HEADER_SIZE)
-_OFFSET_MAX = 2**63 - 1 - 2**31
+OFFSET_MAX = 2**63 - 1
+_BASE_OFFSET_MAX = OFFSET_MAX - 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def scan_headers(records: Buffer) -> BatchHeaders:
         raise _wrong_magic(int(found["magic"][old][0]))
     base_offset, last_delta = found["base_offset"], found["last_offset_delta"]
     last_offset = base_offset + last_delta
-    if (last_delta < 0).any() or (base_offset < 0).any() or (base_offset > _OFFSET_MAX).any():
+    if (last_delta < 0).any() or (base_offset < 0).any() or (base_offset > _BASE_OFFSET_MAX).any():
         raise CorruptRecord("batch has invalid offsets")
     if (base_offset[1:] <= last_offset[:-1]).any():
         raise CorruptRecord("offsets of batches do not rise")

@@ -9,12 +9,12 @@ requested range becomes a row, or CorruptRecord is raised.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from tidelog.apps.spark import columns
-from tidelog.apps.spark.decoding.batch_headers import Selected
+from tidelog.apps.spark.decoding.batch_headers import OFFSET_MAX, Selected
 from tidelog.apps.spark.worker import NUMBA, chosen_engine
 from tidelog.core.record.decoder import LogRecord, TimestampType, decode
 from tidelog.core.record.record import Header
@@ -23,46 +23,42 @@ from tidelog.core.types import Offset
 
 ROWS = 16 * 1024
 DATA_BYTES = 8 * 1024 * 1024
-OFFSET_MAX = 2**63 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-class Decoder:
-    """Makes RecordBatches of `schema` (of columns.py) from the records of one partition."""
-
-    def __init__(
-        self,
-        schema: Any,
-        topic: str,
-        partition: int,
-        *,
-        rows: int = ROWS,
-        data_bytes: int = DATA_BYTES,
-        keep: bool = False,
-        engine: str | None = None,
-    ) -> None:
-        """`rows` and `data_bytes` limit a RecordBatch; a single record may be larger.
-
-        Unless `keep` is set, a RecordBatch is valid only until the next one is requested.
-        """
-        self._engine: Any
-        if chosen_engine(engine) == NUMBA:
-            # Imported when needed: compiling takes a while, and numba may be missing.
-            from tidelog.apps.spark.decoding.kernel_decoder import KernelDecoder
-
-            self._engine = KernelDecoder(schema, topic, partition, rows, data_bytes, keep)
-        else:
-            self._engine = _CoreDecoder(schema, topic, partition, rows, data_bytes)
+class Decoder(Protocol):
+    """Decodes the records of one partition into RecordBatches."""
 
     def decode(
         self, selected: Selected, start: Offset = 0, end: Offset = OFFSET_MAX
     ) -> Iterator[Any]:
         """Yield the RecordBatches that became full. Raises CorruptRecord."""
-        yield from self._engine.decode(selected, start, end)
 
     def flush(self) -> Iterator[Any]:
         """Yield the rows that are not returned yet."""
-        yield from self._engine.flush()
+
+
+def new_decoder(
+    schema: Any,
+    topic: str,
+    partition: int,
+    *,
+    rows: int = ROWS,
+    data_bytes: int = DATA_BYTES,
+    keep: bool = False,
+    engine: str | None = None,
+) -> Decoder:
+    """Return a decoder for the columns of `schema`.
+
+    `rows` and `data_bytes` limit a RecordBatch; a single record may be larger. Unless `keep` is
+    set, a RecordBatch is valid only until the next one is requested.
+    """
+    if chosen_engine(engine) == NUMBA:
+        # Imported when needed: compiling takes a while, and numba may be missing.
+        from tidelog.apps.spark.decoding.kernel_decoder import KernelDecoder
+
+        return KernelDecoder(schema, topic, partition, rows, data_bytes, keep)
+    return _CoreDecoder(schema, topic, partition, rows, data_bytes)
 
 
 class _CoreDecoder:
@@ -76,7 +72,9 @@ class _CoreDecoder:
         self._records: list[LogRecord] = []
         self._size = 0
 
-    def decode(self, selected: Selected, start: Offset, end: Offset) -> Iterator[Any]:
+    def decode(
+        self, selected: Selected, start: Offset = 0, end: Offset = OFFSET_MAX
+    ) -> Iterator[Any]:
         for position in selected.headers.position[selected.chosen].tolist():
             for record in decode(parse(selected.records, position)):
                 if not start <= record.offset < end:

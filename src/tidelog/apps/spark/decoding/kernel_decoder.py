@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidelog.apps.spark import columns
 from tidelog.apps.spark.decoding import kernel
-from tidelog.apps.spark.decoding.batch_headers import Selected
+from tidelog.apps.spark.decoding.batch_headers import OFFSET_MAX, Selected
 from tidelog.core.record.compression import Codec, decompress, decompress_into
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.record.record_batch import HEADER_SIZE, CorruptRecord
@@ -329,7 +329,9 @@ class KernelDecoder:
         self._buffers = ColumnBuffers(schema, topic, partition, rows, data_bytes, keep)
         self._memory = UnpackMemory()
 
-    def decode(self, selected: Selected, start: Offset, end: Offset) -> Iterator[Any]:
+    def decode(
+        self, selected: Selected, start: Offset = 0, end: Offset = OFFSET_MAX
+    ) -> Iterator[Any]:
         """Yield the RecordBatches that became full. Raises CorruptRecord."""
         state = self._buffers.state
         state[kernel.START], state[kernel.STOP] = start, end

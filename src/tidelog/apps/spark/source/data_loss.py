@@ -185,7 +185,7 @@ UNKNOWN_OFFSET = -1
 
 
 class Place(NamedTuple):
-    """An offset, and a leader epoch that no record before it exceeds."""
+    """A position in a log: an offset, and the highest leader epoch of the records before it."""
 
     offset: Offset
     epoch: LeaderEpoch = UNKNOWN_EPOCH

@@ -159,7 +159,7 @@ class OffsetTracker:
         return unknown | {key for key in subscribed.partitions if key.topic in waiting}
 
     def _refresh(self, start: StreamOffset) -> bool:
-        """Refresh the metadata if it is too old; return whether that was done."""
+        """Refresh the metadata if it is too old; return whether it was refreshed."""
         age_s = time.monotonic() - self._refreshed_at
         if age_s < self.lookup.client.metadata_age_s:
             return False

@@ -20,7 +20,7 @@ from tidelog.apps.spark.decoding.batch_headers import (
     scan_headers,
     select,
 )
-from tidelog.apps.spark.decoding.decoder import DATA_BYTES, ROWS, Decoder
+from tidelog.apps.spark.decoding.decoder import DATA_BYTES, ROWS, Decoder, new_decoder
 from tidelog.apps.spark.source.partition_lookup import is_retriable_or_no_topic, known_by_a_broker
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.record_batch import CorruptRecord
@@ -182,7 +182,7 @@ def read_range(
     Unless `keep` is set, a RecordBatch is valid only until the next one is requested.
     """
     rows = max(min(limits.rows, wanted.end - wanted.start), 1)
-    decoder = Decoder(
+    decoder = new_decoder(
         schema, wanted.topic, wanted.partition, rows=rows, data_bytes=limits.bytes, keep=keep
     )
     reading = _Reading(cluster, wanted, isolation, limits)
