@@ -285,7 +285,7 @@ def test_headers_of_a_chunk() -> None:
     assert headers.last_offset.tolist() == [9, 19, 29]
     assert headers.leader_epoch.tolist() == [0, 1, 2]
     assert len(scan_headers(b"")) == 0
-    with pytest.raises(CorruptRecord, match="do not rise"):
+    with pytest.raises(CorruptRecord, match="do not increase"):
         scan_headers(data + data)
     flipped = bytearray(data)
     flipped[-1] ^= 1

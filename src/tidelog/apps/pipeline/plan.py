@@ -141,10 +141,12 @@ class AggregatePlan:
             if length is not None and interval_ms(length) is None:
                 raise BadPlan(
                     f"aggregate.{key}",
-                    f"{length!r} is not a length of time; write it as in 5 minutes",
+                    f"{length!r} is not a length of time; use a value such as 5 minutes",
                 )
         if not interval_ms(self.window):
-            raise BadPlan("aggregate.window", "must be longer than 0; write it as in 5 minutes")
+            raise BadPlan(
+                "aggregate.window", "must be longer than 0; use a value such as 5 minutes"
+            )
         if self.slide is not None and not 0 < self.slide_ms <= self.window_ms:
             raise BadPlan(
                 "aggregate.slide", "must be longer than 0 and at most as long as the window"

@@ -120,7 +120,7 @@ def scan_headers(records: Buffer) -> BatchHeaders:
     if (last_delta < 0).any() or (base_offset < 0).any() or (base_offset > _BASE_OFFSET_MAX).any():
         raise CorruptRecord("batch has invalid offsets")
     if (base_offset[1:] <= last_offset[:-1]).any():
-        raise CorruptRecord("offsets of batches do not rise")
+        raise CorruptRecord("offsets of batches do not increase")
     if (found["count"] < 0).any():
         raise CorruptRecord("batch has a negative record count")
     return BatchHeaders(

@@ -97,7 +97,6 @@ class RangeError(ClientError):
 
     def __init__(self, wanted: RangeToRead, offset: Offset, why: str) -> None:
         super().__init__(f"cannot read {wanted} from offset {offset} on: {why}")
-        self.wanted = wanted
         self.offset = offset
 
 
@@ -121,7 +120,6 @@ class RangeOverwritten(RangeError):
             f" {wanted.epoch_max} when the range was planned: the log was overwritten"
         )
         super().__init__(wanted, offset, why)
-        self.batch_epoch = batch_epoch
 
 
 class TopicRecreated(RangeError):
@@ -153,7 +151,6 @@ class RangeCorrupt(RangeError):
         super().__init__(
             wanted, offset, f"{reason}; run `tidelog audit` to find the damaged replicas"
         )
-        self.reason = reason
 
 
 class ReadLimits(NamedTuple):
