@@ -29,7 +29,7 @@ def write(folder: Path, number: int, offsets: range, **extra: Any) -> None:
 
 
 def offsets(folder: Path) -> list[int]:
-    """In the order of the files' names, as `land` wrote them."""
+    """Return the offsets in the order of the files' names."""
     found: list[int] = []
     for path in sorted(folder.glob("*.parquet")):
         found += parquet.read_table(path).column("offset").to_pylist()

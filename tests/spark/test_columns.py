@@ -1,4 +1,4 @@
-"""The columns of a topic's row: what Spark's own source has, and what is refused."""
+"""The columns of a topic's row are those of Spark's own source; other schemas are rejected."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_the_columns_are_those_of_sparks_own_source_and_the_epoch() -> None:
     )
 
 
-def test_arrow_is_told_what_spark_will_compare_it_with() -> None:
+def test_the_arrow_schema_matches_sparks_schema() -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     narrow = from_ddl(f"{HEADERS}, offset bigint not null, value binary")
@@ -51,13 +51,13 @@ def test_arrow_is_told_what_spark_will_compare_it_with() -> None:
         ("key binary, key binary", "named twice"),
     ],
 )
-def test_what_a_topic_does_not_have_is_refused_in_one_line(ddl: str, why: str) -> None:
+def test_invalid_schemas_are_rejected_in_one_line(ddl: str, why: str) -> None:
     with pytest.raises(WrongSchema, match=why) as caught:
         check_schema(from_ddl(ddl))
     assert "\n" not in str(caught.value)
 
 
-def test_no_columns_at_all_are_refused() -> None:
+def test_a_schema_without_columns_is_rejected() -> None:
     from pyspark.sql.types import StructType
 
     with pytest.raises(WrongSchema, match="name some of key, value"):

@@ -1,4 +1,4 @@
-"""Record batches to Arrow: the same as core's decoder, from good bytes and from bad ones."""
+"""Record batches to Arrow: the same rows and errors as core's decoder."""
 
 from typing import Any
 
@@ -89,10 +89,10 @@ def test_rows_are_those_of_cores_decoder(
     cut=st.integers(0, 3) | st.just(0),
 )
 @example(rows=[Record(None, None)], edits=[(3, 0xFF)] * 1, cut=0)
-def test_damaged_records_are_refused_as_core_refuses_them(
+def test_damaged_records_are_rejected_as_in_core(
     engine: str, rows: list[Record], edits: list[tuple[int, int]], cut: int
 ) -> None:
-    """Bytes of the records are changed under a right checksum: same rows or CorruptRecord."""
+    """Bytes of records are changed and the checksum corrected: same rows or CorruptRecord."""
     batch = encode_batch(rows, base_offset=10, leader_epoch=1)
     del batch[len(batch) - min(cut, len(batch) - HEADER_SIZE) :]
     batch[8:12] = (len(batch) - 12).to_bytes(4)
@@ -173,9 +173,7 @@ def test_every_codec(engine: str, codec: Codec) -> None:
 
 
 @engines
-def test_packed_batches_are_opened_a_group_at_a_time(
-    engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_decompressed_in_groups(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_decoder, "GROUP_BYTES", 1000)
     data = simple_log(7, 100, Codec.ZSTD) + bytes(
         encode_batch([Record(b"plain", None)], base_offset=700)
@@ -186,7 +184,7 @@ def test_packed_batches_are_opened_a_group_at_a_time(
     assert rows_of(data, engine=engine) == expected_rows(data, ALL_NAMES)
 
 
-def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_decompresses_to_too_much_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(encode_batch([Record(None, bytes(200_000))], attributes=Codec.ZSTD))
     assert len(data) < 1000
     monkeypatch.setattr(kernel_decoder, "GROUP_BYTES", 1000)
@@ -198,7 +196,7 @@ def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyP
 
 
 @engines
-def test_header_names_that_are_no_text(engine: str) -> None:
+def test_header_names_that_are_not_utf8(engine: str) -> None:
     odd = Header.of(b"\xff\xfe", b"1")
     data = bytes(encode_batch([Record(None, None, 0, (odd, Header("é", None)))]))
     (row,) = rows_of(data, ("headers",), engine=engine)
@@ -206,7 +204,7 @@ def test_header_names_that_are_no_text(engine: str) -> None:
 
 
 @engines
-def test_a_record_larger_than_the_limit_comes_alone(engine: str) -> None:
+def test_a_record_larger_than_the_limit_is_decoded_alone(engine: str) -> None:
     rows = [Record(b"k", bytes(n), 0, (Header("h", bytes(n)),)) for n in (10, 700_000, 10)]
     data = bytes(encode_batch(rows))
     decoder = new_decoder(arrow_schema(True), "t", 3, keep=True, engine=engine, data_bytes=100)
@@ -227,7 +225,7 @@ def test_rows_of_several_chunks_share_a_record_batch() -> None:
     assert not list(decoder.flush())
 
 
-def test_memory_is_used_again_unless_batches_are_kept() -> None:
+def test_memory_is_reused_unless_batches_are_kept() -> None:
     data = simple_log(4, 100)
     for keep in (False, True):
         decoder = new_decoder(arrow_schema(), "t", 3, rows=100, keep=keep, engine=NUMBA)
@@ -238,7 +236,7 @@ def test_memory_is_used_again_unless_batches_are_kept() -> None:
 
 @engines
 def test_control_and_aborted_batches_are_left_out(engine: str) -> None:
-    """The same as core's rule, batch by batch."""
+    """The rule is core's rule, applied batch by batch."""
     data, offset = b"", 0
     steps: list[tuple[str | ControlType, int]] = [
         ("data", 1), ("data", 2), ("plain", 1), (ControlType.ABORT, 1), ("data", 1),
@@ -265,7 +263,7 @@ def test_control_and_aborted_batches_are_left_out(engine: str) -> None:
 
 
 @engines
-def test_empty_batches_are_fine_and_false_ones_are_not(engine: str) -> None:
+def test_empty_batches_are_accepted_and_invalid_ones_rejected(engine: str) -> None:
     empty = encode_batch([Record(None, None)], base_offset=3)
     del empty[HEADER_SIZE:]
     empty[8:12] = (HEADER_SIZE - 12).to_bytes(4)

@@ -1,4 +1,4 @@
-"""Hostile bytes are never read past: they lie against memory that must not be touched."""
+"""The kernel reads no byte outside its input: guard pages around it end the process."""
 
 import subprocess
 import sys

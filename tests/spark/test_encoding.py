@@ -1,4 +1,4 @@
-"""Arrow columns to record batches: the bytes of core's encoder, whatever way rows come."""
+"""Arrow columns to record batches: the same bytes as core's encoder, however rows are divided."""
 
 from itertools import pairwise
 from typing import Any
@@ -149,7 +149,7 @@ def test_a_record_larger_than_the_limit_goes_alone(engine: str) -> None:
 
 
 @engines
-def test_columns_that_are_not_there_and_other_kinds_of_bytes(engine: str) -> None:
+def test_missing_columns_and_other_binary_types(engine: str) -> None:
     times = np.array([1, 2], np.int64)
     for kind in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view()):
         rows = Rows(None, pa.array([b"a", None], kind), None, times)
@@ -163,7 +163,7 @@ def test_columns_that_are_not_there_and_other_kinds_of_bytes(engine: str) -> Non
 
 
 @engines
-def test_headers_without_a_name_are_refused(engine: str) -> None:
+def test_headers_without_a_name_are_rejected(engine: str) -> None:
     for bad in ([(None, b"x")], [None]):
         rows = Rows(None, None, pa.array([bad], ARROW_TYPES[HEADERS]), np.array([1]))
         with pytest.raises(WrongRows, match="lacks its key"):
@@ -191,7 +191,7 @@ def test_times_are_milliseconds_rounded_down() -> None:
 @engines
 @settings(max_examples=60, deadline=None)
 @given(keys=st.lists(st.none() | st.binary(max_size=13), max_size=20), count=st.integers(1, 300))
-def test_keys_go_where_the_java_client_puts_them(
+def test_keys_have_the_partition_of_the_java_client(
     engine: str, keys: list[bytes | None], count: int
 ) -> None:
     column = pa.array([b"before", *keys], pa.binary()).slice(1)
@@ -201,7 +201,7 @@ def test_keys_go_where_the_java_client_puts_them(
     assert found.tolist() == expected
 
 
-def test_an_empty_batch_is_never_made() -> None:
+def test_no_empty_batch_is_encoded() -> None:
     encoder = BatchEncoder(1, 0, {})
     assert list(encoder.finish()) == []
     rows = as_rows([Record(None, None)])

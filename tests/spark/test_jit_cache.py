@@ -1,4 +1,4 @@
-"""Machine code is kept where it can be, and made anew where it cannot."""
+"""Machine code is cached where possible, and compiled again where not."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Spark finds formats in Python by importing `pyspark_…`: that must need no more than Spark."""
+"""Spark imports `pyspark_…` to find formats; that import must need only Spark."""
 
 import subprocess
 import sys

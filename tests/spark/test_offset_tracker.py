@@ -1,4 +1,4 @@
-"""A stream's next offset, trigger by trigger, while topics come, go, grow and break."""
+"""A stream's next offset at each trigger, while topics are created, deleted and damaged."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from tidelog.shell.client.offsets import EARLIEST, Found, FoundOffset
 
 
 class Topics:
-    """What a lookup would find: answers as a test sets them."""
+    """Replaces PartitionLookup: returns the responses that a test sets."""
 
     def __init__(self) -> None:
         self.client = ClientSettings("nowhere:1", metadata_age_s=0.0, patience_s=0.5)
@@ -114,7 +114,7 @@ def advance(tracker: OffsetTracker, start: StreamOffset, limit: int | None = Non
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_nothing_new_is_the_same_offset(topics: Topics, tracker: OffsetTracker) -> None:
+def test_without_new_data_the_offset_stays_the_same(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (10, 3))
     start = at(t_0=(10, 3))
     assert advance(tracker, start) is start
@@ -144,7 +144,7 @@ def test_a_checkpoint_without_epochs_and_ids_gets_them(
     assert advance(tracker, end) is end
 
 
-def test_the_first_batch_says_where_it_begins(topics: Topics, tracker: OffsetTracker) -> None:
+def test_the_first_batch_records_its_start(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (50, 4), (7, 4))
     start = at(t_0=(10, 4), t_1=(7, 4))
     end = next_offset(start, tracker.find(start), is_first=True)
@@ -165,7 +165,9 @@ def test_new_partitions_and_topics_begin_at_their_start(
     assert not end.lost
 
 
-def test_a_cut_log_is_read_again_from_the_cut(topics: Topics, tracker: OffsetTracker) -> None:
+def test_a_truncated_log_is_read_again_from_the_truncation(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (95, 5))
     topics.epoch_ends[T0] = 80
     end = advance(tracker, at(t_0=(100, 3)))
@@ -176,7 +178,9 @@ def test_a_cut_log_is_read_again_from_the_cut(topics: Topics, tracker: OffsetTra
     assert advance(tracker, end) is end
 
 
-def test_an_older_epoch_that_came_back_longer(topics: Topics, tracker: OffsetTracker) -> None:
+def test_an_older_epoch_may_be_longer_under_a_later_leader(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     """Its leader died with records that nobody else had; what the next one wrote in their place
     was read. Now the first one leads again."""
     topics.put("t", (100, 3))
@@ -191,14 +195,14 @@ def test_an_older_epoch_that_came_back_longer(topics: Topics, tracker: OffsetTra
     assert (end.places[T0], end.starts) == (Place(85, 4, 80), {T0: 70})
 
 
-def test_retention_that_passed_the_reader(topics: Topics, tracker: OffsetTracker) -> None:
+def test_retention_deletes_unread_records(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (200, 3), start=150)
     end = advance(tracker, at(t_0=(100, 3)), limit=10)
     assert (end.places[T0], end.starts) == (Place(160, 3), {T0: 150})
     assert end.lost == (LostRange("t", 0, LossKind.RETENTION, 100, 150, 150),)
 
 
-def test_a_topic_made_anew(topics: Topics, tracker: OffsetTracker) -> None:
+def test_a_recreated_topic_is_read_from_its_start(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (5, 0), number=2)
     end = advance(tracker, at(t_0=(100, 3), t_1=(50, 3)))
     ids = id_text(b"\x01" * 16), id_text(b"\x02" * 16)
@@ -212,10 +216,10 @@ def test_a_topic_made_anew(topics: Topics, tracker: OffsetTracker) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 0])
-def test_a_topic_made_anew_where_nothing_was_read(
+def test_a_recreated_topic_of_which_nothing_was_read(
     topics: Topics, tracker: OffsetTracker, number: int
 ) -> None:
-    """Its place is the old one's; its leaders know nothing of the old one's epoch."""
+    """The position is of the old topic; the new leaders do not know the old topic's epoch."""
     topics.put("t", (0, 0), (5, 0), number=number)
     start = at(t_0=(0, 3), t_1=(50, 3))
     start = start._replace(ids={"t": b"\x01" * 16 if number else NO_TOPIC_ID})
@@ -225,7 +229,7 @@ def test_a_topic_made_anew_where_nothing_was_read(
     assert advance(tracker, end) is end
 
 
-def test_a_topic_made_anew_since_brokers_have_ids(topics: Topics, tracker: OffsetTracker) -> None:
+def test_a_recreated_topic_whose_old_id_is_unknown(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (5, 0), number=2)
     end = advance(tracker, StreamOffset({T0: Place(100, 3)}, {"t": NO_TOPIC_ID}))
     assert [each.kind for each in end.lost] == [LossKind.RECREATED]
@@ -233,7 +237,7 @@ def test_a_topic_made_anew_since_brokers_have_ids(topics: Topics, tracker: Offse
 
 
 def test_an_open_transaction_is_waited_for(topics: Topics, tracker: OffsetTracker) -> None:
-    """What was read may be more than readers of committed data may see."""
+    """The position may be after the last stable offset."""
     topics.put("t", (90, 3))
     topics.epoch_ends[T0] = 130
     start = at(t_0=(100, 3))
@@ -243,7 +247,7 @@ def test_an_open_transaction_is_waited_for(topics: Topics, tracker: OffsetTracke
     assert (end.places[T0], end.starts, end.lost) == (Place(120, 3), {}, ())
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(
+def test_a_recreated_topic_is_not_taken_for_the_old_one(
     topics: Topics, tracker: OffsetTracker
 ) -> None:
     topics.client = topics.client._replace(metadata_age_s=1000.0)
@@ -256,7 +260,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(
     assert (end.places[T0], end.starts[T0]) == (Place(250, 0), 0)
 
 
-def test_a_topic_made_anew_is_judged_as_a_whole(topics: Topics, tracker: OffsetTracker) -> None:
+def test_a_recreated_topic_is_judged_as_a_whole(topics: Topics, tracker: OffsetTracker) -> None:
     topics.put("t", (5, 0), (6, 0), number=2)
     topics.unanswered = {T1}
     start = at(t_0=(100, 3), t_1=(50, 3))
@@ -265,7 +269,9 @@ def test_a_topic_made_anew_is_judged_as_a_whole(topics: Topics, tracker: OffsetT
     assert len(advance(tracker, start).lost) == 2
 
 
-def test_a_topic_that_is_gone_or_no_longer_read(topics: Topics, tracker: OffsetTracker) -> None:
+def test_a_deleted_topic_is_a_loss_unless_it_is_unsubscribed(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("u", (9, 0))
     end = advance(tracker, at(t_0=(100, 3), u_0=(9, 0), other_0=(5, 0)))
     assert [(e.topic, e.kind, e.start, e.end) for e in end.lost] == [
@@ -274,7 +280,7 @@ def test_a_topic_that_is_gone_or_no_longer_read(topics: Topics, tracker: OffsetT
     assert list(end.places) == [TopicPartition("u", 0)]
 
 
-def test_one_partition_without_a_leader_holds_up_nobody(
+def test_a_partition_without_a_leader_does_not_delay_others(
     topics: Topics, tracker: OffsetTracker
 ) -> None:
     topics.put("t", (50, 4), (70, 4))
@@ -286,7 +292,7 @@ def test_one_partition_without_a_leader_holds_up_nobody(
     assert advance(tracker, end).places[T1] == Place(70, 4)
 
 
-def test_metadata_that_leaves_out_a_partition_is_no_loss(
+def test_a_partition_missing_in_metadata_is_not_a_loss(
     topics: Topics, tracker: OffsetTracker
 ) -> None:
     topics.put("t", (50, 4))
@@ -294,7 +300,9 @@ def test_metadata_that_leaves_out_a_partition_is_no_loss(
     assert (end.places, end.lost) == ({T0: Place(50, 4), T1: Place(60, 4)}, ())
 
 
-def test_but_not_for_ever(topics: Topics, tracker: OffsetTracker) -> None:
+def test_a_partition_that_never_responds_fails_the_query(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (50, 4))
     topics.unanswered = {T0}
     topics.client = topics.client._replace(patience_s=-1.0)
@@ -302,7 +310,9 @@ def test_but_not_for_ever(topics: Topics, tracker: OffsetTracker) -> None:
         advance(tracker, at(t_0=(50, 4)))
 
 
-def test_who_was_not_asked_was_not_silent(topics: Topics, tracker: OffsetTracker) -> None:
+def test_partitions_without_a_request_do_not_time_out(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (50, 4))
     topics.put("u", (9, 0))
     topics.unanswered = {T0}
@@ -315,7 +325,7 @@ def test_who_was_not_asked_was_not_silent(topics: Topics, tracker: OffsetTracker
     assert list(advance(tracker, at(u_0=(9, 0))).places) == [TopicPartition("u", 0)]
 
 
-def test_a_topic_that_goes_while_its_epochs_are_asked_for(
+def test_a_topic_is_deleted_during_an_epoch_request(
     topics: Topics, tracker: OffsetTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.put("t", (50, 5))
@@ -328,7 +338,9 @@ def test_a_topic_that_goes_while_its_epochs_are_asked_for(
     assert [each.kind for each in advance(tracker, at(t_0=(10, 4))).lost] == [LossKind.DELETED]
 
 
-def test_available_now_stops_where_the_run_began(topics: Topics, tracker: OffsetTracker) -> None:
+def test_available_now_stops_at_the_ends_when_it_began(
+    topics: Topics, tracker: OffsetTracker
+) -> None:
     topics.put("t", (50, 4), (70, 4))
     topics.put("u", (9, 0), number=2)
     target = Target({T0: Place(40, 4), T1: Place(70, 4)}, {"t": b"\x01" * 16})
@@ -376,7 +388,7 @@ def test_checkpoints_of_sparks_own_connector_are_read() -> None:
         {"version": 1, "topics": {"t": {"id": "short", "partitions": {}}}},
     ],
 )
-def test_a_checkpoint_that_is_none_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_checkpoint_is_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(WrongCheckpoint, match="the checkpoint's offsets"):
         from_json(wrong)
 

@@ -34,7 +34,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return list(ds.dataset(path, format="parquet", partitioning="hive").to_table().to_pylist())
 
 
-def test_windows_are_final_and_late_rows_are_told(
+def test_windows_are_final_and_late_rows_are_counted(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(calm.bootstrap, name, partitions=2)
@@ -99,7 +99,7 @@ def test_windows_are_final_and_late_rows_are_told(
 
 
 def goes_on_without_its_records(spark: Any, bootstrap: str, plan: AggregatePlan) -> None:
-    """The last batch was not counted, and its records went with their topic."""
+    """The last batch was not counted, and its records were deleted with their topic."""
     counted = Path(plan.table) / "_tidelog" / "counted.json"
     found = json.loads(counted.read_text())
     counted.write_text(json.dumps({**found, "checked": found["checked"] - 2}))

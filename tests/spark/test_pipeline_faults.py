@@ -1,4 +1,4 @@
-"""Pipelines whose driver is killed with -9, or told to stop: what they leave is exact."""
+"""Pipelines whose driver is killed with -9 or stopped: their output has each row once."""
 
 import json
 import signal
@@ -49,7 +49,7 @@ with runner.own_spark("own", "local[2]", {"spark.driver.memory": "1g"}, sys.argv
 """
 
 
-def test_a_spark_of_its_own_is_quiet_and_suits_its_cores(tmp_path: Path) -> None:
+def test_own_spark_logs_to_a_file_and_uses_one_shuffle_task_per_core(tmp_path: Path) -> None:
     log = tmp_path / "spark.log"
     ended = subprocess.run(
         [sys.executable, "-c", OWN_SPARK, str(log)],
@@ -62,7 +62,7 @@ def test_a_spark_of_its_own_is_quiet_and_suits_its_cores(tmp_path: Path) -> None
     assert "SQLQueryContextLogger" in log.read_text()
 
 
-def test_a_driver_killed_around_its_commit_and_one_that_is_stopped(
+def test_each_row_is_landed_once_if_the_driver_is_killed_or_stopped(
     calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(calm.bootstrap, name, partitions=2, configs=FOR_EVER)
@@ -104,7 +104,7 @@ def test_a_driver_killed_around_its_commit_and_one_that_is_stopped(
     assert places(rows_of(data)) == [(name, p, n) for p in (0, 1) for n in range(500)]
 
 
-def test_a_backfill_is_killed_and_goes_on(
+def test_a_killed_backfill_continues(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     from tidelog.apps.pipeline.land import land

@@ -154,7 +154,7 @@ def test_avro_becomes_columns_and_a_stop_is_clean(
     assert reasons[1].startswith("not valid Avro of this schema (schema id 7)")
 
 
-def test_a_topic_made_anew_is_reported_in_one_line(
+def test_a_recreated_topic_is_reported_in_one_line(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(calm.bootstrap, name)
@@ -190,7 +190,7 @@ def test_a_topic_made_anew_is_reported_in_one_line(
         land(spark, replace(plan, table_format="delta"))
 
 
-def test_what_a_stop_and_a_lag_say(
+def test_a_stop_and_the_lag_are_reported(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(calm.bootstrap, name)

@@ -1,4 +1,4 @@
-"""A range of a partition from real brokers, and what stands in the way of it."""
+"""Read a range of a partition from real brokers, also under faults."""
 
 import random
 import time
@@ -89,7 +89,7 @@ def table(cluster: Cluster, wanted: RangeToRead, **options: Any) -> Any:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_every_row_of_the_range_once(client: Cluster, name: str, codec: Codec) -> None:
-    """Whatever the size of fetches and RecordBatches, and wherever the range begins."""
+    """For every size of fetches and RecordBatches, and every start of the range."""
     settle_worker()
     values = written(client, name, 3000, codec=codec)
     for limits in (
@@ -106,13 +106,13 @@ def test_every_row_of_the_range_once(client: Cluster, name: str, codec: Codec) -
     assert committed["headers"].to_pylist()[0] == [{"key": "h", "value": b"10"}]
 
 
-def test_brokers_without_ids_are_asked_by_name(client: Cluster, name: str) -> None:
+def test_brokers_without_topic_ids_are_fetched_by_name(client: Cluster, name: str) -> None:
     written(client, name, 10)
     wanted = planned(client, name, 0, 10)._replace(topic_id=NO_TOPIC_ID)
     assert table(client, wanted).num_rows == 10
 
 
-def test_memory_is_used_again_from_batch_to_batch(client: Cluster, name: str) -> None:
+def test_memory_is_reused_for_the_next_batch(client: Cluster, name: str) -> None:
     written(client, name, 2000)
     wanted = planned(client, name, 0, 2000)
     rows = iter(read_range(client, wanted, arrow_schema(), limits=ReadLimits(rows=100)))
@@ -120,8 +120,8 @@ def test_memory_is_used_again_from_batch_to_batch(client: Cluster, name: str) ->
     assert len(places) == 1
 
 
-def test_dropped_half_way_its_connection_is_not_used_again(client: Cluster, name: str) -> None:
-    """The answer that is under way would be taken for another's."""
+def test_the_connection_of_an_unfinished_read_is_not_reused(client: Cluster, name: str) -> None:
+    """Otherwise the pending response would be read as the response to the next request."""
     written(client, name, 3000, each=100)
     wanted = planned(client, name, 0, 3000)
     limits = ReadLimits(rows=50, fetch_bytes=1)
@@ -134,7 +134,7 @@ def test_dropped_half_way_its_connection_is_not_used_again(client: Cluster, name
     assert table(client, wanted).num_rows == 3000
 
 
-def test_past_the_log_and_before_it(client: Cluster, name: str) -> None:
+def test_offsets_outside_of_the_log_are_an_error(client: Cluster, name: str) -> None:
     written(client, name, 100)
     with pytest.raises(RangeOutOfRange) as caught:
         table(client, planned(client, name, 200, 300))
@@ -152,7 +152,7 @@ def test_past_the_log_and_before_it(client: Cluster, name: str) -> None:
     assert [fetch.is_on_disk(offset) for offset in (39, 40, 100)] == [False, True, True]
 
 
-def test_what_was_read_comes_before_the_error(client: Cluster, name: str) -> None:
+def test_rows_before_an_error_are_returned(client: Cluster, name: str) -> None:
     """The log ends before the range does."""
     written(client, name, 100)
     reading = read_range(client, planned(client, name, 0, 150), arrow_schema(), limits=QUICK)
@@ -163,8 +163,8 @@ def test_what_was_read_comes_before_the_error(client: Cluster, name: str) -> Non
 
 
 @pytest.mark.ci
-def test_a_later_leaders_batch_is_not_what_was_planned(fragile: LocalCluster, name: str) -> None:
-    """And what comes before it is read."""
+def test_a_batch_of_a_newer_leader_is_an_error(fragile: LocalCluster, name: str) -> None:
+    """Rows before that batch are returned."""
     with Cluster(fragile.bootstrap) as client:
         written(client, name, 1000)
         fragile.kill(client.leader(name, 0).leader)
@@ -191,8 +191,8 @@ def _all_run(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.ci
-def test_the_leader_dies_in_the_middle(fragile: LocalCluster, name: str) -> None:
-    """And then the one after it hangs."""
+def test_a_read_survives_the_death_of_the_leader(fragile: LocalCluster, name: str) -> None:
+    """Then the next leader hangs."""
     with Cluster(fragile.bootstrap, timeout_s=3) as client:
         values = written(client, name, 6000)
         limits = ReadLimits(rows=200, fetch_bytes=1, timeout_s=40)
@@ -216,8 +216,8 @@ def test_the_leader_dies_in_the_middle(fragile: LocalCluster, name: str) -> None
 
 
 @pytest.mark.ci
-def test_whoever_takes_the_rows_may_take_long(fragile: LocalCluster, name: str) -> None:
-    """Longer than an answer may take; and meanwhile the leader goes."""
+def test_a_slow_consumer_of_rows_does_not_time_out(fragile: LocalCluster, name: str) -> None:
+    """It takes longer than the timeout of a response, and the leader changes meanwhile."""
     with Cluster(fragile.bootstrap) as client:
         written(client, name, 3000, each=100)
         limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=4)
@@ -230,7 +230,7 @@ def test_whoever_takes_the_rows_may_take_long(fragile: LocalCluster, name: str) 
 
 
 @pytest.mark.ci
-def test_nobody_leads_for_too_long(fragile: LocalCluster, name: str) -> None:
+def test_a_partition_without_a_leader_times_out(fragile: LocalCluster, name: str) -> None:
     with Cluster(fragile.bootstrap, timeout_s=1) as client:
         written(client, name, 10)
         wanted = planned(client, name, 0, 10)
@@ -242,7 +242,7 @@ def test_nobody_leads_for_too_long(fragile: LocalCluster, name: str) -> None:
 
 
 @pytest.mark.ci
-def test_a_topic_that_was_made_anew_is_another_one(client: Cluster, name: str) -> None:
+def test_a_recreated_topic_is_an_error(client: Cluster, name: str) -> None:
     written(client, name, 50)
     wanted = planned(client, name, 0, 50)
     delete_topic(client, name)
@@ -256,7 +256,7 @@ def test_a_topic_that_was_made_anew_is_another_one(client: Cluster, name: str) -
     assert caught.value.found_id == client.topic(name).id != wanted.topic_id
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read(client: Cluster, name: str) -> None:
+def test_a_topic_recreated_during_the_read_is_an_error(client: Cluster, name: str) -> None:
     written(client, name, 3000, each=100)
     wanted = planned(client, name, 0, 3000)
     limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=30)
@@ -271,7 +271,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(client: Cluster, name: str) 
         assert caught.value.found_id == other.refresh([name]).topics[name].id
 
 
-def test_damage_on_the_leaders_disk_is_not_handed_on(calm: LocalCluster, name: str) -> None:
+def test_damage_on_the_leaders_disk_is_an_error(calm: LocalCluster, name: str) -> None:
     with Cluster(calm.bootstrap) as client:
         written(client, name, 1000, each=100)
         leader = client.leader(name, 0).leader
@@ -285,10 +285,10 @@ def test_damage_on_the_leaders_disk_is_not_handed_on(calm: LocalCluster, name: s
         delete_topic(client, name)
 
 
-def test_one_brokers_word_on_a_topic_is_not_enough(
+def test_all_brokers_must_agree_that_a_topic_was_deleted(
     client: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be behind the times: the others are asked before a topic is given up."""
+    """One broker may be stale: all brokers are asked before a topic counts as deleted."""
     written(client, name, 10)
     wanted = planned(client, name, 0, 10)
     assert table(client, wanted).num_rows == 10
@@ -303,7 +303,7 @@ def test_one_brokers_word_on_a_topic_is_not_enough(
     assert table(client, wanted, limits=PATIENT).num_rows == 10
 
 
-def test_topics_that_never_were(client: Cluster, name: str) -> None:
+def test_a_missing_topic_is_an_error(client: Cluster, name: str) -> None:
     with pytest.raises(NoSuchTopic):
         client.topic(name)
     wanted = RangeToRead(name, b"0123456789abcdef", 0, 0, 1)

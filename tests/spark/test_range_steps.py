@@ -1,4 +1,4 @@
-"""The reader of a range, step by step, with responses that real brokers give seldom."""
+"""The reader of a range, step by step, with responses that real brokers rarely send."""
 
 from typing import Any
 
@@ -79,7 +79,9 @@ def offsets(
     return found
 
 
-def test_the_next_fetch_leaves_before_the_last_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_fetch_is_sent_before_the_response_is_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     data = simple_log(3, 10)
     first = len(simple_log(1, 10))
     script = Script([response(data[: first + 5]), response(data[first:])])
@@ -88,7 +90,7 @@ def test_the_next_fetch_leaves_before_the_last_is_opened(monkeypatch: pytest.Mon
     assert [offset for offset, _ in script.requests] == [0, 10]
 
 
-def test_a_batch_that_is_cut_off_is_asked_for_with_more_room(
+def test_a_truncated_batch_is_fetched_with_more_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = bytes(encode_batch([Record(None, bytes(900))] * 30))
@@ -100,16 +102,16 @@ def test_a_batch_that_is_cut_off_is_asked_for_with_more_room(
     assert sizes[2] >= 2 * sizes[1]
 
 
-def test_a_stretch_without_records_ends_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction took all: the leader says that readers may see the end, and sends nothing."""
+def test_empty_responses_end_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction removed all records: the end is readable, but responses are empty."""
     script = Script([response(simple_log(1, 10)), *[response(b"")] * EMPTY_RESPONSES])
     assert offsets(monkeypatch, script) == list(range(10))
 
 
-def test_a_leader_that_gets_its_log_from_elsewhere_is_waited_for(
+def test_empty_responses_of_tiered_storage_do_not_end_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With tiered storage it sends nothing when the other place is slow."""
+    """With tiered storage, a leader sends an empty response if the remote storage is slow."""
     script = Script(
         [response(simple_log(1, 10)), *[response(b"")] * 7, response(simple_log(3, 10))]
     )
@@ -117,7 +119,7 @@ def test_a_leader_that_gets_its_log_from_elsewhere_is_waited_for(
     assert offsets(monkeypatch, script) == list(range(30))
 
 
-def test_a_batch_that_never_comes_whole_is_no_stretch_without_records(
+def test_truncated_batches_do_not_end_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(range_reader, "FETCH_BYTES_MAX", FETCH_BYTES_MIN)
@@ -126,7 +128,7 @@ def test_a_batch_that_never_comes_whole_is_no_stretch_without_records(
         offsets(monkeypatch, Script([response(data[:2000])] * 20))
 
 
-def test_a_broker_that_sends_too_little_is_no_stretch_without_records(
+def test_repeated_old_batches_do_not_end_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = simple_log(1, 10)
@@ -134,10 +136,10 @@ def test_a_broker_that_sends_too_little_is_no_stretch_without_records(
         offsets(monkeypatch, Script([response(first)] * 20))
 
 
-def test_nothing_is_concluded_from_a_leader_that_holds_back(
+def test_throttled_responses_do_not_end_the_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Throttled, or not yet sure of its high watermark, it also sends nothing."""
+    """A leader that throttles or has no high watermark yet also sends empty responses."""
     first, rest = simple_log(1, 10), simple_log(3, 10)
     script = Script(
         [
@@ -182,8 +184,8 @@ def test_aborted_transactions_are_left_out_for_readers_of_committed_data(
     assert offsets(monkeypatch, script) == list(range(30))
 
 
-def test_an_older_leaders_batch_where_a_newer_one_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands where the plan knew of others: the log was cut, and an older end came back."""
+def test_a_batch_of_an_older_leader_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan knew another batch at this offset: the log was truncated to an older end."""
     data = b"".join(
         bytes(encode_batch([Record(None, b"v")] * 10, base_offset=10 * n, leader_epoch=epoch))
         for n, epoch in enumerate((1, 2, 2))
@@ -210,8 +212,8 @@ def test_damaged_bytes_are_an_error_of_the_range(monkeypatch: pytest.MonkeyPatch
         offsets(monkeypatch, Script([response(bytes(data))]))
 
 
-def test_batches_below_the_offset_are_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that sends the same again and again is waited for, not believed."""
+def test_batches_below_the_offset_do_not_reset_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that sends the same batches again is retried until the timeout."""
     first = simple_log(1, 10)
     script = Script([response(first), *[response(first, end=20)] * 13])
     with pytest.raises(RangeUnreachable):

@@ -1,4 +1,4 @@
-"""A session starts with what we recommend, and says so in one line when it can't."""
+"""A session has the recommended settings; if it can't start, the error is one line."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_without_java_one_line_says_what_to_install(
         find_java()
 
 
-def test_java_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_old_java_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
@@ -45,7 +45,7 @@ def test_java_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local-cluster[2,1,512]"])
-def test_a_master_of_this_machine_stays_on_it(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_master_uses_loopback(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     assert is_local(master)
     assert is_local("spark://127.0.0.1:7077")
@@ -55,7 +55,7 @@ def test_a_master_of_this_machine_stays_on_it(master: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("master", ["spark://spark-1:7077", "spark://10.0.0.1:7077", "yarn"])
-def test_executors_elsewhere_can_call_the_driver(
+def test_a_remote_master_does_not_use_loopback(
     master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)

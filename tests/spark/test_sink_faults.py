@@ -46,7 +46,7 @@ def _forget() -> Iterator[None]:
 
 
 def prepared(brokers: LocalCluster, **options: str) -> tuple[str, WriteOptions, dict[int, int]]:
-    """A new topic, options for it, and its leaders."""
+    """Return a new topic, options for it, and its leaders."""
     topic = next(names)
     with Cluster(brokers.bootstrap) as cluster:
         create_topic(cluster, topic, 3, 3)
@@ -102,7 +102,7 @@ def test_leaders_are_killed_and_come_back(brokers: LocalCluster) -> None:
     check(brokers, topic)
 
 
-def test_a_leader_stops_cleanly_and_its_office_moves(brokers: LocalCluster) -> None:
+def test_a_leader_stops_cleanly_and_another_is_elected(brokers: LocalCluster) -> None:
     topic, options, leaders = prepared(brokers)
     write(options, {8: lambda: brokers.restart(leaders[2])})
     check(brokers, topic)
@@ -128,7 +128,7 @@ def test_a_leader_hangs_for_a_while(brokers: LocalCluster) -> None:
     check(brokers, topic)
 
 
-def test_too_few_replicas_end_the_attempt_and_the_next_one_takes_over(
+def test_too_few_replicas_end_the_attempt_and_the_next_one_completes(
     brokers: LocalCluster,
 ) -> None:
     topic, options, leaders = prepared(brokers, **{"kafka.delivery.timeout.ms": "1500"})

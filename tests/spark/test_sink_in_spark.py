@@ -113,7 +113,7 @@ def test_a_named_write_is_done_once(spark: Any, calm: LocalCluster, name: str) -
     assert (ledger["cleanup.policy"], ledger["min.insync.replicas"]) == ("compact", "2")
 
 
-def test_a_stream_goes_on_after_a_restart(
+def test_a_stream_continues_after_a_restart(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     source = f"{name}-source"

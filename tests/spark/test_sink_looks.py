@@ -1,4 +1,4 @@
-"""A look for rows of a dead attempt misses none, whatever happened to the topic meanwhile.
+"""The search for rows of a dead attempt finds all rows, whatever happened to the topic.
 Against a real broker, without Spark."""
 
 import time
@@ -57,7 +57,7 @@ def timed(time_ms: int) -> Iterator[Any]:
 
 
 def test_rows_with_old_timestamps_are_found(broker: LocalCluster) -> None:
-    """By the timestamps of rows a broker reckons how long a producer is silent."""
+    """A broker expires producers by the timestamps of their rows."""
     topic = new_topic(broker)
     options = options_for(broker, topic)
     columns = SinkColumns(value=0, key=1, timestamp=2)
@@ -71,10 +71,10 @@ def test_rows_with_old_timestamps_are_found(broker: LocalCluster) -> None:
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows_for(0, 0))
 
 
-def test_a_first_try_reads_only_what_was_there_when_it_was_planned(
+def test_a_first_attempt_searches_only_rows_from_before_its_plan(
     broker: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each task of a job with old timestamps would read what all others write."""
+    """Otherwise each task of a job with old timestamps would read the rows of all other tasks."""
     topic = new_topic(broker)
     options = options_for(broker, topic)
     columns = SinkColumns(value=0, key=1, timestamp=2)
@@ -92,8 +92,8 @@ def test_a_first_try_reads_only_what_was_there_when_it_was_planned(
     assert len(values_of(broker.bootstrap, topic)) == 2 * 160
 
 
-def test_rows_in_partitions_that_are_new_are_found(broker: LocalCluster) -> None:
-    """The process that looks has known the topic from before."""
+def test_rows_in_new_partitions_are_found(broker: LocalCluster) -> None:
+    """The process that searches has old metadata of the topic."""
     topic = new_topic(broker, 1)
     older = options_for(broker, topic)
     origin = Origin("grown", 1, 0)
@@ -116,8 +116,8 @@ def test_rows_in_partitions_that_are_new_are_found(broker: LocalCluster) -> None
     assert values_of(broker.bootstrap, topic) == sorted(wanted)
 
 
-def test_rows_in_a_topic_that_was_made_anew_are_found(broker: LocalCluster) -> None:
-    """It has grown beyond the end that the ledger has of the one before."""
+def test_rows_in_a_recreated_topic_are_found(broker: LocalCluster) -> None:
+    """It is longer than the end of the old topic in the ledger."""
     topic = new_topic(broker, 1)
     options = options_for(broker, topic)
     first = rows_for(0, 0)[:40]
@@ -134,7 +134,7 @@ def test_rows_in_a_topic_that_was_made_anew_are_found(broker: LocalCluster) -> N
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows_for(1, 0))
 
 
-def test_rows_that_a_cleaner_took_are_missed_and_not_put_behind_newer_ones(
+def test_compacted_rows_are_detected_and_not_written_after_newer_rows(
     broker: LocalCluster,
 ) -> None:
     configs = {
@@ -163,7 +163,7 @@ def test_rows_that_a_cleaner_took_are_missed_and_not_put_behind_newer_ones(
 
 
 def test_text_with_long_offsets_is_compared_too(broker: LocalCluster) -> None:
-    """As Spark has it with spark.sql.execution.arrow.useLargeVarTypes."""
+    """Spark passes it with spark.sql.execution.arrow.useLargeVarTypes."""
     topic = new_topic(broker)
     options = options_for(broker, topic)
     rows = rows_for(0, 0)
@@ -179,8 +179,8 @@ def test_text_with_long_offsets_is_compared_too(broker: LocalCluster) -> None:
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
-def test_a_try_that_does_not_look_is_refused_by_its_numbers(broker: LocalCluster) -> None:
-    """Spark counts from 0 again when a whole stage is tried again."""
+def test_an_attempt_without_a_search_is_rejected_by_sequence_numbers(broker: LocalCluster) -> None:
+    """Spark numbers attempts from 0 again when it retries a whole stage."""
     topic = new_topic(broker)
     options = options_for(broker, topic)
     origin = Origin("staged", 0, 0)
@@ -194,7 +194,7 @@ def test_a_try_that_does_not_look_is_refused_by_its_numbers(broker: LocalCluster
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
-def test_without_its_ledger_the_last_batch_is_found_and_earlier_ones_are_refused(
+def test_without_its_ledger_the_last_batch_is_found_and_earlier_ones_fail(
     broker: LocalCluster,
 ) -> None:
     topic = new_topic(broker)

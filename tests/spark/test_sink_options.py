@@ -1,4 +1,4 @@
-"""The sink's options and columns, and who a task is to the brokers; without Spark."""
+"""The sink's options and columns, and the producer ids of tasks; without Spark."""
 
 from typing import Any, NamedTuple
 
@@ -66,13 +66,13 @@ def test_options_have_the_names_of_spark_s_sink() -> None:
         ({**BROKER, "onReplayMismatch": "maybe"}, "fail, accept"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(options: dict[str, str], told: str) -> None:
+def test_invalid_options_are_rejected_in_one_line(options: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=told) as refused:
         write_options(options)
     assert "\n" not in str(refused.value)
 
 
-def test_columns_are_found_and_others_left_alone() -> None:
+def test_columns_are_found_and_others_ignored() -> None:
     everything = schema(
         key="binary",
         value="string",
@@ -97,7 +97,7 @@ def test_columns_are_found_and_others_left_alone() -> None:
         ({"value": "string", "headers": "map<string,string>"}, "t", "cast it to array"),
     ],
 )
-def test_wrong_columns_are_refused_in_one_line(
+def test_invalid_columns_are_rejected_in_one_line(
     columns: dict[str, str], topic: str | None, told: str
 ) -> None:
     with pytest.raises(WrongColumns, match=told):
@@ -113,7 +113,7 @@ def test_a_task_is_the_same_producer_in_every_attempt() -> None:
     assert 2**62 <= one.producer_id < 2**63
 
 
-def test_tasks_queries_and_worn_out_epochs_are_other_producers() -> None:
+def test_tasks_queries_and_exhausted_epochs_have_different_producers() -> None:
     origins: list[Any] = [
         Origin(query, batch, task)
         for query in ("a", "b")

@@ -1,4 +1,4 @@
-"""Whatever dies at whatever moment: each row is in the topic once. Against a real broker,
+"""Whatever process dies at whatever moment: each row is in the topic once. Against a real broker,
 without Spark: tasks and drivers are calls here, and die where a plan says so."""
 
 import random
@@ -155,7 +155,7 @@ def test_a_batch_in_the_ledger_is_read_and_not_written(broker: LocalCluster) -> 
     assert len(values_of(broker.bootstrap, topic)) == len(rows)
 
 
-def test_other_rows_on_a_replay_are_refused_or_accepted(broker: LocalCluster) -> None:
+def test_different_rows_on_a_replay_are_rejected_or_accepted(broker: LocalCluster) -> None:
     topic = new_topic(broker)
     options = options_for(broker, topic)
     with pytest.raises(Killed):
@@ -169,7 +169,7 @@ def test_other_rows_on_a_replay_are_refused_or_accepted(broker: LocalCluster) ->
     assert len(values_of(broker.bootstrap, topic)) == before + 160
 
 
-def test_fewer_tasks_than_a_dead_run_had_are_seen(broker: LocalCluster) -> None:
+def test_a_replay_with_fewer_tasks_is_rejected(broker: LocalCluster) -> None:
     topic = new_topic(broker)
     options = options_for(broker, topic)
     run_task(options, Origin("fewer", 0, 1), Attempt("one", 0), rows_for(0, 1))
@@ -178,8 +178,8 @@ def test_fewer_tasks_than_a_dead_run_had_are_seen(broker: LocalCluster) -> None:
         commit_batch(options, [written])
 
 
-def test_an_attempt_that_was_given_up_can_t_write_any_more(broker: LocalCluster) -> None:
-    """A zombie stops in the middle while a retry does the whole; then it goes on."""
+def test_an_abandoned_attempt_cannot_write(broker: LocalCluster) -> None:
+    """An attempt pauses while a retry writes all rows; then it continues as a zombie."""
     topic = new_topic(broker)
     options = options_for(broker, topic)
     rows = rows_for(0, 0)
@@ -235,7 +235,7 @@ def test_rows_are_found_where_the_topic_stamps_its_own_time(broker: LocalCluster
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
-def test_rows_of_two_queries_do_not_meet(broker: LocalCluster) -> None:
+def test_rows_of_two_queries_do_not_interfere(broker: LocalCluster) -> None:
     topic = new_topic(broker)
     options = options_for(broker, topic)
     for query in ("left", "right"):
@@ -247,7 +247,7 @@ def test_rows_of_two_queries_do_not_meet(broker: LocalCluster) -> None:
     assert values_of(broker.bootstrap, topic) == sorted(wanted * 2)
 
 
-def test_rows_are_found_when_the_broker_has_forgotten_their_producer(
+def test_rows_are_found_when_the_broker_has_expired_their_producer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = rows_for(0, 0)
@@ -277,7 +277,7 @@ def test_rows_are_found_when_the_broker_has_forgotten_their_producer(
         close_clients()
 
 
-def test_a_restart_reads_nothing_where_the_leader_knows_that_nothing_is_there(
+def test_a_restart_reads_nothing_if_the_leader_reports_no_rows(
     broker: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(broker)
@@ -314,7 +314,7 @@ def test_the_ledger_keeps_the_last_line_of_each_query(broker: LocalCluster) -> N
 def test_batches_with_times_before_1970_are_compared_too(
     broker: LocalCluster, time_ms: int
 ) -> None:
-    """What was there before is answered with a time; such a one looks like none."""
+    """Duplicates are acknowledged with a time; a time before 1970 looks like a missing time."""
     topic = new_topic(broker, 1)
     options = options_for(broker, topic)
     origin = Origin(f"as old as {time_ms}", 0, 0)
@@ -334,7 +334,7 @@ def test_batches_with_times_before_1970_are_compared_too(
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
-def test_the_largest_number_of_a_batch_has_its_place_too(broker: LocalCluster) -> None:
+def test_the_largest_batch_number_works(broker: LocalCluster) -> None:
     topic = new_topic(broker)
     options = options_for(broker, topic)
     origin = Origin("largest", 2**63 - 1, 1)
@@ -345,7 +345,7 @@ def test_the_largest_number_of_a_batch_has_its_place_too(broker: LocalCluster) -
     assert values_of(broker.bootstrap, topic) == sorted(value for _, value in rows)
 
 
-def test_the_ledger_is_made_though_a_broker_has_just_died() -> None:
+def test_the_ledger_is_created_although_a_broker_has_just_died() -> None:
     with LocalCluster(3) as cluster, Cluster(cluster.bootstrap) as client:
         cluster.kill(cluster.ids[-1])
         assert Ledger(client, "ledger").find("a query") is None

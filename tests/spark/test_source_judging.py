@@ -1,4 +1,4 @@
-"""What is lost is told exactly, for every history of a log that the model comes up with."""
+"""The lost range is exact for every history of a log that the model generates."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ KEY = TopicPartition("t", 0)
 
 
 class Step(NamedTuple):
-    """What happens to the log."""
+    """An event of the log."""
 
     kind: str
     amount: int
@@ -38,7 +38,7 @@ class Log:
         self.epochs.assign(0, 0)
 
     def take(self, step: Step) -> int | None:
-        """Carry out; where it was cut, if it was."""
+        """Apply a step; return the offset of a truncation, or None."""
         if step.kind == "append":
             self.end += step.amount
         elif step.kind == "retain":
@@ -94,7 +94,7 @@ def test_the_lost_range_is_exact(before: list[Step], back: int, after: list[Step
         assert set(range(*traced)) <= told <= set(range(kept, traced[1]))
 
 
-def test_leaders_come_and_go_without_a_loss() -> None:
+def test_leader_changes_are_not_a_loss() -> None:
     assert judge(KEY, Place(10, 3), PartitionState(Place(12, 5), 0, 11)) == (10, ())
     assert judge(KEY, Place(10, 3), PartitionState(Place(10, 3), 10)) == (10, ())
     # A new leader's high watermark may be behind; its log is not.
@@ -102,8 +102,8 @@ def test_leaders_come_and_go_without_a_loss() -> None:
 
 
 @pytest.mark.parametrize("has_id", [True, False])
-def test_readers_data_that_ends_early_in_a_log_that_does_not(has_id: bool) -> None:
-    """An open transaction, for a reader of committed data that was none before."""
+def test_an_open_transaction_is_not_a_loss(has_id: bool) -> None:
+    """An open transaction hides records from a reader that now reads committed data only."""
     place, end = Place(100, 3), Place(90, 3)
     assert needs_epoch_end(place, end)
     assert not needs_epoch_end(place, Place(100, 3))
@@ -114,7 +114,7 @@ def test_readers_data_that_ends_early_in_a_log_that_does_not(has_id: bool) -> No
     ]
 
 
-def test_cut_and_deleted_at_once() -> None:
+def test_truncation_and_retention_together() -> None:
     verdict = judge(KEY, Place(100, 3), PartitionState(Place(120, 5), 90, 80))
     assert verdict.resume == 90
     assert [(e.kind, e.start, e.end, e.resume, e.epoch) for e in verdict.lost] == [
@@ -123,7 +123,7 @@ def test_cut_and_deleted_at_once() -> None:
     ]
 
 
-def test_without_ids_epochs_tell_a_topic_made_anew_where_they_can() -> None:
+def test_without_ids_epochs_detect_a_recreated_topic() -> None:
     backwards = judge(KEY, Place(100, 3), PartitionState(Place(120, 0), 0), has_id=False)
     assert backwards == (0, (LostRange("t", 0, LossKind.RECREATED, 100, None, 0),))
     shorter = judge(KEY, Place(100, 0), PartitionState(Place(20, 0), 0, 20), has_id=False)
@@ -132,12 +132,12 @@ def test_without_ids_epochs_tell_a_topic_made_anew_where_they_can() -> None:
     assert judge(KEY, Place(100, 0), PartitionState(Place(120, 0), 0), has_id=False) == (100, ())
 
 
-def test_with_an_id_a_leader_of_the_past_is_asked_again() -> None:
+def test_with_an_id_a_stale_leader_is_retried() -> None:
     with pytest.raises(StaleLeader, match="t-0: the leader has epoch 2"):
         judge(KEY, Place(100, 3), PartitionState(Place(90, 2), 0))
 
 
-def test_a_checkpoint_without_epochs_goes_by_offsets() -> None:
+def test_a_checkpoint_without_epochs_is_compared_by_offsets() -> None:
     verdict = judge(KEY, Place(100), PartitionState(Place(80, 5), 0))
     assert verdict.resume == 80
     assert [(e.kind, e.start, e.end) for e in verdict.lost] == [(LossKind.TRUNCATED, 80, 100)]

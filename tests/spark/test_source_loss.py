@@ -76,7 +76,7 @@ def summary(lines: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((e["kind"], e["partition"], e["start"], e["end"], e["resume"]) for e in lines)
 
 
-def test_retention_that_passed_the_reader(
+def test_retention_deletes_unread_records(
     spark: Any, cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     configs = {"segment.bytes": "20000", "file.delete.delay.ms": "100"}
@@ -112,7 +112,7 @@ def log_start(cluster: LocalCluster, name: str) -> int:
         return list_offset(client, name, 0, EARLIEST).offset
 
 
-def test_records_that_somebody_deleted(
+def test_delete_records_deletes_unread_records(
     spark: Any, cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(cluster.bootstrap, name, partitions=2)
@@ -135,7 +135,9 @@ def test_records_that_somebody_deleted(
     assert stream.values() == [*range(100), *range(250, 300), *range(310, 400)]
 
 
-def test_a_topic_made_anew(spark: Any, cluster: LocalCluster, name: str, tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read_from_its_start(
+    spark: Any, cluster: LocalCluster, name: str, tmp_path: Path
+) -> None:
     make_topic(cluster.bootstrap, name, partitions=2)
     append(cluster.bootstrap, name, numbered(0, 100))
     append(cluster.bootstrap, name, numbered(100, 150), partition=1)
@@ -162,7 +164,7 @@ def test_a_topic_made_anew(spark: Any, cluster: LocalCluster, name: str, tmp_pat
     )
 
 
-def test_an_unclean_election_and_what_it_cut_off(
+def test_an_unclean_election_truncates_read_records(
     spark: Any, cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(cluster.bootstrap, name, replicas=2, configs={"min.insync.replicas": "1"})

@@ -1,4 +1,4 @@
-"""Options of the source: what is understood, what is refused and how that is said."""
+"""Options of the source: valid values, and errors for invalid ones."""
 
 import ast
 import logging
@@ -52,7 +52,7 @@ def test_defaults_are_those_of_the_connector() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_every_way_to_name_topics() -> None:
+def test_topics_are_given_by_list_pattern_or_assignment() -> None:
     assert stream(subscribe=" a, b ,a").subscription.topics == ("a", "b")
     assert stream(subscribe="-", subscribePattern="or.*").subscription.pattern == "or.*"
     assigned = stream(subscribe="-", assign='{"a": [1, 0]}').subscription.partitions
@@ -92,7 +92,7 @@ def test_isolation_in_either_spelling() -> None:
     assert batch(**{"kafka.isolation.level": "read_committed"}).isolation == READ_COMMITTED
 
 
-def test_what_to_do_about_loss() -> None:
+def test_data_loss_options() -> None:
     assert batch(failOnDataLoss="false").on_data_loss == OnDataLoss.REPORT
     assert batch(failOnDataLoss="true").on_data_loss == OnDataLoss.FAIL
     assert batch(onDataLoss="Skip").on_data_loss == OnDataLoss.SKIP

@@ -1,4 +1,4 @@
-"""Ranges cut into tasks, and limits shared out: nothing lost, nothing twice, nobody starves."""
+"""Ranges are split into tasks, and limits divided among partitions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ def sizes(ranges: list[RangeToRead]) -> list[int]:
     return [each.end - each.start for each in ranges]
 
 
-def test_small_reads_stay_whole_and_large_ones_are_cut() -> None:
+def test_small_reads_stay_whole_and_large_reads_are_split() -> None:
     assert sizes(split_ranges(planned(10, 0, 20), Splitting(), cores=8)) == [10, 20]
     assert sizes(split_ranges(planned(2 * TASK_OFFSETS_MAX + 1), Splitting(), cores=1)) == [
         333_333,
@@ -34,7 +34,7 @@ def test_small_reads_stay_whole_and_large_ones_are_cut() -> None:
     assert len(split_ranges(planned(150_000), Splitting(), cores=4)) == 1
 
 
-def test_options_decide_how_it_is_cut() -> None:
+def test_options_set_the_number_and_size_of_tasks() -> None:
     assert sizes(split_ranges(planned(10, 5), Splitting(max_records=4), cores=8)) == [3, 2, 3, 3, 4]
     assert sizes(split_ranges(planned(10, 5), Splitting(min_partitions=3), cores=1)) == [5, 5, 5]
     assert sizes(split_ranges(planned(10, 5), Splitting(min_partitions=2), cores=1)) == [10, 5]
@@ -48,7 +48,7 @@ def test_options_decide_how_it_is_cut() -> None:
     st.none() | st.integers(60_000, 10**7),
     st.integers(1, 64),
 )
-def test_pieces_are_the_ranges(
+def test_pieces_cover_the_ranges(
     found: list[int], pieces: int | None, most: int | None, cores: int
 ) -> None:
     cut = split_ranges(planned(*found), Splitting(pieces, most), cores)
@@ -66,7 +66,7 @@ def test_pieces_are_the_ranges(
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=8), st.integers(1, 10**9))
-def test_shares_follow_the_lag_and_nobody_starves(lags: list[int], limit: int) -> None:
+def test_shares_follow_the_lag_and_are_above_zero(lags: list[int], limit: int) -> None:
     wanted = {TopicPartition("t", n): lag for n, lag in enumerate(lags)}
     shares = share_limit(wanted, limit)
     total = sum(lags)
@@ -80,7 +80,7 @@ def test_shares_follow_the_lag_and_nobody_starves(lags: list[int], limit: int) -
         assert shares == wanted
 
 
-def test_small_micro_batches_are_one_task_unless_the_user_says_otherwise() -> None:
+def test_small_micro_batches_are_one_task_unless_options_say_otherwise() -> None:
     small, large = planned(10, GATHERED_OFFSETS_MAX - 10), planned(10, GATHERED_OFFSETS_MAX)
     assert gather(small, Splitting()) == [tuple(small)]
     assert gather(large, Splitting()) == [(each,) for each in large]

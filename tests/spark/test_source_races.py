@@ -103,7 +103,7 @@ def delete_up_to(cluster: LocalCluster, topic: str, offset: int) -> None:
         done.result(PATIENCE_S)
 
 
-def test_the_front_goes_while_a_task_waits(
+def test_retention_deletes_records_before_a_task_reads_them(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(cluster.bootstrap, name)
@@ -127,7 +127,7 @@ def test_the_front_goes_while_a_task_waits(
         stream.read(planned)
 
 
-def test_a_batch_of_what_is_deleted(cluster: LocalCluster, name: str, tmp_path: Path) -> None:
+def test_a_batch_read_of_deleted_records(cluster: LocalCluster, name: str, tmp_path: Path) -> None:
     from tidelog.apps.spark.columns import topic_schema
     from tidelog.apps.spark.source.batch_reader import TidelogBatchReader
 
@@ -160,7 +160,7 @@ def test_a_batch_of_what_is_deleted(cluster: LocalCluster, name: str, tmp_path: 
         assert told(read_report(lost)) == [("retention", start, gone, 50)]
 
 
-def test_the_topic_goes_while_a_task_waits(
+def test_a_topic_is_deleted_before_a_task_reads_it(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(cluster.bootstrap, name)
@@ -209,7 +209,7 @@ def elect_unclean(cluster: LocalCluster, name: str, leader: int) -> None:
 
 
 @pytest.mark.parametrize("written_again", [40, 0])
-def test_the_tail_is_cut_while_a_task_waits(
+def test_the_log_is_truncated_before_a_task_reads_it(
     cluster: LocalCluster, name: str, tmp_path: Path, written_again: int
 ) -> None:
     leader = cut_tail(cluster, name, 80, 100)
@@ -234,7 +234,7 @@ def test_the_tail_is_cut_while_a_task_waits(
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_a_leader_that_comes_back_with_what_nobody_else_had(
+def test_a_leader_returns_with_uncommitted_records(
     cluster: LocalCluster, name: str, tmp_path: Path, late: bool
 ) -> None:
     """Its last records were never committed; others were written in their place, and planned or
@@ -276,7 +276,7 @@ def cluster_replicas(cluster: LocalCluster, name: str) -> list[int]:
         return client.refresh([name]).topics[name].partitions[0].replicas
 
 
-def test_a_topic_made_anew_where_nothing_was_read(
+def test_a_recreated_topic_of_which_nothing_was_read(
     cluster: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     make_topic(cluster.bootstrap, name, partitions=2)
@@ -300,7 +300,7 @@ def test_a_topic_made_anew_where_nothing_was_read(
         assert told(read_report(lost)) == [("recreated", 0, None, 0), ("recreated", 10, None, 0)]
 
 
-def test_brokers_that_are_all_away_are_waited_for(cluster: LocalCluster, name: str) -> None:
+def test_a_stream_waits_while_all_brokers_are_down(cluster: LocalCluster, name: str) -> None:
     """For as long as the client's patience lasts, which is longer than that of one request."""
     make_topic(cluster.bootstrap, name)
     append(cluster.bootstrap, name, numbered(0, 100))
@@ -324,7 +324,7 @@ def test_brokers_that_are_all_away_are_waited_for(cluster: LocalCluster, name: s
             cluster.wait_ready()
 
 
-def test_a_run_over_what_is_there_doubts_a_broker_that_knows_no_topic(
+def test_available_now_retries_a_broker_that_knows_no_topic(
     cluster: LocalCluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(cluster.bootstrap, name)
@@ -338,7 +338,7 @@ def test_a_run_over_what_is_there_doubts_a_broker_that_knows_no_topic(
         assert stream.read(stream.plan()) == list(range(10))
 
 
-def test_a_group_that_refuses_progress_stops_nothing(
+def test_a_failed_commit_to_a_group_does_not_stop_the_stream(
     cluster: LocalCluster, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_topic(cluster.bootstrap, name)

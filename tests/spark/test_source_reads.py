@@ -1,4 +1,4 @@
-"""Topics read by real Spark from real brokers, nothing going wrong."""
+"""Topics read by real Spark from real brokers, without faults."""
 
 import json
 import re
@@ -29,7 +29,7 @@ from tidelog.spark import register
 pytestmark = pytest.mark.spark
 
 
-def test_a_batch_has_rows_as_the_log_has_records(spark: Any, calm: LocalCluster, name: str) -> None:
+def test_a_batch_has_a_row_for_each_record(spark: Any, calm: LocalCluster, name: str) -> None:
     register(spark)
     make_topic(calm.bootstrap, name, partitions=2, configs={"retention.ms": "-1"})
     headers = (Header("trace", b"\x00\x01"), Header("none", None))
@@ -51,7 +51,7 @@ def test_a_batch_has_rows_as_the_log_has_records(spark: Any, calm: LocalCluster,
     assert (second.key, second.value, second.partition) == (None, None, 1)
 
 
-def test_a_stream_goes_on_where_it_was(
+def test_a_stream_continues_where_it_stopped(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     register(spark)
@@ -203,7 +203,7 @@ def _append_to_new(calm: LocalCluster, topic: str) -> bool:
     return True
 
 
-def test_the_page_does_what_it_says(
+def test_the_examples_of_the_how_to_work(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
     """The Python of the how-to, block by block, in this session."""
