@@ -95,10 +95,10 @@ def test_windows_are_final_and_late_rows_are_counted(
     assert {row["topic"] for row in late} == {name}
     assert len({(row["partition"], row["offset"]) for row in late}) == 7
     assert last.totals["rows_in"] == sum(expected.values()) + 7 + 2 + 1  # one window is open
-    goes_on_without_its_records(spark, calm.bootstrap, plan)
+    continues_without_its_records(spark, calm.bootstrap, plan)
 
 
-def goes_on_without_its_records(spark: Any, bootstrap: str, plan: AggregatePlan) -> None:
+def continues_without_its_records(spark: Any, bootstrap: str, plan: AggregatePlan) -> None:
     """The last batch was not counted, and its records were deleted with their topic."""
     counted = Path(plan.table) / "_tidelog" / "counted.json"
     found = json.loads(counted.read_text())
@@ -108,11 +108,11 @@ def goes_on_without_its_records(spark: Any, bootstrap: str, plan: AggregatePlan)
         admin.delete_topic(cluster, topic)
     make_topic(bootstrap, topic, partitions=2)
     append(bootstrap, topic, [order(41)])
-    going_on = Origin((topic,), options={"onDataLoss": "skip"})
-    report = aggregate(spark, replace(plan, origin=going_on))
+    skipping = Origin((topic,), options={"onDataLoss": "skip"})
+    report = aggregate(spark, replace(plan, origin=skipping))
     assert (report.rows_in, report.late) == (1, 0)
     [note] = report.notes
-    assert "was not counted, late rows neither: " in note
+    assert "rows and late rows of batch" in note
     assert "\n" not in note
 
 
