@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.pipeline import FIRST_FILES
-from tidelog.apps.cli.rendering.pipeline import batch_line, show_report
+from tidelog.apps.cli.pipeline import FIRST_FILES, batch_line, show_report
 from tidelog.apps.pipeline.decoding.value_columns import declared_columns
 from tidelog.apps.pipeline.pipeline_file import FREE, SECTIONS, BadFile, parse_plan, read_plan
 from tidelog.apps.pipeline.plan import (
@@ -193,7 +192,7 @@ def test_backfill_plan_is_parsed() -> None:
         (BACKFILL, "[backfill]", "[decode]\n[backfill]", "decode: a backfill pipeline cannot have"),
     ],
 )
-def test_error_names_its_place(text: str, old: str, new: str, told: str) -> None:
+def test_error_names_its_place(text: str, old: str, new: str, message: str) -> None:
     assert old in text
     with pytest.raises(BadFile) as caught:
         parse_plan(text.replace(old, new, 1), "x.toml")

@@ -145,7 +145,7 @@ def test_column_names_that_collide_in_spark_are_refused(names: tuple[str, ...]) 
         ({"fields": [{"name": "a", "type": ["null", "R"]}]}, "field a: R contains itself"),
     ],
 )
-def test_schemas_without_columns_are_refused(schema: Any, told: str) -> None:
+def test_schemas_without_columns_are_refused(schema: Any, expected: str) -> None:
     text = (
         schema if isinstance(schema, str) else json.dumps({"type": "record", "name": "R", **schema})
     )

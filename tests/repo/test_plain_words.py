@@ -1,7 +1,6 @@
 """User-visible text is plain: CLI help, error messages, log events and docs avoid riddles.
 
 The words below are wrong in nearly every use: name the broker, the request, the record instead.
-Folders and pages that are not rewritten yet are listed; take them off the list when they are.
 """
 
 import ast
@@ -24,23 +23,6 @@ ODD_WORDS = re.compile(
     r"|a word)\b",
     re.IGNORECASE,
 )
-OLD_MESSAGES = (
-    "apps/audit",
-    "core/lineage",
-    "core/storage",
-    "lab/fuzz",
-    "lab/historical_truncation.py",
-    "lab/story",
-    "shell/client",
-    "shell/metrics",
-    "shell/supervisor",
-)
-"""Places below src/tidelog with error messages that are not rewritten yet."""
-OLD_DOCS: tuple[str, ...] = (
-    "docs/explanation/how-cost-grows.md",
-    "docs/reference/broker-settings.md",
-)
-"""Pages whose generated tables have texts in code that is not rewritten yet."""
 NOT_PROSE = re.compile(r"```.*?```|\"[^\"\n]*\"|`[a-z/]+(?:-[a-z]+){2,}`", re.DOTALL)
 """Code blocks, quotations, and names of stories and mutants, which are morals in a few words."""
 
@@ -91,15 +73,10 @@ def raised_messages(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, "…".join(parts)
 
 
-def is_below(path: Path, folders: tuple[str, ...], root: Path) -> bool:
-    return any(path.is_relative_to(root / folder) for folder in folders)
-
-
 def test_error_messages_are_plain() -> None:
     found = [
         (f"{path.relative_to(ROOT)}:{line}", odd(text), text)
         for path in SOURCES
-        if not is_below(path, OLD_MESSAGES, ROOT / "src/tidelog")
         for line, text in raised_messages(path)
         if odd(text)
     ]
@@ -110,7 +87,5 @@ def test_docs_are_plain() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     found = []
     for page in sorted(pages):
-        if is_below(page, OLD_DOCS, ROOT):
-            continue
         found += [(page.name, word) for word in odd(NOT_PROSE.sub("", page.read_text()))]
     assert not found

@@ -367,7 +367,7 @@ class RangeFetch(PartitionFetcher):
             and known_by_a_broker(self.cluster, planned) is None
         ):
             raise TopicRecreated(wanted, offset, found_id)
-        raise BrokerError(f"topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)
+        raise BrokerError(f"fetch of topic {wanted.topic!r}", ErrorCode.UNKNOWN_TOPIC_ID)
 
     def is_on_disk(self, offset: Offset) -> bool:
         """Return whether the leader has the offset on its own disk.
