@@ -14,8 +14,15 @@ from tidelog.lab.sim.machine.damage import DAMAGES
 from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
 from tidelog.lab.sim.shrink import replay_command, shrink, shrunk_lines
 from tidelog.lab.sim.simulation import Result
-from tidelog.lab.sim.story_recorder import write_stories
-from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, UNREGISTER, draw_plan
+from tidelog.lab.sim.swarm import (
+    BAD_DISKS,
+    BY_HAND,
+    CLOCKS,
+    FAULTS,
+    STORE_AWAY,
+    UNREGISTER,
+    draw_plan,
+)
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import play
 
@@ -71,7 +78,7 @@ def test_damage_that_once_lost_records_is_repaired(seed: int) -> None:
 def test_plans_differ_and_use_every_action() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     kinds = {action.kind for plan in plans for action in plan.actions}
-    assert kinds == {"produce", *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER}
+    assert kinds == {"produce", *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER, STORE_AWAY}
     assert len({plan.line() for plan in plans}) > 190
 
 

@@ -72,6 +72,8 @@ class Cluster:
     """Directed links that drop everything."""
     storeless: set[BrokerId] = field(default_factory=set)
     """Brokers that can't reach the store."""
+    store_away: bool = False
+    """The store responds to no broker and ends no session."""
     unrenewed: set[BrokerId] = field(default_factory=set)
     """Brokers whose sessions are not renewed, though they hear from the store."""
     turn_ms: int = 0
@@ -277,7 +279,7 @@ class Cluster:
                 self._notify()
             case StoreTransaction(tag, guards, ops):
                 answer: TxnAnswer = Unavailable()
-                if broker not in self.storeless:
+                if broker not in self.storeless and not self.store_away:
                     answer = self.store.txn(guards, ops)
                 self._tell(broker, node, lambda: on.TransactionAnswered(tag, answer, self.now_ms))
                 self._notify()
@@ -301,6 +303,9 @@ class Cluster:
     def _renew(self, broker: BrokerId, node: Node, lease: Lease) -> None:
         if self.nodes.get(broker) is not node or self._leases.get(broker) is not lease:
             return
+        if self.store_away:
+            self.at(self.now_ms + TTL_MS // 3, lambda: self._renew(broker, node, lease))
+            return
         if self.now_ms >= lease.deadline_ms:
             self._expire(lease.session)
             del self._leases[broker]
@@ -310,6 +315,12 @@ class Cluster:
             lease.deadline_ms = self.now_ms + TTL_MS
             self.step(broker, on.SessionRenewed(lease.deadline_ms, self.now_ms))
         self.at(self.now_ms + TTL_MS // 3, lambda: self._renew(broker, node, lease))
+
+    def return_store(self) -> None:
+        """End an outage of the store; all sessions get their full time again."""
+        self.store_away = False
+        for lease in self._leases.values():
+            lease.deadline_ms = self.now_ms + TTL_MS
 
     def lose_session(self, broker: BrokerId) -> None:
         self._expire(self._leases.pop(broker).session)

@@ -296,6 +296,13 @@ BROKER = (
         lambda s: s.node.acting,
     ),
     _one(
+        "tidelog_broker_detached",
+        GAUGE,
+        "1 while the metadata store does not respond and the broker serves only partitions whose"
+        " in-sync followers keep fetching.",
+        lambda s: s.node.detached,
+    ),
+    _one(
         "tidelog_broker_epoch",
         GAUGE,
         "The broker epoch of its registration; -1 if it is not registered.",

@@ -59,7 +59,9 @@ class Parts:
 
         followed = FollowedPartitions()
         self.replicas = replicas = Replicas(turn=turn, directory=directory, followed=followed)
-        self.gate = gate = Gate(replicas=replicas, image=image)
+        self.gate = gate = Gate(
+            turn=turn, replicas=replicas, image=image, lease_ms=config.broker_session_timeout_ms
+        )
         self.fetchers = fetchers = ReplicaFetchers(
             config=config, turn=turn, calls=calls, replicas=replicas, followed=followed
         )

@@ -26,6 +26,7 @@ def describe(node: Node, topic: str | None = None, partition: int | None = None)
         "broker_id": node.config.broker_id,
         "broker_epoch": node.broker_epoch,
         "acting": node.acting,
+        "detached": node.detached,
         "controller": None if claim is None else claim.broker,
         "is_controller": node.controller.is_active,
         "controller_epoch": image.controller_epoch,

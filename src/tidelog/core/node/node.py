@@ -224,6 +224,11 @@ class Node:
         return self._gate.acting
 
     @property
+    def detached(self) -> bool:
+        """Whether the store does not respond, and it serves only what its followers confirm."""
+        return self._gate.detached
+
+    @property
     def counters(self) -> Counters:
         """The counters of this broker."""
         return self._turn.counters
@@ -468,7 +473,7 @@ class Node:
         self._turn.take_back_answers()
         for replica in self._replicas.hosted.values():
             self._replicas.step(replica, LogFailed())
-        self._gate.acting = False
+        self._gate.acting = self._gate.detached = False
         self._fetches.wake()
         self._halt(Halt(f"log directory offline: {error}", clean=False))
 

@@ -33,6 +33,7 @@ class PartitionConfig:
     replica_fetch_backoff_ms: int = 1_000
     flush_before_ack: bool = False
     """Count a record for the HW only when it is flushed, on every replica."""
+    unclean_leader_election_enable: bool = False
 
 
 class Following(Enum):

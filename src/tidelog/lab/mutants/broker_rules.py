@@ -90,8 +90,8 @@ RULES: tuple[Mutant, ...] = (
         "a zombie leader alone in its ISR",
         Change(
             f"{_NODE}.hosting.gate",
-            "return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER",
-            "return replica",
+            "        return ErrorCode.NOT_LEADER_OR_FOLLOWER\n\n    def holds_lease",
+            "        return replica\n\n    def holds_lease",
         ),
         only_stories=True,
     ),

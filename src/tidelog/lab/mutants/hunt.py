@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tidelog.lab.mutants import broker_rules, damage_rules, replication_rules
+from tidelog.lab.mutants import broker_rules, damage_rules, lease_rules, replication_rules
 from tidelog.lab.mutants.mutant import Mutant, MutatedPackage
 
-MUTANTS: tuple[Mutant, ...] = (*replication_rules.RULES, *broker_rules.RULES, *damage_rules.RULES)
+MUTANTS: tuple[Mutant, ...] = (
+    *replication_rules.RULES,
+    *broker_rules.RULES,
+    *damage_rules.RULES,
+    *lease_rules.RULES,
+)
 
 ESCAPED: tuple[Mutant, ...] = (*broker_rules.ESCAPED, *damage_rules.ESCAPED)
 """Mutants that the lab does not find. They are listed, but not searched for."""

@@ -69,6 +69,7 @@ KINDS = (
     "watch cut",
     "store compacted",
     "store went back",
+    "store away",
 )
 """Every kind of fault that `World.count` counts."""
 
@@ -131,6 +132,7 @@ class Faults:
             "cut-watch": self._cut_watch,
             "compact-store": self._compact_store,
             "store-goes-back": self._store_goes_back,
+            "store-away": self._store_goes_away,
             "elect": self._elect,
             "reassign": self._reassign,
             "delete-records": self._delete_records,
@@ -304,6 +306,9 @@ class Faults:
     def _cut_from_store(self, process: Process, action: Action) -> None:
         self._world.count("broker cut from store")
         self._cut_pair(process.id, STORE, action.amounts[0])
+
+    def _store_goes_away(self, _process: Process, action: Action) -> None:
+        self._site.store.go_away(action.amounts[0])
 
     def _clog(self, process: Process, action: Action) -> None:
         self._site.network.clog(process.id, self._other(process, action), action.amounts[0])

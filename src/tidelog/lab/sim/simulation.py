@@ -176,6 +176,7 @@ class Simulation:
                 acks=options.acks,
                 idempotent=options.idempotent,
                 acknowledged=self._acknowledged,
+                acknowledged_alone=self._acknowledged_alone,
             )
             for number, options in enumerate(plan.producers)
         ]
@@ -359,6 +360,9 @@ class Simulation:
 
     def _acknowledged(self, partition: TopicPartition, base: Offset, crc: int) -> None:
         self.oracle.truths[partition].acknowledged(base, crc)
+
+    def _acknowledged_alone(self, partition: TopicPartition, broker: BrokerId) -> None:
+        self.oracle.truths[partition].acknowledged_alone(broker)
 
     def _consumed(self, partition: TopicPartition, offset: Offset, entry: Entry) -> None:
         self.oracle.truths[partition].consumed(offset, entry)

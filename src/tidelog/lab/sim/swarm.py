@@ -234,6 +234,8 @@ BAD_DISKS = ("decay", "lie", "damage-two")
 that it did not do, or several replicas are damaged at a time."""
 UNREGISTER = "unregister"
 """A fault with its own generator: a broker is unregistered while it is down."""
+STORE_AWAY = "store-away"
+"""A fault with its own generator: the store responds to no broker."""
 CLOCKS = ("set-clock", "set-clocks-everywhere")
 """Faults that set wall clocks, with their own generator."""
 CLOCK_HOLD_MS = 10_000
@@ -287,6 +289,7 @@ def draw_plan(seed: int) -> Plan:
     _draw_damaged_checkpoints(plan)
     _draw_bad_disks(plan)
     _draw_store_going_back(plan)
+    _draw_store_outages(plan)
     _draw_unregistrations(plan)
     _draw_wrong_clocks(plan)
     _draw_old_copies(plan)
@@ -426,6 +429,16 @@ def _draw_store_going_back(plan: Plan) -> None:
         at = draw.randint(CALM_START_MS + 500, plan.duration_ms)
         amounts = (draw.choice((20, 200, 600)), 0, draw.randrange(1 << 16))
         plan.actions.append(Action(at, "store-goes-back", 1, amounts))
+
+
+def _draw_store_outages(plan: Plan) -> None:
+    """Let the store be away once or twice, mostly for longer than a session, in one run of five."""
+    draw = Random(f"{plan.seed}/store-away")
+    if draw.random() < 1 / 5:
+        for _ in range(draw.randint(1, 2)):
+            at = draw.randint(CALM_START_MS, plan.duration_ms - 1_000)
+            duration = draw.choice((600, 2_500, 4_000, 6_000))
+            plan.actions.append(Action(at, STORE_AWAY, 1, (duration,)))
 
 
 def _draw_unregistrations(plan: Plan) -> None:

@@ -20,6 +20,7 @@ from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
+from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import ProducePartitionResponse
@@ -167,6 +168,7 @@ class ShardWriter:
         self,
         timeout_ms: int,
         turn: Turn,
+        gate: Gate,
         replicas: Replicas,
         wake_resting: Callable[[HostedReplica], None],
     ) -> None:
@@ -174,6 +176,7 @@ class ShardWriter:
         """Outcomes of appends by their tokens, for `take_done`."""
         self._timeout_ms = timeout_ms
         self._turn = turn
+        self._gate = gate
         self._replicas = replicas
         self._wake_resting = wake_resting
         self._waiting: Deadlines[Pending] = Deadlines()
@@ -194,7 +197,9 @@ class ShardWriter:
     def _write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
         replica = hosted.replica
         batch = _batch_of(appends, self._turn.wall_ms)
-        error = replica.partition.produce_error(ACKS_ALL)
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._gate.serves(replica):
+            error = replica.partition.produce_error(ACKS_ALL)
         too_large = batch.size > min(
             replica.rules.max_message_bytes, replica.log.config.segment_bytes
         )
@@ -281,7 +286,9 @@ class CoordinatorRuntime(ABC, Generic[S]):
         self._image = host.image
         self._replicas = host.replicas
         self._gate = host.gate
-        self._writer = ShardWriter(write_timeout_ms, host.turn, host.replicas, host.wake_resting)
+        self._writer = ShardWriter(
+            write_timeout_ms, host.turn, host.gate, host.replicas, host.wake_resting
+        )
         self._active: dict[HostedShard[S], None] = {}
         """Shards with effects to carry out, or with a log to read."""
         self._next_ms: int | None = None
@@ -328,18 +335,20 @@ class CoordinatorRuntime(ABC, Generic[S]):
     def find(self, key: str) -> HostedShard[S] | ErrorCode:
         """Return the loaded shard of a key, or why it can't be used here."""
         topic = self._image.topics.get(self.topic)
-        if topic is None or not self._gate.acting:
+        if topic is None or not self._gate.serving:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         hosted = self.shards.get(partition_for(key, topic.partition_count))
         if hosted is None or not hosted.is_current or self._gate.leaving:
             return ErrorCode.NOT_COORDINATOR
         if hosted.replica in self._replicas.leadership_changed:
             return ErrorCode.NOT_COORDINATOR
+        if not self._gate.serves(hosted.replica):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return hosted if hosted.loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def all_shards(self) -> list[S] | ErrorCode:
         """Return the shards of this broker, or an error unless all of them are loaded."""
-        if not self._gate.acting:
+        if not self._gate.serving:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not all(hosted.loaded for hosted in self.shards.values()):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -68,8 +68,8 @@ class Coordinators:
         self._tenants = {tenant.topic: tenant for tenant in TENANTS}
         self._topics = {tenant.type: tenant.topic for tenant in TENANTS}
         self._runtimes: dict[str, CoordinatorRuntime[Any]] = {}
-        self._acting = False
-        """Whether shards are loaded: `gate.acting` as it was last seen."""
+        self._serving = False
+        """Whether shards are loaded: `gate.serving` as it was last seen."""
 
     def _runtime(self, topic: str) -> "CoordinatorRuntime[Any]":
         runtime = self._runtimes.get(topic)
@@ -130,8 +130,8 @@ class Coordinators:
         appends were failed, so the shard does not know what is in the log.
         """
         changed = self._replicas.leadership_changed
-        began = self._gate.acting and not self._acting
-        self._acting = self._gate.acting
+        began = self._gate.serving and not self._serving
+        self._serving = self._gate.serving
         if changed:
             self._replicas.leadership_changed = {}
             for replica in changed:
@@ -140,7 +140,7 @@ class Coordinators:
                     runtime.unload(replica)
         if began:
             self._load(self._internal_replicas())
-        elif changed and self._acting:
+        elif changed and self._serving:
             self._load(changed)
 
     def _internal_replicas(self) -> list[HostedReplica]:
@@ -167,7 +167,7 @@ class Coordinators:
 
     def pump(self) -> bool:
         """Make all progress that is possible now. Return whether there was any."""
-        if self._replicas.leadership_changed or self._gate.acting is not self._acting:
+        if self._replicas.leadership_changed or self._gate.serving is not self._serving:
             self._follow_leadership()
         progress = False
         for runtime in self._runtimes.values():

@@ -4,36 +4,72 @@ A broker serves only while it knows that it is a live member of the cluster: reg
 its own image under its own broker epoch, with a session that is valid for some time. Otherwise a
 leader that was replaced without learning of it would continue to acknowledge
 (scenarios/fencing/cut-off-leader-fences-itself.txt).
+
+A broker whose session ran out because the metadata store does not respond is *detached*. It serves
+only partitions whose in-sync followers keep fetching from it (core/replication/follower_lease.py).
 """
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
-from tidelog.core.types import TopicId, TopicPartition
+from tidelog.core.node.turn import Turn
+from tidelog.core.replication.follower_lease import holds_lease
+from tidelog.core.types import BrokerId, TopicId, TopicPartition
 
 
 class Gate:
-    """Finds the replica for a request, while this broker is active (`acting`)."""
+    """Finds the replica for a request, while this broker is active (`acting`) or detached."""
 
-    __slots__ = ("_replicas", "acting", "image", "leaving")
+    __slots__ = ("_lease_ms", "_replicas", "_turn", "acting", "detached", "image", "leaving")
 
-    def __init__(self, replicas: Replicas, image: ClusterImage) -> None:
+    def __init__(self, turn: Turn, replicas: Replicas, image: ClusterImage, lease_ms: int) -> None:
         self.acting = False
+        self.detached = False
+        """Whether this broker was active until its session ran out, and does not know that the
+        session ended. Never true while `acting` is."""
         self.leaving = False
         """Whether this broker shuts down: other brokers may lead its partitions before it learns of
         that."""
+        self._turn = turn
         self._replicas = replicas
+        self._lease_ms = lease_ms
         self.image = image
 
+    @property
+    def serving(self) -> bool:
+        """Whether this broker serves all or some of its partitions."""
+        return self.acting or self.detached
+
+    def serves(self, replica: HostedReplica) -> bool:
+        """Whether clients may use this replica now."""
+        return self.acting or (self.detached and self.holds_lease(replica))
+
     def find(
-        self, topic_partition: TopicPartition, topic_id: TopicId | None = None
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None = None,
+        *,
+        by_follower: bool = False,
     ) -> HostedReplica | ErrorCode:
-        """Return the replica of a partition, or the error."""
+        """Return the replica of a partition, or the error. A detached broker serves followers
+        without a lease too: their fetches are what the lease is made of."""
         replica = self._replicas.hosted.get(topic_partition)
         if replica is None or (topic_id is not None and topic_id != replica.topic_id):
             return self._missing(topic_partition, topic_id)
-        return replica if self.acting else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.acting or (self.detached and (by_follower or self.holds_lease(replica))):
+            return replica
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def holds_lease(self, replica: HostedReplica) -> bool:
+        """Whether the fetches of all in-sync followers allow to serve without the store."""
+        resting_ms: dict[BrokerId, int] = {}
+        for session in replica.resting.values():
+            follower = session.request.replica
+            if follower is not None:
+                resting_ms[follower] = max(session.used_ms, resting_ms.get(follower, 0))
+        now_ms = self._turn.now_ms
+        return holds_lease(replica.partition, resting_ms, now_ms=now_ms, lease_ms=self._lease_ms)
 
     def _missing(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> ErrorCode:
         known = self.image.partition(*topic_partition)

@@ -149,6 +149,15 @@ EVENTS: dict[str, Event] = {
     ),
     "controller_gained": Event(INFO, ("controller_epoch",), "became the controller"),
     "controller_lost": Event(WARN, ("reason",), "is no longer the controller: {reason}"),
+    "session_lapsed": Event(
+        WARN,
+        (),
+        "could not renew its session with the metadata store in time; serves acks=all and reads of"
+        " partitions whose in-sync followers keep fetching, and nothing else",
+    ),
+    "session_resumed": Event(
+        INFO, (), "renewed its session with the metadata store; serves all its partitions again"
+    ),
     "session_lost": Event(WARN, (), "lost its session with the metadata store; registering again"),
     "unregistered": Event(
         WARN, (), "was unregistered by an administrator: stays out of the cluster until restarted"

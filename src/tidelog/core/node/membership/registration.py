@@ -158,6 +158,17 @@ class Registration:
             and self._image.may_lead(self._config.broker_id, self.broker_epoch)
         )
 
+    @property
+    def may_detach(self) -> bool:
+        """Whether only the renewal of the session failed: the store may be away for all brokers,
+        and neither the store nor the image has shown that this broker was replaced."""
+        return (
+            self.broker_epoch is not None
+            and self._session is not None
+            and not self.session_valid
+            and self._image.may_lead(self._config.broker_id, self.broker_epoch)
+        )
+
     # -- the registration ------------------------------------------------------------------
 
     def _register(self) -> None:

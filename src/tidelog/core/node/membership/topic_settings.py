@@ -73,11 +73,13 @@ def _partition_config(
     """Return the settings of replication. Flushing after every record means before its
     acknowledgement and on every replica: otherwise the guarantee would end with the next leader."""
     min_insync = overrides.get(MIN_INSYNC_REPLICAS)
+    unclean = overrides.get("unclean.leader.election.enable")
     return PartitionConfig(
         config.min_insync_replicas if min_insync is None else int(min_insync),
         config.replica_lag_time_max_ms,
         config.replica_fetch_backoff_ms,
         log.flush_messages == 1,
+        config.unclean_leader_election_enable if unclean is None else unclean == "true",
     )
 
 

@@ -170,7 +170,8 @@ class FetchService:
 
     def _read(self, request: Fetch, known: SessionPartition, stale: bool, now_ms: int) -> FetchPart:
         asked = known.asked
-        replica = self._gate.find(asked.topic_partition, asked.topic_id)
+        follower = request.replica is not None
+        replica = self._gate.find(asked.topic_partition, asked.topic_id, by_follower=follower)
         if stale and isinstance(replica, HostedReplica):
             replica = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not isinstance(replica, HostedReplica):
@@ -182,7 +183,7 @@ class FetchService:
         self._replicas.step(replica, _event(request, part, now_ms))
         if part.known_high_watermark == NOT_REMEMBERED:
             part.known_high_watermark = part.answer.high_watermark
-        if self._rack_aware and request.rack_id:
+        if self._rack_aware and request.rack_id and self._gate.acting:
             self._prefer_near_replica(request, part, replica)
         return part
 
@@ -291,7 +292,7 @@ class FetchService:
         for known, session in list(replica.resting.items()):
             part = self._attach(replica, known, session)
             event = _event(session.request, part, session.used_ms)
-            if self._gate.acting:
+            if self._gate.serving:
                 self._replicas.step(replica, event)
 
     def _attach(

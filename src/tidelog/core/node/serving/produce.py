@@ -25,8 +25,8 @@ from tidelog.core.node.messages import (
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
 from tidelog.core.record.record_batch import CODEC_MASK, CorruptRecord, RecordBatch
-from tidelog.core.record.validation import is_plausible, packing_fault, validate
-from tidelog.core.replication.events import ACKS_NONE, ProduceReceived
+from tidelog.core.record.validation import validate
+from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ class ProduceService:
         replica = self._gate.find(asked.topic_partition, asked.topic_id)
         if not isinstance(replica, HostedReplica):
             self._refuse(asked, part, replica)
+            return
+        if request.acks != ACKS_ALL and not self._gate.acting:
+            # Detached: only what followers have confirmed may be acknowledged.
+            self._refuse(asked, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         replica.traffic.produce_requests += 1
         rules = replica.rules

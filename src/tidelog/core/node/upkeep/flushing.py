@@ -73,10 +73,10 @@ class Flushing:
             self._report_flushed(replica)
 
     def _report_flushed(self, replica: HostedReplica) -> None:
-        """Report the flushed offset; to a leader only while this broker is active, as it would
+        """Report the flushed offset; to a leader only while this broker serves, as it would
         commit."""
         partition = replica.partition
-        if partition.config.flush_before_ack and (self._gate.acting or not partition.is_leader):
+        if partition.config.flush_before_ack and (self._gate.serving or not partition.is_leader):
             event = RecordsFlushed(replica.log.recovery_point, self._turn.now_ms)
             self._replicas.step(replica, event)
             self._replicas.flushed(replica)

@@ -25,7 +25,7 @@ from tidelog.core.record.encoder import Producer as Writer
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import parse
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.clients.client import SimClient
 from tidelog.lab.sim.machine.network import Address
 from tidelog.lab.sim.machine.process import Process, Site
@@ -51,6 +51,8 @@ _FINAL = frozenset(
 
 Acknowledged = Callable[[TopicPartition, Offset, int], None]
 """Called with the partition, base offset and checksum of a batch acknowledged with acks=all."""
+AcknowledgedAlone = Callable[[TopicPartition, BrokerId], None]
+"""Called with the partition and the leader if it acknowledged acks=1 without a session."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +88,7 @@ class SimProducer(SimClient):
         acks: int,
         idempotent: bool,
         acknowledged: Acknowledged,
+        acknowledged_alone: AcknowledgedAlone,
     ) -> None:
         super().__init__(site, address, f"producer/{address}")
         self.acks = acks
@@ -93,6 +96,9 @@ class SimProducer(SimClient):
         self.acked = 0
         self.given_up = 0
         self._acknowledged = acknowledged
+        self._acknowledged_alone = acknowledged_alone
+        self._at_fenced: dict[int, BrokerId] = {}
+        """Requests that arrived at a leader whose session had ended."""
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._sent: dict[int, tuple[PartitionQueue, PendingBatch]] = {}
         self._written = 0
@@ -181,6 +187,8 @@ class SimProducer(SimClient):
         """Deliver the request with its own copy of the batch: the broker modifies the buffer."""
         part = ProducePartition(queue.partition, bytearray(data))
         request = Produce(self.acks, REQUEST_TIMEOUT_MS, [part])
+        if self._site.store.ended_session(target.id):
+            self._at_fenced[correlation] = target.id
         target.request(self._address, 0, correlation, request)
 
     def answered(self, correlation: int, response: object) -> None:
@@ -195,6 +203,8 @@ class SimProducer(SimClient):
         queue, batch = found
         if self.acks == ACKS_ALL and answer.base_offset is not None:
             self._acknowledged(queue.partition, answer.base_offset, batch.crc)
+        elif correlation in self._at_fenced:
+            self._acknowledged_alone(queue.partition, self._at_fenced[correlation])
         self.acked += 1
         self._end(queue, batch)
 

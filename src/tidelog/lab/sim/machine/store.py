@@ -9,6 +9,9 @@ fall behind compaction, but it never skips a revision or delivers half of one.
 The store can go back in time, as if an operator had restored an old copy. For a while it shows an
 earlier revision and accepts no writes; then it shows the right state again.
 
+The store can be away for all brokers, like an etcd without a quorum: it responds to nothing and
+ends no session. When it is back, every session has its full time-to-live again.
+
 This module also does the work of the host, which is the same for every host. It renews the session
 every third of its time-to-live, and counts the deadline from before it sent the renewal.
 """
@@ -78,6 +81,8 @@ class SimStore:
         self._random = world.random("store")
         self._clients: list[StoreClient] = []
         self._expires_ms: dict[SessionId, int] = {}
+        self._away = 0
+        """The number of outages that have not ended yet."""
         self._notified: Revision = 0
         self._earlier: list[Snapshot] = [self.mvcc.range("")]
         """A snapshot of the store at each revision."""
@@ -98,7 +103,7 @@ class SimStore:
             self._answer(client, on.TransactionAnswered, effect.tag, Unavailable())
         elif fate < self.faults.unavailable + self.faults.unknown:
             self._leave_unknown(client, effect)
-        elif not self.network.send(client.broker, STORE, self._apply, client, effect):
+        elif self._away or not self.network.send(client.broker, STORE, self._apply, client, effect):
             self._time_out(client, effect.tag)
 
     def _leave_unknown(self, client: StoreClient, effect: StoreTransaction) -> None:
@@ -126,6 +131,8 @@ class SimStore:
         self._commit(effect)
 
     def _commit(self, effect: StoreTransaction) -> TxnAnswer:
+        if self._away:
+            return OutcomeUnknown()
         answer = self.mvcc.txn(effect.guards, effect.ops)
         self._changed()
         return answer
@@ -133,6 +140,7 @@ class SimStore:
     def read(self, client: StoreClient, earlier: Revision) -> None:
         """Send a snapshot of all keys, with the history's checksum at revision `earlier`."""
         lost = not self.network.calm and self._random.random() < self.faults.unavailable
+        lost = lost or bool(self._away)
         if lost or not self.network.send(client.broker, STORE, self._snapshot, client, earlier):
             self.world.count("store unavailable")
             answer = Unavailable()
@@ -144,6 +152,28 @@ class SimStore:
             known = earlier <= self._shown.rev
             snapshot = self._shown._replace(earlier=snapshot.earlier if known else None)
         self._answer(client, on.StoreRead, snapshot)
+
+    def go_away(self, duration_ms: int) -> None:
+        """Respond to no broker for a while."""
+        self.world.count("store away")
+        self._away += 1
+        self.world.after(duration_ms, self._return)
+
+    def _return(self) -> None:
+        self._away -= 1
+        if not self._away:
+            for client in self._clients:
+                if client.session in self._expires_ms:
+                    self._expires_ms[client.session] = self.world.now_ms + client.ttl_ms
+
+    def ended_session(self, broker: BrokerId) -> bool:
+        """Whether the store has ended the session of a broker that may not know it yet."""
+        return any(
+            client.broker == broker
+            and client.session is not None
+            and client.session not in self._expires_ms
+            for client in self._clients
+        )
 
     def go_back(self, by: int, duration_ms: int) -> None:
         """Show the state of `by` revisions ago, or the empty store, for a while."""
@@ -182,8 +212,8 @@ class SimStore:
     def _opened(self, client: StoreClient, sent_ms: int) -> None:
         if client.dead or client.session is not None:
             return
-        if self._shown is not None:
-            self.world.after(CALL_TIMEOUT_MS, self._deliver, client, on.SessionLost)
+        if self._away or self._shown is not None:
+            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.SessionLost)
             return
         session = client.session = self.mvcc.open_session()
         self._expires_ms[session] = self.world.now_ms + client.ttl_ms
@@ -205,6 +235,8 @@ class SimStore:
         self.world.after(client.ttl_ms // 3, self._renew, client, session)
 
     def _renewed(self, client: StoreClient, session: SessionId, sent_ms: int) -> None:
+        if self._away:
+            return
         if session in self._expires_ms:
             self._expires_ms[session] = self.world.now_ms + client.ttl_ms
             deadline = sent_ms + client.ttl_ms
@@ -228,7 +260,9 @@ class SimStore:
         expires = self._expires_ms.get(session)
         if expires is None:
             return
-        if expires > self.world.now_ms:
+        if self._away:
+            self.world.after(CALL_TIMEOUT_MS, self._expire_due, session)
+        elif expires > self.world.now_ms:
             self.world.at(expires, self._expire_due, session)
         else:
             self.world.count("session expired")
@@ -273,8 +307,8 @@ class SimStore:
                     self._pull_soon(client)
 
     def _pull_soon(self, client: StoreClient) -> None:
-        sent = self.network.send(STORE, client.broker, self._pull, client, client.watching)
-        if not sent:
+        pull = (self._pull, client, client.watching)
+        if self._away or not self.network.send(STORE, client.broker, *pull):
             self.world.after(CALL_TIMEOUT_MS, self._pull_again, client, client.watching)
 
     def _pull_again(self, client: StoreClient, watching: int) -> None:
@@ -284,6 +318,9 @@ class SimStore:
     def _pull(self, client: StoreClient, watching: int) -> None:
         """Deliver, in order, all changes that the watch has not delivered yet."""
         if client.watching != watching or client.dead or self._shown is not None:
+            return
+        if self._away:
+            self._pull_soon(client)
             return
         batches = self.mvcc.watch("", client.seen)
         if isinstance(batches, Compacted):

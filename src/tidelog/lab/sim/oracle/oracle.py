@@ -2,7 +2,7 @@
 
 A step changes one broker, so the oracle checks only that broker. Of its replicas, it checks
 those whose offsets or epochs changed. The invariants have the names that stories use
-(lab/spec/invariants.py). Seven more need a whole run:
+(lab/spec/invariants.py). Eight more need a whole run:
 
 flushed-records-survive  with flush-before-ack a power failure loses no committed record
 emptied-never-leads      a replica whose folder was removed never leads while another has records
@@ -10,6 +10,7 @@ losses-reported          a replica reports exactly the records that it drops
 no-silent-loss           where several replicas are damaged, each lost record was reported
 no-duplicates            an idempotent producer's batch is in the log at most once
 young-records-stay       retention deletes no record that is younger than retention.ms
+fenced-leaders-stop      a leader whose session has ended acknowledges only what its followers have
 settles                  once faults stop, all replicas become equal and in sync
 """
 
@@ -82,7 +83,8 @@ class Oracle:
         """The oracle of the compacted topic, if the run has one."""
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
-            truth = Truth(name, report, Promise(min_isr), unclean_allowed=unclean_allowed)
+            ended = site.store.ended_session
+            truth = Truth(name, report, Promise(min_isr), ended, unclean_allowed=unclean_allowed)
             truth.shadows = {broker: Shadow(broker) for broker in site.brokers}
             if two_damaged:
                 truth.loss_reports = LossReports(name)

@@ -22,7 +22,13 @@ class Truth:
     """One partition's history, and the checks against it."""
 
     def __init__(
-        self, name: TopicPartition, report: Report, promise: Promise, *, unclean_allowed: bool
+        self,
+        name: TopicPartition,
+        report: Report,
+        promise: Promise,
+        session_ended: Callable[[BrokerId], bool],
+        *,
+        unclean_allowed: bool,
     ) -> None:
         self.name = name
         self.promise = promise
@@ -39,6 +45,7 @@ class Truth:
         """Set in runs that damage several replicas at a time: then losses must be reported."""
         self.registration: PartitionRegistration | None = None
         self._report = report
+        self._session_ended = session_ended
         self._unclean_allowed = unclean_allowed
         self._unclean_epochs: dict[LeaderEpoch, bool] = {}
         """Epochs that began with an unclean election; true if the controller compared the logs."""
@@ -293,7 +300,7 @@ class Truth:
         """Return whether a deposed leader commits a record that the newest leader lacks.
 
         The deposed leader does not know yet that it is deposed. Only an unclean election may
-        lead to this.
+        lead to this, and only until the deposed leader's session ends.
         """
         broker, incarnation = self._leaders[self._newest]
         newer = self.shadows[broker]
@@ -307,6 +314,9 @@ class Truth:
                         f"commits offset {offset}, which the leader of epoch {self._newest} lacks"
                     )
                     self.report("leader-complete", what)
+                elif self._session_ended(shadow.broker):
+                    what = f"broker {shadow.broker} commits offset {offset} after its session ended"
+                    self.report("fenced-leaders-stop", what)
                 self._count_as_lost(shadow, offset, new)
                 return True
         return False
@@ -329,6 +339,10 @@ class Truth:
             what = f"acks=all acknowledged a batch at offset {base} (crc {crc:08x}), "
             what += f"the committed batch there is {entry}"
             self.report("acked-records-survive", what)
+
+    def acknowledged_alone(self, broker: BrokerId) -> None:
+        """Report a batch that acks=1 acknowledged after the leader's session had ended."""
+        self.report("fenced-leaders-stop", f"broker {broker} acknowledged acks=1 without a session")
 
     def consumed(self, offset: Offset, entry: Entry) -> None:
         """Check a record that a consumer read."""
