@@ -14,6 +14,7 @@ from tidelog.lab.sim.machine.damage import DAMAGES
 from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
 from tidelog.lab.sim.shrink import replay_command, shrink, shrunk_lines
 from tidelog.lab.sim.simulation import Result
+from tidelog.lab.sim.story_recorder import write_stories
 from tidelog.lab.sim.swarm import (
     BAD_DISKS,
     BY_HAND,

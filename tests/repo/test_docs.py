@@ -27,7 +27,7 @@ from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
 from tidelog.lab.mutants.hunt import ESCAPED
 from tidelog.lab.sim.faults import KINDS
-from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, UNREGISTER
+from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, STORE_AWAY, UNREGISTER
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.library import find
 
@@ -259,7 +259,10 @@ FILES = [
     ("page", "names"),
     [
         ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES]),
-        ("simulator-faults.md", [*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER]),
+        (
+            "simulator-faults.md",
+            [*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER, STORE_AWAY],
+        ),
         ("on-disk-files.md", FILES),
     ],
     ids=["invariants", "faults", "files"],
@@ -301,7 +304,7 @@ def test_mutants_that_the_lab_does_not_find_are_listed() -> None:
 
 def test_named_faults_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
-    known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER}
+    known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER, STORE_AWAY}
     assert not set(re.findall(r"`([^`]+)`", table)) - known
 
 

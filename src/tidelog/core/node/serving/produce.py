@@ -25,7 +25,7 @@ from tidelog.core.node.messages import (
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
 from tidelog.core.record.record_batch import CODEC_MASK, CorruptRecord, RecordBatch
-from tidelog.core.record.validation import validate
+from tidelog.core.record.validation import is_plausible, packing_fault, validate
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
 

@@ -213,7 +213,7 @@ class SimStore:
         if client.dead or client.session is not None:
             return
         if self._away or self._shown is not None:
-            self.world.after(CALL_TIMEOUT_MS, self._hear, client, on.SessionLost)
+            self.world.after(CALL_TIMEOUT_MS, self._deliver, client, on.SessionLost)
             return
         session = client.session = self.mvcc.open_session()
         self._expires_ms[session] = self.world.now_ms + client.ttl_ms
