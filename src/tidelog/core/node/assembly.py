@@ -59,9 +59,10 @@ class Parts:
 
         followed = FollowedPartitions()
         self.replicas = replicas = Replicas(turn=turn, directory=directory, followed=followed)
-        self.gate = gate = Gate(
-            turn=turn, replicas=replicas, image=image, lease_ms=config.broker_session_timeout_ms
-        )
+        slots = config.max_incremental_fetch_session_cache_slots
+        sessions = FetchSessions(slots=slots, seed=incarnation)
+        confirmed_ms, lease_ms = sessions.confirmed_ms, config.broker_session_timeout_ms // 3
+        self.gate = gate = Gate(turn, replicas, image, confirmed_ms, lease_ms)
         self.fetchers = fetchers = ReplicaFetchers(
             config=config, turn=turn, calls=calls, replicas=replicas, followed=followed
         )
@@ -110,9 +111,7 @@ class Parts:
             image=image,
             replicas=replicas,
             gate=gate,
-            sessions=FetchSessions(
-                slots=config.max_incremental_fetch_session_cache_slots, seed=incarnation
-            ),
+            sessions=sessions,
         )
         self.produces = ProduceService(
             turn=turn, replicas=replicas, gate=gate, wake_resting=fetches.wake_resting

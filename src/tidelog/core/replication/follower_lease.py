@@ -8,35 +8,31 @@ in-sync follower keeps fetching, no other replica of the ISR leads.
     the leader is not alone in its ISR      alone, it would commit what no other replica has
     every follower that may be in the ISR   a silent one may be the new leader
     has fetched in this leader epoch,       earlier fetches prove nothing about this leader
-    and not too long ago                    a replaced leader stops serving
+    and has confirmed a recent response     a replaced leader stops serving; a fetch that waited in
+                                            a socket while this process hung proves nothing
     no unclean election is allowed          it elects a replica whose fetches do not count
 
 The high watermark waits for the same followers, with or without a lease: what is acknowledged is on
 all of them. Story: scenarios/fencing/followers-hold-a-leader-without-the-store.txt
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from tidelog.core.replication.replica import Replica
 from tidelog.core.types import BrokerId
 
 
-def holds_lease(
-    replica: Replica, resting_ms: Mapping[BrokerId, int], *, now_ms: int, lease_ms: int
-) -> bool:
-    """Whether all in-sync followers fetched from this leader within `lease_ms`.
+def holds_lease(replica: Replica, is_confirmed: Callable[[BrokerId], bool]) -> bool:
+    """Whether this leader may serve without a valid session.
 
-    `resting_ms`: the last fetch of followers that are caught up and rest in a fetch session; their
-    progress is not updated by each fetch.
+    `is_confirmed`: whether a follower has confirmed lately, by a fetch in this leader epoch, that
+    it follows this leader.
     """
     if not replica.is_leader or len(replica.isr.members) < 2:
         return False
     if replica.config.unclean_leader_election_enable:
         return False
-    for broker in replica.isr.maximal:
-        if broker == replica.local:
-            continue
-        fetched_ms = replica.followers[broker].last_fetch_ms
-        if now_ms - max(fetched_ms, resting_ms.get(broker, fetched_ms)) > lease_ms:
+    for broker in replica.isr.maximal - {replica.local}:
+        if replica.followers[broker].log_end_offset is None or not is_confirmed(broker):
             return False
     return True

@@ -9,6 +9,8 @@ A broker whose session ran out because the metadata store does not respond is *d
 only partitions whose in-sync followers keep fetching from it (core/replication/follower_lease.py).
 """
 
+from collections.abc import Callable
+
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
@@ -21,9 +23,25 @@ from tidelog.core.types import BrokerId, TopicId, TopicPartition
 class Gate:
     """Finds the replica for a request, while this broker is active (`acting`) or detached."""
 
-    __slots__ = ("_lease_ms", "_replicas", "_turn", "acting", "detached", "image", "leaving")
+    __slots__ = (
+        "_confirmed_ms",
+        "_lease_ms",
+        "_replicas",
+        "_turn",
+        "acting",
+        "detached",
+        "image",
+        "leaving",
+    )
 
-    def __init__(self, turn: Turn, replicas: Replicas, image: ClusterImage, lease_ms: int) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        replicas: Replicas,
+        image: ClusterImage,
+        confirmed_ms: Callable[[BrokerId, HostedReplica], int],
+        lease_ms: int,
+    ) -> None:
         self.acting = False
         self.detached = False
         """Whether this broker was active until its session ran out, and does not know that the
@@ -33,6 +51,8 @@ class Gate:
         that."""
         self._turn = turn
         self._replicas = replicas
+        self._confirmed_ms = confirmed_ms
+        """When a follower was surely following this leader last (serving/fetch_sessions.py)."""
         self._lease_ms = lease_ms
         self.image = image
 
@@ -63,13 +83,10 @@ class Gate:
 
     def holds_lease(self, replica: HostedReplica) -> bool:
         """Whether the fetches of all in-sync followers allow to serve without the store."""
-        resting_ms: dict[BrokerId, int] = {}
-        for session in replica.resting.values():
-            follower = session.request.replica
-            if follower is not None:
-                resting_ms[follower] = max(session.used_ms, resting_ms.get(follower, 0))
-        now_ms = self._turn.now_ms
-        return holds_lease(replica.partition, resting_ms, now_ms=now_ms, lease_ms=self._lease_ms)
+        since_ms = self._turn.now_ms - self._lease_ms
+        return holds_lease(
+            replica.partition, lambda follower: self._confirmed_ms(follower, replica) >= since_ms
+        )
 
     def _missing(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> ErrorCode:
         known = self.image.partition(*topic_partition)

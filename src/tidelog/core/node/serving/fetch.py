@@ -256,6 +256,7 @@ class FetchService:
         _count(pending.parts, request.replica)
         sent = session.changes(answers)
         if isinstance(session, FetchSession) and not session.closed:
+            session.responded_ms = self._turn.now_ms
             for part in pending.parts:
                 known = session.active.get(part.asked.topic_partition)
                 if known is part.known and part.is_settled(request.replica):

@@ -24,8 +24,9 @@ from tidelog.core.node.messages import (
     FetchPartition,
     FetchPartitionResponse,
 )
+from tidelog.core.replication.log_end_offset import NEVER_MS
 from tidelog.core.slotted import field, slotted
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 EVICTION_MS = 120_000
 """After this time an idle session may be replaced by another, a busy one by a larger one."""
@@ -78,6 +79,11 @@ class FetchSession:
     """The latest request: who reads, and how."""
     created_ms: int
     used_ms: int
+    responded_ms: int = NEVER_MS
+    """When the latest response was sent."""
+    confirmed_ms: int = NEVER_MS
+    """When the response was sent that the latest request confirms. The reader sent that request
+    later; when it arrived says nothing, if this process hung meanwhile."""
     epoch: int = 1
     """The epoch expected in the next request."""
     partitions: dict[TopicPartition, SessionPartition] = field(default_factory=dict)
@@ -166,11 +172,13 @@ class Sessionless:
 class FetchSessions:
     """A bounded number of sessions."""
 
-    __slots__ = ("_client_partitions", "_next_id", "_sessions", "_slots")
+    __slots__ = ("_client_partitions", "_next_id", "_of_followers", "_sessions", "_slots")
 
     def __init__(self, slots: int, seed: int) -> None:
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
+        self._of_followers: dict[BrokerId, FetchSession] = {}
+        """The newest session of each follower."""
         self._client_partitions = 0
         """Partitions in all sessions of clients."""
         # Ids must differ between starts of this broker: a reader that did not notice the restart
@@ -206,6 +214,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         session.used_ms = now_ms
+        session.confirmed_ms = session.responded_ms
         self._update(session, request)
         return session
 
@@ -226,7 +235,20 @@ class FetchSessions:
         self._next_id = self._next_id + 1 & SESSION_EPOCH_MAX
         self._update(session, request)
         self._sessions[session.id] = session
+        if request.replica is not None:
+            self._of_followers[request.replica] = session
         return session
+
+    def confirmed_ms(self, follower: BrokerId, replica: HostedReplica) -> int:
+        """Return when a response was sent that the follower has confirmed by its next fetch, if it
+        still fetches this partition in the leader's epoch; else a time long ago."""
+        session = self._of_followers.get(follower)
+        known = None if session is None else session.partitions.get(replica.topic_partition)
+        if session is None or known is None or session.closed:
+            return NEVER_MS
+        same_epoch = known.asked.leader_epoch == replica.partition.leader_epoch
+        same_topic = known.asked.topic_id in (None, replica.topic_id)
+        return session.confirmed_ms if same_epoch and same_topic else NEVER_MS
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
