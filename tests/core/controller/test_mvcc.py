@@ -1,13 +1,13 @@
 """The store in memory conforms to its own specification."""
 
 import pytest
-from store_conformance import StoreConformance, put
+from store_conformance import ChainedChecksums, StoreConformance, put
 
 from tidelog.core.controller.metadata.metadata_store import Put
 from tidelog.core.controller.metadata.mvcc import Mvcc
 
 
-class TestMvcc(StoreConformance):
+class TestMvcc(StoreConformance, ChainedChecksums):
     @pytest.fixture
     def store(self) -> Mvcc:
         return Mvcc()

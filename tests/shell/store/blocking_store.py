@@ -24,28 +24,39 @@ from tidelog.core.controller.metadata.metadata_store import (
 )
 from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
+from tidelog.shell.store.etcd.address import parse_address
+from tidelog.shell.store.etcd.etcd_store_client import EtcdStoreClient
 from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
+from tidelog.shell.store.store_backend import NO_ACCESS
 
 PATIENCE_S = 20.0
 LONG_TTL_MS = 60_000
 
 
 class LocalClient:
-    """A SqliteStoreClient and the loop that it delivers to."""
+    """A store's client and the loop that it delivers to. `path`: a file, or a URL of etcd."""
 
     def __init__(self, path: str, lock_path: str = "", *, stuck_after_ms: int = 9_000) -> None:
         self._deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.reports: list[str] = []
-        self.client = SqliteStoreClient(
-            path,
-            LockProof(lock_path),
-            boot_ms,
-            self._deliveries.put,
-            stuck_after_ms=stuck_after_ms,
-            report=self.reports.append,
-        )
+        proof = LockProof(lock_path)
+        self.client: SqliteStoreClient | EtcdStoreClient
+        if path.startswith("etcd"):
+            address = parse_address(path, NO_ACCESS)
+            self.client = EtcdStoreClient(
+                address, proof, boot_ms, self._deliveries.put, report=self.reports.append
+            )
+        else:
+            self.client = SqliteStoreClient(
+                path,
+                proof,
+                boot_ms,
+                self._deliveries.put,
+                stuck_after_ms=stuck_after_ms,
+                report=self.reports.append,
+            )
 
     def until(self, done: Callable[[], object], patience_s: float = PATIENCE_S) -> bool:
         """Run deliveries until this is so; whether it came to be."""
@@ -147,9 +158,9 @@ class BlockingStore:
     A session is opened by a client of its own, because a client has one session at a time.
     """
 
-    def __init__(self, path: Path, clients: int) -> None:
+    def __init__(self, path: Path | str, clients: int) -> None:
         self._path = str(path)
-        if not path.exists():
+        if isinstance(path, Path) and not path.exists():
             cluster_file.create(self._path, {})
         self._clients = [LocalClient(self._path) for _ in range(clients)]
 

@@ -33,7 +33,11 @@ def test_a_missing_store_of_a_known_cluster_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("etcd://h1:2379,h2:2379/prefix", "etcd: is not supported yet"),
+        ("etcds:h1:2379", "names no node"),
+        ("etcd://h1:2379,h2:2379/prefix", "h1:2379 is on another machine"),
+        ("etcd://127.0.0.1:2379,h2:2379/prefix", "h2:2379 is on another machine"),
+        ("etcds://user:secret@h1:2379", "a password must not be in the URL"),
+        ("etcds://h1:port", "'h1:port' is not HOST:PORT"),
         ("memory:", "is not a store URL"),
         ("memory:m", "in the simulator only"),
         ("zookeeper:1", "zookeeper: is unknown"),
@@ -46,7 +50,8 @@ def test_other_urls_are_refused_with_the_reason(url: str, why: str) -> None:
         store_at(url)
     assert why in str(refused.value)
     assert "tidelog.metadata.store" in str(refused.value)
-    assert "use sqlite:PATH" in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert url.startswith("etcd") or "use sqlite:PATH or etcd://" in str(refused.value)
 
 
 class SaidDead:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from blocking_store import BlockingStore
-from store_conformance import Store, StoreConformance
+from store_conformance import ChainedChecksums, Store, StoreConformance
 from worker_process import Worker
 
 from tidelog.core.controller.metadata.metadata_store import (
@@ -23,7 +23,7 @@ from tidelog.core.controller.metadata.metadata_store import (
 from tidelog.shell.store import cluster_file
 
 
-class TestOneClient(StoreConformance):
+class TestOneClient(StoreConformance, ChainedChecksums):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[BlockingStore]:
         store = BlockingStore(tmp_path / "cluster.db", clients=1)
@@ -31,7 +31,7 @@ class TestOneClient(StoreConformance):
         store.close()
 
 
-class TestSeveralClients(StoreConformance):
+class TestSeveralClients(StoreConformance, ChainedChecksums):
     """Each call is made by a different client than the previous one."""
 
     @pytest.fixture
@@ -97,7 +97,7 @@ def servers() -> Iterator[list[Worker]]:
         worker.end()
 
 
-class TestSeveralProcesses(StoreConformance):
+class TestSeveralProcesses(StoreConformance, ChainedChecksums):
     """Each call is made by a different process than the previous one, while others are killed."""
 
     @pytest.fixture

@@ -1,7 +1,8 @@
 """Open a metadata store by its URL: the scheme selects the kind of store.
 
     sqlite:PATH                  one file, for brokers of one machine
-    etcd://HOST:PORT,.../PREFIX  planned, for brokers of several machines
+    etcd://HOST:PORT,.../PREFIX  keys in an etcd cluster, for brokers of several machines
+    etcds://...                  the same over TLS
 
 A new kind of store is a class with the methods of `StoreBackend` and a row in `_BACKENDS`. A
 backend imports its client when it is used, so that a broker loads only the store that it uses.
@@ -10,9 +11,11 @@ backend imports its client when it is used, so that a broker loads only the stor
 from collections.abc import Callable
 
 from tidelog.shell.store.store_backend import (
+    NO_ACCESS,
     BrokerSide,
     ClusterIdentity,
     OpenedStore,
+    StoreAccess,
     StoreBackend,
     StoreError,
 )
@@ -46,20 +49,49 @@ class SqliteBackend:
         return OpenedStore(client, client)
 
 
-_BACKENDS: dict[str, Callable[[str], StoreBackend]] = {"sqlite": SqliteBackend}
+class EtcdBackend:
+    """A prefix in an etcd cluster."""
+
+    def __init__(self, url: str, access: StoreAccess) -> None:
+        from tidelog.shell.store.etcd.address import parse_address
+
+        self._address = parse_address(url, access)
+        self.place = self._address.url
+        own = (access.password_file, access.key_file)
+        self.files = tuple(path for path in own if path)
+
+    def prepare(self, cluster_id: str | None) -> ClusterIdentity:
+        from tidelog.shell.store.etcd.store_setup import prepare
+
+        return prepare(self._address, cluster_id)
+
+    def open(self, broker: BrokerSide) -> OpenedStore:
+        from tidelog.shell.store.etcd.etcd_store_client import EtcdStoreClient
+
+        client = EtcdStoreClient(
+            self._address, broker.proof, broker.now_ms, broker.deliver, report=broker.report
+        )
+        return OpenedStore(client, client)
+
+
+_BACKENDS: dict[str, Callable[[str, StoreAccess], StoreBackend]] = {
+    "sqlite": lambda url, _access: SqliteBackend(url.partition(":")[2]),
+    "etcd": EtcdBackend,
+    "etcds": EtcdBackend,
+}
 _PLANNED = {
-    "etcd": "is not supported yet; all brokers of a cluster must run on one machine",
     "memory": "works in the simulator only; a broker needs its metadata again after a restart",
 }
+_FORMS = "use sqlite:PATH or etcd://HOST:PORT,HOST:PORT/PREFIX"
 
 
-def store_at(url: str) -> StoreBackend:
+def store_at(url: str, access: StoreAccess = NO_ACCESS) -> StoreBackend:
     """The store that a URL names. Raises StoreError for an unknown or unsupported scheme."""
     scheme, colon, place = url.partition(":")
     backend = _BACKENDS.get(scheme)
     if not colon or not place:
-        raise StoreError(f"{SETTING}={url} is not a store URL; use sqlite:PATH")
+        raise StoreError(f"{SETTING}={url} is not a store URL; {_FORMS}")
     if backend is None:
         why = _PLANNED.get(scheme, "is unknown")
-        raise StoreError(f"{SETTING}={url}: the scheme {scheme}: {why}; use sqlite:PATH")
-    return backend(place)
+        raise StoreError(f"{SETTING}={url}: the scheme {scheme}: {why}; {_FORMS}")
+    return backend(url, access)

@@ -68,6 +68,21 @@ def parse_identity(value: bytes) -> ClusterIdentity:
     return ClusterIdentity(fields["cluster_id"], fields["secret"])
 
 
+class StoreAccess(NamedTuple):
+    """How to log in to a store that is a server. All are empty for a store in a file."""
+
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    allow_plaintext: bool = False
+    """Whether a server on another machine may be reached without TLS."""
+
+
+NO_ACCESS = StoreAccess()
+
+
 class BrokerSide(NamedTuple):
     """The parts of a broker that a store's client uses."""
 

@@ -1,0 +1,1 @@
+"""The metadata store on etcd, through etcd's JSON gateway."""
