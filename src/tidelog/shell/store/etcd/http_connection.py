@@ -155,6 +155,8 @@ class HttpConnection:
         timeout_s = min(_CONNECT_S, _left(give_up_s))
         sock = socket.create_connection(self.endpoint, timeout_s)
         try:
+            if sock.getsockname() == sock.getpeername():
+                raise ConnectionRefusedError("the connection leads to itself")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_hostname=self.endpoint.host)
