@@ -179,13 +179,12 @@ def test_default_store_is_next_to_the_log_dir(log_dir: str, store: str) -> None:
 def test_configured_metadata_store() -> None:
     named = {**NODE, "tidelog.metadata.store": "sqlite:/a/b.db"}
     assert settings_of(named).metadata_store == "sqlite:/a/b.db"
-    for wrong in ("/a/b.db", "sqlite:", "zookeeper:1"):
+    for wrong in ("/a/b.db", "sqlite:", "zookeeper:1", "etcd:h1:2379/p"):
         assert problems(tidelog_metadata_store=wrong) == {
-            "tidelog.metadata.store": "must be sqlite:PATH"
+            "tidelog.metadata.store": "must be sqlite:PATH or etcd://HOST:PORT,HOST:PORT/PREFIX"
         }
-    assert problems(tidelog_metadata_store="etcd://h1:2379/p") == {
-        "tidelog.metadata.store": "etcd is not supported yet: must be sqlite:PATH"
-    }
+    for url in ("etcd://h1:2379,h2:2379/p", "etcds://user@h1:2379/p"):
+        assert settings_of({**named, "tidelog.metadata.store": url}).metadata_store == url
 
 
 @pytest.mark.parametrize(

@@ -575,9 +575,48 @@ _OWN = (
         "tidelog.metadata.store",
         "string",
         None,
-        "The metadata store of the cluster, as sqlite:PATH. All brokers of a cluster use the same"
-        " file. Default: cluster.db beside the log directory.",
+        "The metadata store of all brokers of a cluster: sqlite:PATH on one machine, or"
+        " etcd://HOST:PORT,HOST:PORT/PREFIX, with TLS etcds://HOST:PORT/PREFIX. Default: cluster.db"
+        " beside the log directory.",
         importance=HIGH,
+    ),
+    Setting(
+        "tidelog.metadata.store.user",
+        "string",
+        None,
+        "The user of etcd, if etcd has authentication on. A user in the URL takes precedence.",
+    ),
+    Setting(
+        "tidelog.metadata.store.password.file",
+        "string",
+        None,
+        "The file with the password of etcd's user in its first line.",
+    ),
+    Setting(
+        "tidelog.metadata.store.ca.file",
+        "string",
+        None,
+        "The file with the certificates that etcd's certificate must be signed by. Default: those"
+        " of the system.",
+    ),
+    Setting(
+        "tidelog.metadata.store.certificate.file",
+        "string",
+        None,
+        "The client certificate for etcd. If etcd has authentication on, it must have no common"
+        " name (CN).",
+    ),
+    Setting(
+        "tidelog.metadata.store.key.file",
+        "string",
+        None,
+        "The private key of the client certificate, unless it is in the same file.",
+    ),
+    Setting(
+        "tidelog.metadata.store.allow.plaintext",
+        "boolean",
+        False,
+        "Whether etcd on another machine may be used without TLS.",
     ),
     Setting(
         "tidelog.internal.listener",

@@ -19,6 +19,7 @@ from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 _INTERNAL = "INTERNAL"
 _METRICS = "METRICS"
 _SQLITE = "sqlite:"
+_ETCD = ("etcd://", "etcds://")
 
 
 class Entry(NamedTuple):
@@ -110,7 +111,7 @@ class BrokerSettings:
 
     @property
     def metadata_store(self) -> str:
-        """The metadata store, as sqlite:PATH."""
+        """The URL of the metadata store: sqlite:PATH, etcd://... or etcds://..."""
         store = self.get("tidelog.metadata.store")
         if store is not None:
             return str(store)
@@ -267,9 +268,9 @@ def _store(settings: BrokerSettings) -> str | None:
     text = settings.get("tidelog.metadata.store")
     if text is None or (text.startswith(_SQLITE) and len(text) > len(_SQLITE)):
         return None
-    if text.startswith("etcd:"):
-        return f"etcd is not supported yet: must be {_SQLITE}PATH"
-    return f"must be {_SQLITE}PATH"
+    if text.startswith(_ETCD):
+        return None
+    return f"must be {_SQLITE}PATH or {_ETCD[0]}HOST:PORT,HOST:PORT/PREFIX"
 
 
 def _heartbeat(settings: BrokerSettings) -> str | None:

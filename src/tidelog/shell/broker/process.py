@@ -47,7 +47,7 @@ from tidelog.shell.net.shared_limits import (
 )
 from tidelog.shell.os_disk import OsDisk, make_folders, warning_if_open
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock
-from tidelog.shell.store.open_store import store_at
+from tidelog.shell.store.open_store import store_of
 from tidelog.shell.store.store_backend import BrokerSide, ClusterIdentity, StoreError
 
 READ_WALL_CLOCK_MS = 1000
@@ -87,7 +87,7 @@ class BrokerRun:
         disk.max_open_files = min(disk.max_open_files, descriptors // 4)
         disk.lease_descriptor_max = descriptors * 7 // 8
         self._connection_descriptors = descriptors // 2
-        store = store_at(settings.metadata_store)
+        store = store_of(settings)
         properties = _properties_or_none(disk)
         known = None if properties is None else properties.values.get("cluster.id")
         identity = store.prepare(known)

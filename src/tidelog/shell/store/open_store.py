@@ -9,6 +9,7 @@ backend imports its client when it is used, so that a broker loads only the stor
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidelog.shell.store.store_backend import (
     NO_ACCESS,
@@ -19,6 +20,9 @@ from tidelog.shell.store.store_backend import (
     StoreBackend,
     StoreError,
 )
+
+if TYPE_CHECKING:
+    from tidelog.core.settings.broker_settings import BrokerSettings
 
 SETTING = "tidelog.metadata.store"
 
@@ -95,3 +99,24 @@ def store_at(url: str, access: StoreAccess = NO_ACCESS) -> StoreBackend:
         why = _PLANNED.get(scheme, "is unknown")
         raise StoreError(f"{SETTING}={url}: the scheme {scheme}: {why}; {_FORMS}")
     return backend(url, access)
+
+
+def store_of(settings: "BrokerSettings") -> StoreBackend:
+    """The store that a broker's settings name. Raises StoreError."""
+    return store_at(settings.metadata_store, access_of(settings))
+
+
+def access_of(settings: "BrokerSettings") -> StoreAccess:
+    """How a broker logs in to its store."""
+
+    def text(name: str) -> str:
+        return str(settings.get(f"{SETTING}.{name}") or "")
+
+    return StoreAccess(
+        user=text("user"),
+        password_file=text("password.file"),
+        ca_file=text("ca.file"),
+        certificate_file=text("certificate.file"),
+        key_file=text("key.file"),
+        allow_plaintext=bool(settings.get(f"{SETTING}.allow.plaintext")),
+    )

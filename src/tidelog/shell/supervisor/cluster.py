@@ -43,6 +43,7 @@ class LocalCluster:
         one_process: bool = False,
         wait_s: float = 30.0,
         entry: str = ENTRY,
+        store: str = "",
     ) -> None:
         self.ids = list(range(1, brokers + 1))
         self._temporary = data is None
@@ -58,6 +59,7 @@ class LocalCluster:
             tuple(f"{name}={value}" for name, value in wanted.items()),
             tuple(racks),
             one_process,
+            store,
         )
         self._ports = {broker: self.plan.port_of(broker) for broker in self.ids}
         self._held = HeldPorts()

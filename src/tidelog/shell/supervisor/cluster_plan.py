@@ -5,7 +5,6 @@ are set only here, so the brokers of one folder fit together. All other settings
 defaults for a cluster, overridden by the environment, overridden by `--set`.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -41,6 +40,13 @@ class ClusterPlan(NamedTuple):
     racks: tuple[str, ...] = ()
     """Racks, assigned to the brokers in turn; empty: no racks."""
     one_process: bool = False
+    store: str = ""
+    """The URL of the metadata store; empty: that of the data folder."""
+
+    @property
+    def store_url(self) -> str:
+        """The URL of the metadata store."""
+        return self.store or data_folder.store_url(self.data)
 
     def port_of(self, broker: int) -> int:
         """The port of a broker; 0: a free one."""
@@ -52,12 +58,11 @@ class ClusterPlan(NamedTuple):
 
     def own_settings(self, broker: int, port: int) -> list[str]:
         """The settings of this broker only; they override those for all."""
-        store = os.path.join(self.data, data_folder.STORE)
         own = [
             f"node.id={broker}",
             f"log.dirs={data_folder.log_dir(self.data, broker)}",
             f"listeners=PLAINTEXT://{HOST}:{port}",
-            f"tidelog.metadata.store=sqlite:{store}",
+            f"tidelog.metadata.store={self.store_url}",
             "tidelog.internal.listener=127.0.0.1:0",
         ]
         if port:  # the broker itself finds a free port
@@ -104,7 +109,7 @@ def check_sets(sets: Iterable[str]) -> None:
         if name in CHOSEN_HERE:
             raise WrongSetting(
                 f"--set {name} can't be set for all brokers: tidelog up chooses it for each;"
-                " use --port and --data, or tidelog broker"
+                " use --port, --data and --store, or tidelog broker"
             )
 
 

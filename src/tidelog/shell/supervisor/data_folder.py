@@ -1,6 +1,7 @@
 """The data folder of a cluster: its files, and checks before a cluster is started in it.
 
-    cluster.db      the metadata store
+    cluster.db      the metadata store, or
+    store-url       the URL of a metadata store that is elsewhere
     broker-1/ ..    a log directory each, with `meta.properties` and `.lock`
     broker-1.log .. the log of each broker
     up.json         the processes, while the cluster is up
@@ -12,7 +13,10 @@ so is a folder that a newer version wrote or that is in use.
 
 import fcntl
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.storage import layout
@@ -21,6 +25,9 @@ from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
 from tidelog.shell.store.store_backend import StoreError
 from tidelog.shell.supervisor import up_file
+
+if TYPE_CHECKING:
+    from tidelog.core.settings.broker_settings import BrokerSettings
 
 
 class Refusal(Exception):
@@ -32,10 +39,11 @@ class WrongSetting(Refusal):
 
 
 STORE = "cluster.db"
+STORE_URL = "store-url"
 BROKER = "broker-"
 SPACE_MIN = 8 << 20
 """Free bytes needed. An empty cluster takes less than one MB, but would soon fill the disk."""
-IGNORED = {"lost+found", up_file.NAME, "up.control"}
+IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL}
 
 
 def log_dir(data: str, broker: int) -> str:
@@ -48,8 +56,35 @@ def log_file(data: str, broker: int | None) -> str:
     return os.path.join(data, "brokers.log" if broker is None else f"{BROKER}{broker}.log")
 
 
-def examine(data: str) -> list[int]:
-    """Check the folder; return the ids of the brokers with data in it. Raises Refusal."""
+def store_url(data: str) -> str:
+    """The URL of the folder's metadata store: its own file, unless another one is noted there."""
+    try:
+        with open(os.path.join(data, STORE_URL), encoding="utf-8") as file:
+            noted = file.readline().strip()
+    except (OSError, UnicodeDecodeError):
+        noted = ""
+    return noted or f"sqlite:{os.path.join(data, STORE)}"
+
+
+def note_store(data: str, url: str) -> None:
+    """Note the store of the folder's brokers, for the next start; empty: the folder's own file."""
+    path = os.path.join(data, STORE_URL)
+    if not url:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(f"{url}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.new", path)
+
+
+def examine(data: str, store: str = "") -> list[int]:
+    """Check the folder; return the ids of the brokers with data in it. Raises Refusal.
+
+    `store`: the URL of a metadata store outside the folder.
+    """
     if not os.path.lexists(data):
         _check_place(os.path.dirname(data) or ".")
         return []
@@ -67,7 +102,7 @@ def examine(data: str) -> list[int]:
             f" stop it with: tidelog down{up_file.option(data)}"
         )
     brokers = broker_ids(data)
-    _check_ours(data, names, brokers)
+    _check_ours(data, names, brokers, store)
     for broker in brokers:
         _check_broker(log_dir(data, broker))
     return brokers
@@ -101,7 +136,12 @@ def _check_place(folder: str) -> None:
         )
 
 
-def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
+def _check_ours(data: str, names: list[str], brokers: list[int], store: str) -> None:
+    if STORE in names and store:
+        raise Refusal(
+            f"{data} has its metadata in {STORE}; to move it, run: tidelog store copy {data}"
+            f" {store}; then start without --store"
+        )
     if STORE in names:
         try:
             cluster_file.check(os.path.join(data, STORE))
@@ -110,13 +150,13 @@ def _check_ours(data: str, names: list[str], brokers: list[int]) -> None:
         except OSError as error:
             raise Refusal(f"can't read {os.path.join(data, STORE)}: {error.strerror}") from error
         return
-    if brokers:
+    if brokers and not store and STORE_URL not in names:
         raise Refusal(
             f"{data} has brokers' data but no {STORE}, the metadata store; {WAY_OUT}; or choose"
             " another folder with --data"
         )
     strange = [name for name in names if name not in IGNORED and not name.endswith(".log")]
-    if strange:
+    if strange and not brokers:
         raise Refusal(
             f"{data} is not a Tidelog data folder (it contains {min(strange)});"
             " choose an empty one with --data"
@@ -181,8 +221,11 @@ class StorePreparation:
     The thread must be joined before a fork.
     """
 
-    def __init__(self, data: str) -> None:
-        self._path = os.path.join(data, STORE)
+    def __init__(self, data: str, url: str, settings: Callable[[], "BrokerSettings"]) -> None:
+        """`settings`: of any broker, for a store outside the folder."""
+        self._data = data
+        self._url = url
+        self._settings = settings
         self._problem = ""
         self._thread = Thread(target=self._prepare)
         self._thread.start()
@@ -195,6 +238,23 @@ class StorePreparation:
 
     def _prepare(self) -> None:
         try:
-            cluster_file.prepare(self._path)
+            if self._url == f"sqlite:{os.path.join(self._data, STORE)}":
+                cluster_file.prepare(self._url.removeprefix("sqlite:"))
+                return
+            from tidelog.shell.store.open_store import store_of
+
+            store_of(self._settings()).prepare(cluster_of(self._data))
+            note_store(self._data, self._url)
         except StoreError as error:
             self._problem = str(error)
+        except OSError as error:
+            self._problem = f"can't write {os.path.join(self._data, STORE_URL)}: {error.strerror}"
+
+
+def cluster_of(data: str) -> str | None:
+    """The cluster whose data the folder has; None if it has none."""
+    for broker in broker_ids(data):
+        path = os.path.join(log_dir(data, broker), layout.META_PROPERTIES)
+        with suppress(OSError, CheckpointError, KeyError), open(path, "rb") as file:
+            return parse_properties(path, file.read()).values["cluster.id"]
+    return None

@@ -139,7 +139,10 @@ class Supervisor:
         the store is created.
         """
         self._folder = data_folder.claim(self.plan.data)
-        store = data_folder.StorePreparation(self.plan.data)
+        first = self.plan.brokers[0], self._ports[self.plan.brokers[0]]
+        store = data_folder.StorePreparation(
+            self.plan.data, self.plan.store_url, lambda: self._settings_for(*first)
+        )
         self._run = broker_child.resolve_entry(entry)
         store.join()
         self.signals.install()

@@ -88,12 +88,20 @@ def _prepare(options: UpOptions) -> Prepared:
     """Check options, folder, configs and ports without changing anything. Raises Refusal."""
     cluster_plan.check_sets(options.sets)
     data = _temporary_folder() if options.ephemeral else os.path.abspath(options.data or DATA)
-    existing = [] if options.ephemeral else data_folder.examine(data)
+    existing = [] if options.ephemeral else data_folder.examine(data, options.store)
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
     brokers = cluster_plan.broker_ids(options.brokers, existing)
     if unused := [broker for broker in existing if broker not in brokers]:
         warn(f"not started, although the folder has their data: {broker_names(unused)}")
-    plan = ClusterPlan(data, brokers, options.port, options.sets, racks, options.one_process)
+    plan = ClusterPlan(
+        data,
+        brokers,
+        options.port,
+        options.sets,
+        racks,
+        options.one_process,
+        options.store,
+    )
     environ, warnings = cluster_plan.without_own(os.environ)
     prepared = Prepared(plan, environ)
     resolved = _settings(prepared, plan.brokers[0], plan.port)

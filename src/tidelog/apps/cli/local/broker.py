@@ -142,7 +142,8 @@ class RunnableGroup(Section):
     "--data",
     metavar="DIR",
     help="Data folder of the cluster: sets log.dirs to DIR/broker-<node.id> and the metadata store"
-    " to DIR/cluster.db. Can't be combined with --set log.dirs or --set tidelog.metadata.store.",
+    " to that of the folder. Can't be combined with --set log.dirs or --set"
+    " tidelog.metadata.store.",
 )
 @click.option(
     "--strict",
@@ -169,7 +170,8 @@ def broker(
 def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bool) -> int:
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
-    from tidelog.shell.store.open_store import store_at
+    from tidelog.shell.store.open_store import store_of
+    from tidelog.shell.store.store_backend import StoreError
     from tidelog.shell.supervisor import data_folder
     from tidelog.shell.supervisor.report_line import line_writer
 
@@ -178,8 +180,7 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
         if data is not None:
             folder = os.path.abspath(data)
             log_dir = data_folder.log_dir(folder, resolved.settings.node_id)
-            store = os.path.join(folder, data_folder.STORE)
-            own = {"log.dirs": log_dir, "tidelog.metadata.store": f"sqlite:{store}"}
+            own = {"log.dirs": log_dir, "tidelog.metadata.store": data_folder.store_url(folder)}
             _check_conflicts(sets, own)
             own_sets = [f"{name}={value}" for name, value in own.items()]
             resolved = load_settings(config, os.environ, [*sets, *own_sets])
@@ -198,8 +199,14 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
     for warning in resolved.warnings:
         report({"event": "log", "level": "WARN", "text": warning})
     settings = resolved.settings
-    store = store_at(settings.metadata_store).place
-    where = f"data in {os.path.abspath(settings.log_dir)}, metadata in {os.path.abspath(store)}"
+    try:
+        store = store_of(settings)
+    except StoreError as error:
+        click.echo(f"tidelog: {error}", err=True)
+        return INVALID_CONFIGS
+    own_file = settings.metadata_store.startswith("sqlite:")
+    place = os.path.abspath(store.place) if own_file else store.place
+    where = f"data in {os.path.abspath(settings.log_dir)}, metadata in {place}"
     report({"event": "log", "level": "INFO", "text": f"broker {settings.node_id}: {where}"})
     return run_brokers([settings], report)
 

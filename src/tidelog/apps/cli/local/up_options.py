@@ -40,6 +40,7 @@ class UpOptions(NamedTuple):
     wait: float = 30.0
     form: str = "text"
     command: tuple[str, ...] = ()
+    store: str = ""
 
     def conflict(self) -> str | None:
         """Return an error message if options conflict."""
@@ -77,6 +78,15 @@ OPTIONS = (
         _DEFAULTS.data,
         "Folder of the data.  [default: ./tidelog-data]",
         metavar="DIR",
+    ),
+    Option(
+        "--store",
+        "store",
+        TEXT,
+        _DEFAULTS.store,
+        "Metadata store outside the folder; noted there for the next start.  [default: the"
+        " folder's own]",
+        metavar="URL",
     ),
     Option(
         "--ephemeral", "ephemeral", FLAG, False, "Use a temporary folder, and delete it at the end."
