@@ -1,7 +1,7 @@
-"""`tidelog store`: show, back up, restore and rebuild a cluster's metadata store.
+"""`tidelog store`: show, back up, copy, restore and rebuild a cluster's metadata store.
 
-Invariants: no secret is printed; only `restore` and `rebuild` change the store, and they do so
-only while its brokers are down.
+Invariants: no secret is printed; only `copy`, `restore` and `rebuild` change the store, and they
+do so only while its brokers are down.
 """
 
 import os
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tidelog.core.controller.metadata.metadata_store import KV
     from tidelog.shell.store.rebuild_store import Outcome
+    from tidelog.shell.store.store_backend import StoreAccess
     from tidelog.shell.store.store_contents import StoreContents
 
 FILE_NAME = "cluster.db"
@@ -31,11 +32,24 @@ HIDDEN = "(hidden)"
     epilog=examples(
         "tidelog store show tidelog-data",
         "tidelog store backup tidelog-data cluster-backup.db",
+        "tidelog store copy tidelog-data etcds://h1,h2,h3/tidelog",
         "tidelog store rebuild tidelog-data --plan",
     ),
 )
 def store() -> None:
-    """Show, back up, restore or rebuild the metadata store of a cluster on this machine."""
+    """Show, back up, copy, restore or rebuild the metadata store of a cluster.
+
+    A PATH is a data folder of `tidelog up`, the file of a store on SQLite, or a URL of etcd. The
+    user and the TLS files for etcd come from the settings tidelog.metadata.store.* in --config, or
+    from the environment.
+    """
+
+
+_config_option = click.option(
+    "--config",
+    metavar="FILE",
+    help="Read the settings tidelog.metadata.store.* from FILE, to log in to etcd.",
+)
 
 
 @store.command(
@@ -48,18 +62,27 @@ def store() -> None:
 )
 @click.argument("path")
 @click.option("--prefix", default="", help="Show only keys with this prefix.")
+@_config_option
 @format_option()
-def show_command(path: str, prefix: str, form: str) -> int:
+def show_command(path: str, prefix: str, config: str | None, form: str) -> int:
     """List the keys and sessions of a metadata store.
 
-    PATH is a data folder of `tidelog up`, or the store's file. Brokers may be running. Values
-    that hold secrets are left out.
+    PATH is a data folder of `tidelog up`, the store's file, or a URL of etcd. Brokers may be
+    running. Values that hold secrets are left out.
     """
-    from tidelog.shell.store.store_backend import StoreError
-    from tidelog.shell.store.store_contents import read_contents
+    from tidelog.apps.cli import output
+    from tidelog.shell.store.store_backend import StoreError, is_etcd
 
+    place = _place(path)
     try:
-        contents = read_contents(_file(path))
+        if is_etcd(place):
+            from tidelog.shell.store.etcd import store_admin
+
+            contents = store_admin.read_contents(place, _access(config))
+        else:
+            from tidelog.shell.store.store_contents import read_contents
+
+            contents = read_contents(place)
     except StoreError as error:
         _refuse(error)
     kept = tuple(kv for kv in contents.kvs if kv.key.startswith(prefix))
@@ -70,19 +93,26 @@ def show_command(path: str, prefix: str, form: str) -> int:
 @store.command("backup", epilog=examples("tidelog store backup tidelog-data cluster-backup.db"))
 @click.argument("path")
 @click.argument("target")
+@_config_option
 @format_option()
-def backup_command(path: str, target: str, form: str) -> int:
+def backup_command(path: str, target: str, config: str | None, form: str) -> int:
     """Copy a metadata store to a new file, even while brokers use it.
 
-    PATH is a data folder of `tidelog up`, or the store's file. TARGET must not exist yet. The
-    copy is a consistent snapshot.
+    PATH is a data folder of `tidelog up`, the store's file, or a URL of etcd. TARGET must not exist
+    yet. The copy is a consistent snapshot, as a store on SQLite.
     """
     from tidelog.shell.store.cluster_file import backup
-    from tidelog.shell.store.store_backend import StoreError
+    from tidelog.shell.store.store_backend import StoreError, is_etcd
     from tidelog.shell.store.store_contents import read_contents
 
+    place = _place(path)
     try:
-        backup(_file(path), target)
+        if is_etcd(place):
+            from tidelog.shell.store.etcd import store_admin
+
+            store_admin.backup(place, target, _access(config))
+        else:
+            backup(place, target)
         rev = read_contents(target).rev
     except StoreError as error:
         _refuse(error)
@@ -90,6 +120,59 @@ def backup_command(path: str, target: str, form: str) -> int:
     data = {"target": target, "revision": rev, "bytes": size}
     line = output.verdict_line(True, f"{target} holds the store at revision {rev}, {size} bytes")
     return output.conclude(form, True, data, lambda screen: screen.print(line))
+
+
+@store.command(
+    "copy",
+    epilog=examples(
+        "tidelog store copy tidelog-data etcd://127.0.0.1:2379/tidelog",
+        "tidelog store copy etcds://h1,h2,h3/tidelog tidelog-data",
+    ),
+)
+@click.argument("source")
+@click.argument("target")
+@_config_option
+@format_option()
+def copy_command(source: str, target: str, config: str | None, form: str) -> int:
+    """Move a stopped cluster's metadata to another store.
+
+    SOURCE and TARGET are data folders of `tidelog up`, files of stores, or URLs of etcd. All
+    brokers must be down. TARGET must not hold a store. SOURCE is marked as moved: no broker
+    starts on it any more. A data folder notes its new store for the next `tidelog up`.
+    """
+    from tidelog.apps.cli import output
+    from tidelog.shell.store.store_backend import StoreError, is_etcd
+    from tidelog.shell.store.store_copy import copy_store
+    from tidelog.shell.supervisor.data_folder import note_store
+
+    goal = os.path.join(target, FILE_NAME) if os.path.isdir(target) else target
+    goal = goal.removeprefix("sqlite:")
+    try:
+        done = copy_store(_place(source), goal, _access(config))
+        for folder in (source, target):
+            if os.path.isdir(folder):
+                note_store(folder, goal if is_etcd(goal) else "")
+    except StoreError as error:
+        _refuse(error)
+    except OSError as error:
+        _refuse(click.ClickException(f"{error.filename}: {error.strerror}"))
+    data = {
+        "source": source,
+        "target": goal,
+        "cluster_id": done.cluster_id,
+        "keys": done.keys,
+        "revision": done.revision,
+        "kept": done.kept,
+    }
+
+    def show(screen: "Console") -> None:
+        for kept in done.kept:
+            screen.print(output.faint(f"kept, and marked as moved: {kept}"))
+        text = f"{goal} holds {done.keys} keys of cluster {done.cluster_id}"
+        screen.print(output.verdict_line(True, text))
+        screen.print(f"set tidelog.metadata.store={goal} in all brokers", markup=False)
+
+    return output.conclude(form, True, data, show)
 
 
 _log_dirs = click.option(
@@ -113,18 +196,19 @@ _plan_only = click.option("--plan", is_flag=True, help="Show what would be writt
 @click.argument("path")
 @_log_dirs
 @_plan_only
+@_config_option
 @format_option()
 def restore_command(
-    backup: str, path: str, log_dirs: tuple[str, ...], plan: bool, form: str
+    backup: str, path: str, log_dirs: tuple[str, ...], plan: bool, config: str | None, form: str
 ) -> int:
     """Restore a backup of the metadata store, updated from the brokers' folders.
 
-    BACKUP is a file that `tidelog store backup` wrote. PATH is a data folder of `tidelog up`, or
-    the store's file. All brokers must be down. Topics created since the backup are added, and each
-    partition's leader is chosen from the replicas' logs, so no acknowledged record is lost. The
-    old files are kept under other names.
+    BACKUP is a file that `tidelog store backup` wrote. PATH is a data folder of `tidelog up`, the
+    store's file, or a URL of etcd. All brokers must be down. Topics created since the backup are
+    added, and each partition's leader is chosen from the replicas' logs, so no acknowledged record
+    is lost. The old files are kept under other names.
     """
-    return _replace(path, log_dirs, backup, plan, form)
+    return _replace(path, log_dirs, backup, plan, config, form)
 
 
 @store.command(
@@ -138,25 +222,36 @@ def restore_command(
 @click.argument("path")
 @_log_dirs
 @_plan_only
+@_config_option
 @format_option()
-def rebuild_command(path: str, log_dirs: tuple[str, ...], plan: bool, form: str) -> int:
+def rebuild_command(
+    path: str, log_dirs: tuple[str, ...], plan: bool, config: str | None, form: str
+) -> int:
     """Rebuild the metadata store from the brokers' folders.
 
-    PATH is a data folder of `tidelog up`, or the store's file. All brokers must be down. The
-    old store is used as far as it can be read, and kept under another name.
+    PATH is a data folder of `tidelog up`, the store's file, or a URL of etcd. All brokers must be
+    down. The old store is used as far as it can be read, and kept under another name.
     """
-    return _replace(path, log_dirs, None, plan, form)
+    return _replace(path, log_dirs, None, plan, config, form)
 
 
 def _replace(
-    path: str, log_dirs: tuple[str, ...], backup: str | None, plan: bool, form: str
+    path: str,
+    log_dirs: tuple[str, ...],
+    backup: str | None,
+    plan: bool,
+    config: str | None,
+    form: str,
 ) -> int:
     from tidelog.apps.cli import output
-    from tidelog.shell.store.rebuild_store import replace_store
+    from tidelog.shell.store.rebuild_store import log_directories, replace_store
     from tidelog.shell.store.store_backend import StoreError
 
+    place, folders = _place(path), list(log_dirs)
     try:
-        outcome = replace_store(_file(path), list(log_dirs), backup, plan=plan)
+        if not folders and os.path.isdir(path):
+            folders = log_directories(os.path.join(path, FILE_NAME))
+        outcome = replace_store(place, folders, backup, plan=plan, access=_access(config))
     except StoreError as error:
         _refuse(error)
     return output.conclude(
@@ -216,8 +311,24 @@ def _show_outcome(screen: "Console", outcome: "Outcome", plan: bool) -> None:
     screen.print(output.verdict_line(True, line))
 
 
-def _file(path: str) -> str:
-    return os.path.join(path, FILE_NAME) if os.path.isdir(path) else path
+def _place(path: str) -> str:
+    """The file or the URL of the store that a data folder, a file or a URL names."""
+    if os.path.isdir(path):
+        from tidelog.shell.supervisor.data_folder import store_url
+
+        path = store_url(path)
+    return path.removeprefix("sqlite:")
+
+
+def _access(config: str | None) -> "StoreAccess":
+    from tidelog.shell.settings_sources import load_settings
+    from tidelog.shell.store.open_store import access_of
+
+    try:
+        resolved = load_settings(config, os.environ, (), {"node.id": "1"})
+    except ValueError as error:
+        _refuse(error)
+    return access_of(resolved.settings)
 
 
 def _refuse(error: Exception) -> NoReturn:
@@ -274,6 +385,5 @@ def _show(screen: "Console", contents: "StoreContents") -> None:
                 output.mark(not state.proved_dead, "not proved dead", "dead"),
             )
         output.show_table(screen, sessions)
-    screen.print(
-        output.faint(f"revision {contents.rev}; watches can start at {contents.compacted}")
-    )
+    watches = "" if contents.compacted is None else f"; watches can start at {contents.compacted}"
+    screen.print(output.faint(f"revision {contents.rev}{watches}"))

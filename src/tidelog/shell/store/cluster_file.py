@@ -216,6 +216,16 @@ def create(path: str, keys: dict[str, bytes], rev: Revision = 1) -> None:
         _discard(draft)
 
 
+def create_new(path: str, keys: dict[str, bytes], rev: Revision) -> None:
+    """Create a store with these keys at one revision; raises StoreUnusable if the file exists."""
+    if os.path.exists(path):
+        raise StoreUnusable(f"{path} exists already; choose another name")
+    try:
+        create(path, keys, rev)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnusable(f"can't create {path}: {reason(error)}") from error
+
+
 def _fill(connection: sqlite3.Connection, kvs: dict[str, KV], rev: Revision) -> None:
     rows = [(*kv, row_checksum(kv)) for kv in kvs.values()]
     connection.executemany("INSERT INTO kv VALUES (?, ?, ?, ?, ?, ?)", rows)

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tidelog.core.controller.metadata.metadata_copy import decode_copy
-from tidelog.core.controller.metadata.metadata_store import Snapshot
+from tidelog.core.controller.metadata.metadata_store import Revision, Snapshot
 from tidelog.core.controller.metadata.rebuilding import (
     Base,
     FoundBroker,
@@ -34,8 +34,12 @@ from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
 from tidelog.shell.store.store_backend import (
     IDENTITY_KEY,
+    NO_ACCESS,
+    StoreAccess,
     StoreError,
+    StoreMissing,
     StoreUnusable,
+    is_etcd,
     new_identity,
     parse_identity,
 )
@@ -66,30 +70,46 @@ class Outcome(NamedTuple):
 
 
 def replace_store(
-    store: str, paths: list[str], backup: str | None = None, *, plan: bool = False
+    store: str,
+    paths: list[str],
+    backup: str | None = None,
+    *,
+    plan: bool = False,
+    access: StoreAccess = NO_ACCESS,
 ) -> Outcome:
     """Rebuild the store from log directories, based on a backup or on the store in place.
 
-    `plan`: compute the new contents without writing them. Raises StoreError.
+    `store` is a path or a URL of etcd. `plan`: only say what would be written. Raises StoreError.
     """
-    paths = [os.path.abspath(path) for path in paths] or log_directories(store)
+    paths = [os.path.abspath(path) for path in paths]
+    if not paths and not is_etcd(store):
+        paths = log_directories(store)
     if not paths:
         raise StoreUnusable(
             f"no broker's folder found beside {store}; name the log directories with --log-dir"
         )
-    with _locked(paths):
+    with locked(paths):
         directories = read_directories(paths)
         cluster_id = directories[0].cluster_id
-        base, remarks = _base(store, backup, cluster_id)
+        base, remarks = _base(store, backup, cluster_id, access)
         rebuilt = rebuild([one.broker for one in directories], base)
         remarks += [text for one in directories for text in one.remarks]
         remarks += rebuilt.remarks
-        moved = [] if plan else _put_in_place(store, rebuilt, cluster_id)
+        moved: list[str] = []
+        if not plan:
+            keys = {IDENTITY_KEY: new_identity(cluster_id), **rebuilt.keys}
+            if is_etcd(store):
+                aside = os.path.dirname(paths[0])
+                revision = _put_in_etcd(store, keys, rebuilt.revision, access, aside, moved)
+                rebuilt = rebuilt._replace(revision=revision)
+            else:
+                moved = _put_in_place(store, keys, rebuilt.revision)
     return Outcome(store, cluster_id, directories, rebuilt, remarks, moved)
 
 
 @contextmanager
-def _locked(paths: list[str]) -> Iterator[None]:
+def locked(paths: list[str]) -> Iterator[None]:
+    """Lock log directories, so that no broker runs on them. Raises StoreUnusable."""
     with ExitStack() as stack:
         for path in paths:
             try:
@@ -102,7 +122,9 @@ def _locked(paths: list[str]) -> Iterator[None]:
         yield
 
 
-def _base(store: str, backup: str | None, cluster_id: str) -> tuple[Base | None, list[str]]:
+def _base(
+    store: str, backup: str | None, cluster_id: str, access: StoreAccess
+) -> tuple[Base | None, list[str]]:
     """The base's keys, with remarks for the operator."""
     if backup is not None:
         base = read_copy(backup)
@@ -112,10 +134,12 @@ def _base(store: str, backup: str | None, cluster_id: str) -> tuple[Base | None,
                 " choose a backup of this cluster"
             )
         return base, []
-    if not os.path.exists(store):
+    if not is_etcd(store) and not os.path.exists(store):
         return None, [f"{store} does not exist: using only the folders"]
     try:
-        base = read_copy(store)
+        base = _read_etcd(store, access) if is_etcd(store) else read_copy(store)
+    except StoreMissing as error:
+        return None, [f"{str(error).partition(';')[0]}: using only the folders"]
     except StoreError as error:
         return None, [f"{error}; using only the folders"]
     if (found := _cluster_of(base)) != cluster_id:
@@ -147,8 +171,32 @@ def read_copy(path: str) -> Base:
             raise StoreUnusable(f"{path} can't be read ({text})") from error
 
 
-def _put_in_place(store: str, rebuilt: Rebuilt, cluster_id: str) -> list[str]:
-    keys = {IDENTITY_KEY: new_identity(cluster_id), **rebuilt.keys}
+def _read_etcd(store: str, access: StoreAccess) -> Base:
+    from tidelog.shell.store.etcd import store_admin
+
+    return store_admin.read_base(store, access)
+
+
+def _put_in_etcd(
+    store: str,
+    keys: dict[str, bytes],
+    rev: Revision,
+    access: StoreAccess,
+    folder: str,
+    moved: list[str],
+) -> Revision:
+    """Replace the contents; the old ones are kept in a file in `folder`. Return the revision."""
+    from tidelog.shell.store.etcd import store_admin
+
+    store_admin.check_unused(store, access)
+    if store_admin.exists(store, access):
+        aside = os.path.join(folder, f"etcd-store.replaced-{time.strftime('%Y%m%dT%H%M%S')}.db")
+        store_admin.backup(store, aside, access)
+        moved.append(aside)
+    return store_admin.replace(store, keys, rev, access)
+
+
+def _put_in_place(store: str, keys: dict[str, bytes], rev: Revision) -> list[str]:
     stamp = time.strftime("%Y%m%dT%H%M%S")
     moved = []
     try:
@@ -157,7 +205,7 @@ def _put_in_place(store: str, rebuilt: Rebuilt, cluster_id: str) -> list[str]:
                 aside = f"{store}.replaced-{stamp}{suffix}"
                 os.rename(store + suffix, aside)
                 moved.append(aside)
-        cluster_file.create(store, keys, rebuilt.revision)
+        cluster_file.create(store, keys, rev)
     except (OSError, sqlite3.Error) as error:
         raise cluster_file.unusable(store, error) from error
     return moved

@@ -83,6 +83,11 @@ class StoreAccess(NamedTuple):
 NO_ACCESS = StoreAccess()
 
 
+def is_etcd(place: str) -> bool:
+    """Whether the place of a store is a URL of etcd; else it is the path of a file."""
+    return place.startswith(("etcd:", "etcds:"))
+
+
 class BrokerSide(NamedTuple):
     """The parts of a broker that a store's client uses."""
 

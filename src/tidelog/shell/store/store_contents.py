@@ -38,7 +38,8 @@ class StoreContents(NamedTuple):
 
     format: int
     rev: Revision
-    compacted: Revision
+    compacted: Revision | None
+    """Watches can start after it; None if the store does not say."""
     kvs: tuple[KV, ...]
     sessions: tuple[SessionState, ...]
 

@@ -152,6 +152,8 @@ class EtcdStore:
         self, earlier: Revision, history: HistoryRecord, rev: int, give_up_s: float
     ) -> int | None:
         wanted = earlier - history.base
+        if earlier > 0 and history.number > 0:
+            self._check_written_together(history, give_up_s)
         if earlier <= 0 or wanted <= 0 or wanted > rev:
             return None
         if history.mod_rev <= wanted:
@@ -162,6 +164,18 @@ class EtcdStore:
         reply = self._range(request, give_up_s, attempt_s=_PAGE_S)
         kvs = reply.get("kvs") or ()
         return int(parse_found(kvs[0]).value) if kvs else None
+
+    def _check_written_together(self, history: HistoryRecord, give_up_s: float) -> None:
+        """Raise StoreUnusable if another program wrote the keys: it does not write the record and
+        the last checksum at one revision, as each transaction does. Such a copy has other revisions
+        than the brokers know, and may be old."""
+        last = range_of(self.layout.past_key(history.number - 1))
+        kvs = self._range(last, give_up_s).get("kvs") or ()
+        if not kvs or parse_found(kvs[0]).mod_rev != history.mod_rev:
+            raise StoreUnusable(
+                f"the keys of metadata store {self.place} were copied by another program, which"
+                f" does not keep their revisions; use `tidelog store copy`, or {WAY_OUT}"
+            )
 
     def _range(
         self, request: dict[str, Any], give_up_s: float, attempt_s: float = 1.0

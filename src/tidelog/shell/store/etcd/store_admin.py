@@ -1,0 +1,97 @@
+"""`tidelog store` on etcd: read a store, replace its contents, check that no broker uses it."""
+
+from tidelog.core.controller.metadata.metadata_store import NO_SESSION, Revision, SessionId
+from tidelog.core.controller.metadata.rebuilding import Base
+from tidelog.shell.clock import boot_id
+from tidelog.shell.store import cluster_file
+from tidelog.shell.store.etcd.address import parse_address
+from tidelog.shell.store.etcd.gateway import EtcdError
+from tidelog.shell.store.etcd.records import FILLING, FORMAT, decode_sign
+from tidelog.shell.store.etcd.store_setup import StoreSetup
+from tidelog.shell.store.log_dir_lock import is_abandoned
+from tidelog.shell.store.store_backend import StoreAccess, StoreUnusable
+from tidelog.shell.store.store_contents import SessionState, StoreContents, is_secret
+
+PATIENCE_S = 30.0
+
+
+def read_contents(url: str, access: StoreAccess) -> StoreContents:
+    """Read everything in the store; values with secrets are empty."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        contents = setup.store.read(setup.give_up_s)
+        kvs = contents.snapshot.kvs
+        shown = tuple(kv._replace(value=b"") if is_secret(kv.key) else kv for kv in kvs)
+        leases = {kv.session for kv in kvs if kv.session != NO_SESSION} | set(contents.signs)
+        sessions = tuple(
+            _session(setup, session, contents.signs.get(session)) for session in sorted(leases)
+        )
+        return StoreContents(FORMAT, contents.snapshot.rev, None, shown, sessions)
+
+
+def _session(setup: StoreSetup, session: SessionId, value: bytes | None) -> SessionState:
+    try:
+        reply = setup.store.gateway.call("/v3/lease/timetolive", {"ID": session}, setup.give_up_s)
+    except EtcdError as error:
+        if not error.not_found:
+            raise
+        reply = {}
+    sign = None if value is None else decode_sign(value, boot_id())
+    return SessionState(
+        session,
+        int(reply.get("grantedTTL", 0)) * 1000,
+        max(0, int(reply.get("TTL", 0))) * 1000,
+        "" if sign is None else sign.place,
+        sign is not None and is_abandoned(*sign),
+    )
+
+
+def read_base(url: str, access: StoreAccess) -> Base:
+    """Read the store and what is known of its history. Raises StoreMissing."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        snapshot = setup.store.read(setup.give_up_s).snapshot
+        return Base(snapshot, {snapshot.rev: snapshot.checksum})
+
+
+def backup(url: str, target: str, access: StoreAccess) -> None:
+    """Write the keys as of one revision to a new file, which is a store on SQLite."""
+    base = read_base(url, access)
+    keys = {kv.key: kv.value for kv in base.snapshot.kvs if kv.session == NO_SESSION}
+    cluster_file.create_new(target, keys, base.snapshot.rev)
+
+
+def exists(url: str, access: StoreAccess) -> bool:
+    """Whether there is a complete store."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        found = setup.store.find_history(setup.give_up_s)
+        return found is not None and found.state != FILLING
+
+
+def check_unused(url: str, access: StoreAccess) -> None:
+    """Raise StoreUnusable if a broker may use the store. A missing store is unused."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        found, _ = setup.store.read_all(setup.give_up_s)
+        alive = {one.lease for one in found.values() if one.lease != NO_SESSION}
+        boot = boot_id()
+        for key, one in found.items():
+            sign = decode_sign(one.value, boot) if key.startswith(setup.store.layout.live) else None
+            if sign is not None and is_abandoned(*sign):
+                setup.store.end_session(one.lease, setup.give_up_s)
+                alive.discard(one.lease)
+        if alive:
+            raise StoreUnusable(
+                f"metadata store {url} is in use by {len(alive)} sessions; stop all brokers first,"
+                " and wait until the sessions of killed ones have ended"
+            )
+
+
+def replace(url: str, keys: dict[str, bytes], rev: Revision, access: StoreAccess) -> Revision:
+    """Replace all contents by these keys, at revisions from `rev` on; return the latest."""
+    check_unused(url, access)
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        return setup.fill(keys, rev)
+
+
+def mark_moved(url: str, target: str, access: StoreAccess) -> None:
+    """Mark the store as moved, so that no broker starts on it."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        setup.mark_moved(target)
