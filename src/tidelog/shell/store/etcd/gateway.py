@@ -247,19 +247,7 @@ class Gateway:
         try:
             reply = json.loads(answer.body)
         except ValueError:
-            text = answer.body[:200].decode("utf-8", "replace").strip()
-            if _COMMON_NAME in text:
-                raise StoreUnusable(
-                    f"etcd at {node} refuses the client certificate: etcd has authentication on,"
-                    " and its gateway does not accept certificates with a common name (CN);"
-                    " use a certificate without CN, and a user with a password"
-                ) from None
-            if answer.status == 404:
-                raise StoreUnusable(
-                    f"etcd at {node} has no JSON gateway (HTTP 404); start etcd 3.4 or newer"
-                    " without --enable-grpc-gateway=false"
-                ) from None
-            raise NoAnswer(f"HTTP {answer.status}: {text or 'no text'}") from None
+            raise _text_refusal(node, answer) from None
         if answer.status == 200 and isinstance(reply, dict) and "error" not in reply:
             found = reply.get("result", reply)  # a keepalive is a stream of one response
             return found if isinstance(found, dict) else {}
@@ -307,7 +295,7 @@ class Gateway:
         try:
             reply = json.loads(answer.body)
         except ValueError:
-            reply = {}
+            raise _text_refusal(node, answer) from None
         if answer.status == 200 and reply.get("token"):
             return str(reply["token"])
         refusal = error_of(reply) or EtcdError(0, f"HTTP {answer.status}")
@@ -330,6 +318,23 @@ def error_of(reply: Any) -> EtcdError | None:
         found = None
     code = reply.get("code", reply.get("grpc_code", 0))
     return EtcdError(int(code), str(reply.get("message") or found or "unknown error"))
+
+
+def _text_refusal(node: Endpoint, answer: Answer) -> Exception:
+    """The error for a response that is not JSON."""
+    text = answer.body[:200].decode("utf-8", "replace").strip()
+    if _COMMON_NAME in text:
+        return StoreUnusable(
+            f"etcd at {node} refuses the client certificate: etcd has authentication on, and its"
+            " gateway does not accept certificates with a common name (CN); use a certificate"
+            " without CN, and a user with a password"
+        )
+    if answer.status == 404:
+        return StoreUnusable(
+            f"etcd at {node} has no JSON gateway (HTTP 404); start etcd 3.4 or newer without"
+            " --enable-grpc-gateway=false"
+        )
+    return NoAnswer(f"HTTP {answer.status}: {text or 'no text'}")
 
 
 def _is_nodes_fault(error: EtcdError) -> bool:
