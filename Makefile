@@ -57,6 +57,7 @@ ifneq ($(SPARK),0)
 	@test $(SPARK_STAMP) -nt $(STAMP) || { echo "Spark is installed in the background; its log: $(SPARK_LOG)"; \
 	  $(BIN)/python scripts/set_up_spark.py >$(SPARK_LOG) 2>&1 </dev/null & }
 endif
+	-@$(BIN)/python scripts/set_up_etcd.py >/dev/null
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow and not ci' tests/core tests/golden tests/shell --cov --cov-report=
 	$(BIN)/coverage report --include='src/tidelog/core/replication/*' --fail-under=100
 	$(BIN)/coverage report --include='src/tidelog/core/*' --fail-under=95 --skip-covered
@@ -144,6 +145,8 @@ bench-core: $(STAMP) ## measure a step of the replication core
 
 test-all: check docs test test-more sim model mutants ## run everything, including the slow tests
 	-$(BIN)/python scripts/set_up_browser.py
+	-etcd="$$($(BIN)/python scripts/set_up_etcd.py --newest)" && \
+	  ETCD_BIN="$$etcd" $(BIN)/pytest tests/shell/store -k etcd -rs
 	$(BIN)/pytest -n 2 -m 'slow and not spark' -rs
 ifeq ($(SPARK),0)
 	@echo "SPARK=0: Spark is left out; neither its cluster nor its own connector was tried"

@@ -340,10 +340,7 @@ class EtcdStoreClient:
     def _notify(self, watch: Watch, news: Batch | None) -> None:
         """On the host's thread: call a watch, unless it was replaced meanwhile."""
         if watch.number == self._watch_number:
-            if news is None:
-                watch.lost()
-            else:
-                watch.changed(news)
+            watch.notify(news)
 
     def _warn(self, text: str) -> None:
         if self._report is not None:

@@ -48,6 +48,13 @@ class Watch(NamedTuple):
     changed: Callable[[Batch], None]
     lost: Callable[[], None]
 
+    def notify(self, news: Batch | None) -> None:
+        """Pass on a revision, or that the revisions in between were deleted (None)."""
+        if news is None:
+            self.lost()
+        else:
+            self.changed(news)
+
 
 class SignChange(NamedTuple):
     """A session was opened with a life sign, or has ended (None)."""
