@@ -1,7 +1,8 @@
-"""The client of a metadata store on etcd: three threads that carry out a broker's calls.
+"""The client of a metadata store on etcd: four threads that carry out a broker's calls.
 
-One thread reads and writes, one keeps sessions, one follows the changes. Each has connections of
-its own, so a transaction that waits for a frozen node delays no renewal.
+One thread reads and writes, one renews sessions, one ends the sessions of dead brokers, one follows
+the changes. Each has connections of its own, so nothing that waits for a frozen node delays a
+renewal.
 
 Invariants: every call is answered once, through `deliver`. Transactions and reads are answered in
 the order of the calls. A session's deadline counts from before its renewal was sent.
@@ -100,9 +101,11 @@ class EtcdStoreClient:
         self._nodes = Nodes(address)
         self._store = EtcdStore(Gateway(self._nodes))
         self._sessions = EtcdStore(Gateway(self._nodes))
+        self._deaths = EtcdStore(Gateway(self._nodes))
         self._failures = FailureLog(address.url, self._warn)
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._session_calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._probes: SimpleQueue[_Call | None] = SimpleQueue()
         self._closing = False
         self._watch_number = 0
         self._delivered: Revision = 0
@@ -113,7 +116,12 @@ class EtcdStoreClient:
         self._members_s = 0.0
         events = WatchEvents(self._changed, self._lost, self._failures.failed, self._end_probes)
         self._stream = WatchStream(Gateway(self._nodes), events)
-        threads = (self._run_calls, self._run_sessions, self._stream.run)
+        threads: tuple[Callable[[], None], ...] = (
+            partial(self._run_calls, self._calls, self._store),
+            partial(self._run_calls, self._session_calls, self._sessions),
+            self._run_probes,
+            self._stream.run,
+        )
         self._ended = [_thread.allocate_lock() for _ in threads]
         # A signal that the kernel gave to one of these threads would not wake the host's.
         before = pthread_sigmask(SIG_BLOCK, _STOP_SIGNALS)
@@ -159,7 +167,7 @@ class EtcdStoreClient:
     def probe_deaths(self, answered: Probed | None = None) -> None:
         """End the sessions of brokers that are proved dead."""
         act = partial(self._probe_deaths, answered or _ignoring(None))
-        self._submit(self._session_calls, act, self._probe_failed(answered or _ignoring(None)))
+        self._submit(self._probes, act, answered or _ignoring(None))
 
     def compact(self, rev: Revision, done: Callable[[], None] | None = None) -> None:
         """Delete the changes up to a revision, of all stores in this etcd."""
@@ -169,7 +177,7 @@ class EtcdStoreClient:
         """Answer the pending calls, then stop the threads."""
         if not self._closing:
             self._closing = True
-            for queue in (self._calls, self._session_calls):
+            for queue in (self._calls, self._session_calls, self._probes):
                 queue.put(None)
             self._stream.stop()
         give_up_s = time.monotonic() + _JOIN_S
@@ -191,7 +199,7 @@ class EtcdStoreClient:
             queue.put(_Call(time.monotonic() + patience_s, act, answered))
 
     def _refuse_all(self) -> None:
-        for queue in (self._calls, self._session_calls):
+        for queue in (self._calls, self._session_calls, self._probes):
             while not queue.empty():
                 call = queue.get()
                 if call is not None:
@@ -208,18 +216,18 @@ class EtcdStoreClient:
         finally:
             ended.release()
 
-    def _run_calls(self) -> None:
+    def _run_calls(self, calls: "SimpleQueue[_Call | None]", store: EtcdStore) -> None:
         try:
-            while (call := self._calls.get()) is not None:
+            while (call := calls.get()) is not None:
                 self._carry_out(call)
         finally:
-            self._store.gateway.close()
+            store.gateway.close()
 
-    def _run_sessions(self) -> None:
+    def _run_probes(self) -> None:
         try:
             while True:
                 try:
-                    call = self._session_calls.get(timeout=_LOOK_EVERY_S)
+                    call = self._probes.get(timeout=_LOOK_EVERY_S)
                 except Empty:
                     self._look()
                     continue
@@ -227,7 +235,7 @@ class EtcdStoreClient:
                     return
                 self._carry_out(call)
         finally:
-            self._sessions.gateway.close()
+            self._deaths.gateway.close()
 
     def _carry_out(self, call: _Call) -> None:
         answer = self._answer(call)
@@ -253,7 +261,7 @@ class EtcdStoreClient:
             self._probe_deaths(_ignoring(None), now_s + PATIENCE_S)
             if now_s >= self._members_s:
                 self._members_s = now_s + _MEMBERS_EVERY_S
-                self._sessions.refresh_nodes(now_s + PATIENCE_S)
+                self._deaths.refresh_nodes(now_s + PATIENCE_S)
         except _FAILURES as error:
             self._failures.failed(error)
 
@@ -287,22 +295,23 @@ class EtcdStoreClient:
         return Renewed(sent_ms[0]) if alive else SessionExpired()
 
     def _probe_deaths(self, answered: Probed, give_up_s: float) -> object:
-        """End dead brokers' sessions; the answer follows when the watch has shown it."""
+        """End dead brokers' sessions; the answer follows when the watch has shown it.
+
+        Without a watch nothing is ended: this broker has not accepted the store yet
+        (store_follower.py).
+        """
         with self._lock:
-            known = dict(self._signs)
+            known = dict(self._signs) if self._watch_number else {}
         dead = frozenset(s for s, sign in known.items() if self._proof.is_dead(sign))
         if not dead:
             self._deliver(partial(answered, self._delivered))
             return _LATER
         for session in dead:
-            self._sessions.end_session(session, give_up_s)
+            self._deaths.end_session(session, give_up_s)
         with self._lock:
             self._waiting.append(_Probe(dead, answered, time.monotonic() + _PROBE_S))
         self._end_probes()
         return _LATER
-
-    def _probe_failed(self, answered: Probed) -> Callable[[object], None]:
-        return lambda _answer: answered(Unavailable())
 
     def _end_probes(self) -> None:
         """Answer the probes whose sessions have ended, and those that waited too long."""
