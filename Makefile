@@ -154,4 +154,5 @@ else
 	$(BIN)/pytest -m 'slow and spark' -rs
 endif
 
+ci: export REQUIRE_ETCD = 1
 ci: check docs test test-more sim model mutants ## run what .ci/run calls

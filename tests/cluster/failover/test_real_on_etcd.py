@@ -4,7 +4,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from real_cluster import await_isr, eventually, leader_of, make_topic, read_values, send_all
+from real_cluster import (
+    QUICK_SESSIONS,
+    await_isr,
+    eventually,
+    leader_of,
+    make_topic,
+    read_values,
+    send_all,
+)
 from real_etcd import EtcdCluster, running_etcd
 
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -64,6 +72,7 @@ def test_brokers_stay_leaders_while_a_node_of_etcd_is_away(
     assert read_values(cluster.bootstrap, "node-away") == VALUES * 2
 
 
+@pytest.mark.ci
 def test_all_brokers_restart_on_their_store(etcd: EtcdCluster) -> None:
     with LocalCluster(store=etcd.url("restart")) as cluster:
         make_topic(cluster.bootstrap, "kept")
@@ -74,3 +83,23 @@ def test_all_brokers_restart_on_their_store(etcd: EtcdCluster) -> None:
             cluster.start_broker(broker, wait=False)
         cluster.wait_ready()
         assert read_values(cluster.bootstrap, "kept") == VALUES
+
+
+@pytest.mark.ci
+def test_brokers_continue_after_etcd_had_no_quorum(etcd: EtcdCluster) -> None:
+    """For longer than their sessions: they acknowledge nothing then, and lose nothing."""
+    with LocalCluster(store=etcd.url("quorum"), settings=QUICK_SESSIONS) as cluster:
+        make_topic(cluster.bootstrap, "kept")
+        send_all(cluster.bootstrap, "kept", VALUES, conf=ALL)
+        away = etcd.nodes[:2]
+        for node in away:
+            node.freeze()
+        time.sleep(5.0)
+        for node in away:
+            node.thaw()
+        for node in etcd.nodes:
+            etcd.wait_for(node)
+        cluster.wait_ready()
+        send_all(cluster.bootstrap, "kept", VALUES, conf=ALL)
+        await_isr(cluster, "kept", cluster.ids)
+        assert read_values(cluster.bootstrap, "kept") == VALUES * 2
