@@ -108,15 +108,12 @@ def store_of(settings: "BrokerSettings") -> StoreBackend:
 
 def access_of(settings: "BrokerSettings") -> StoreAccess:
     """How a broker logs in to its store."""
-
-    def text(name: str) -> str:
-        return str(settings.get(f"{SETTING}.{name}") or "")
-
+    get = settings.get
     return StoreAccess(
-        user=text("user"),
-        password_file=text("password.file"),
-        ca_file=text("ca.file"),
-        certificate_file=text("certificate.file"),
-        key_file=text("key.file"),
-        allow_plaintext=bool(settings.get(f"{SETTING}.allow.plaintext")),
+        user=get("tidelog.metadata.store.user") or "",
+        password_file=get("tidelog.metadata.store.password.file") or "",
+        ca_file=get("tidelog.metadata.store.ca.file") or "",
+        certificate_file=get("tidelog.metadata.store.certificate.file") or "",
+        key_file=get("tidelog.metadata.store.key.file") or "",
+        allow_plaintext=get("tidelog.metadata.store.allow.plaintext"),
     )
