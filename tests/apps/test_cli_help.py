@@ -76,6 +76,7 @@ def test_every_command_exists() -> None:
         "store",
         "store show",
         "store backup",
+        "store copy",
         "store restore",
         "store rebuild",
         "verify",
