@@ -175,16 +175,20 @@ class EtcdStoreClient:
 
     def close(self) -> None:
         """Answer the pending calls, then stop the threads."""
-        if not self._closing:
-            self._closing = True
-            for queue in (self._calls, self._session_calls, self._probes):
-                queue.put(None)
-            self._stream.stop()
+        self._stop()
         give_up_s = time.monotonic() + _JOIN_S
         for ended in self._ended:
             if ended.acquire(timeout=max(0.0, give_up_s - time.monotonic())):
                 ended.release()
         self._refuse_all()
+
+    def _stop(self) -> None:
+        """Let all threads end after the pending calls."""
+        if not self._closing:
+            self._closing = True
+            for queue in (self._calls, self._session_calls, self._probes):
+                queue.put(None)
+            self._stream.stop()
 
     def _submit(
         self,
@@ -211,7 +215,7 @@ class EtcdStoreClient:
         try:
             body()
         except Exception as error:  # noqa: BLE001 - a broker without a store must stop
-            self._closing = True
+            self._stop()
             self._deliver(partial(_fail, error))
         finally:
             ended.release()
