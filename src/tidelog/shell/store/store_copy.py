@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidelog.core.controller.metadata.metadata_store import NO_SESSION, Revision
 from tidelog.core.controller.metadata.rebuilding import Base
 from tidelog.shell.store import cluster_file
-from tidelog.shell.store.rebuild_store import BESIDE, locked, log_directories, read_copy
+from tidelog.shell.store.rebuild_store import FILE_SUFFIXES, locked, log_directories, read_copy
 from tidelog.shell.store.store_backend import (
     IDENTITY_KEY,
     StoreAccess,
@@ -113,7 +113,7 @@ def _mark_moved(source: str, target: str, access: StoreAccess) -> list[str]:
         return [source]
     stamp = time.strftime("%Y%m%dT%H%M%S")
     kept = []
-    for suffix in BESIDE:
+    for suffix in FILE_SUFFIXES:
         if os.path.exists(source + suffix):
             os.rename(source + suffix, f"{source}.moved-{stamp}{suffix}")
             kept.append(f"{source}.moved-{stamp}{suffix}")
