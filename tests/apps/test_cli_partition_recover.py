@@ -94,7 +94,7 @@ def test_committed_records_that_no_replica_has_are_counted() -> None:
         replica(broker, 100, [0, 0], damage=damage, high_watermark=100) for broker in (1, 2)
     )
     made = plan(one, two)
-    assert made.committed_and_gone == 60
+    assert made.committed_and_missing == 60
     out = io.StringIO()
     show_recovery(Console(file=out, width=120, markup=False, highlight=False), made)
     assert "at least 60 committed records are on none of these replicas" in out.getvalue()

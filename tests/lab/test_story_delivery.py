@@ -122,7 +122,7 @@ def test_fetch_max_bytes_limits_a_fetch_to_one_batch() -> None:
         ("tick at=A", "at=A needs slow=B"),
         ("tick slow=X", "unknown broker 'X'"),
         ("deliver x lose=request", "unknown lose 'request'"),
-        ("deliver x hold=reply", "hold=… and as=NAME go together"),
+        ("deliver x hold=reply", "hold=… and as=NAME must be given together"),
         ("deliver x lose=reply", "'x' is a reply, which causes no message"),
         ("ask-isr hold=request as=y", "unknown hold 'request'"),
         ("tell B words=some", "words must be a number"),

@@ -72,7 +72,7 @@ def test_unacknowledged_record_may_be_lost() -> None:
         ("fetch D", "unknown broker 'D'; known: A, B"),
         ("fetch B looze=reply", "unknown option of fetch 'looze'; did you mean lose?"),
         ("fetch B lose=answer", "unknown lose 'answer'; known: request, reply"),
-        ("fetch B hold=reply", "hold=… and as=NAME go together"),
+        ("fetch B hold=reply", "hold=… and as=NAME must be given together"),
         ("fetch B lose=reply hold=reply as=x", "a message is lost or held, not both"),
         ("fetch B times=0", "times is between 1 and 1000"),
         ("fetch B times=x", "times must be a number, not 'x'"),

@@ -26,7 +26,7 @@ from tidelog.apps.spark.source.range_reader import (
 from tidelog.apps.spark.worker import settle_worker
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.record import Header, Record
-from tidelog.shell.client.admin import await_gone, await_leaders, create_topic, delete_topic
+from tidelog.shell.client.admin import await_deleted, await_leaders, create_topic, delete_topic
 from tidelog.shell.client.client_errors import NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, TopicMetadata
@@ -246,7 +246,7 @@ def test_a_recreated_topic_is_an_error(client: Cluster, name: str) -> None:
     written(client, name, 50)
     wanted = planned(client, name, 0, 50)
     delete_topic(client, name)
-    await_gone(client, name)
+    await_deleted(client, name)
     with pytest.raises(TopicRecreated, match="does not exist now") as gone:
         table(client, wanted, limits=PATIENT)
     assert gone.value.found_id is None
@@ -264,7 +264,7 @@ def test_a_topic_recreated_during_the_read_is_an_error(client: Cluster, name: st
     assert next(reading).num_rows == 50
     with Cluster(client.bootstrap[0][0] + f":{client.bootstrap[0][1]}") as other:
         delete_topic(other, name)
-        await_gone(other, name)
+        await_deleted(other, name)
         create_topic(other, name, 1, 3)
         with pytest.raises(TopicRecreated) as caught:
             list(reading)

@@ -116,7 +116,7 @@ def make_plan(
 
 
 def _crowding(broker: BrokerId, others: Sequence[BrokerId], racks: Racks) -> int:
-    """Return how many of the others are on the same rack."""
+    """Return how many of the other replicas are on the same rack."""
     rack = racks.get(broker)
     return 0 if rack is None else sum(racks.get(other) == rack for other in others)
 

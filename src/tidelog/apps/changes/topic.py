@@ -59,7 +59,7 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> list[Change]:
             changes.append(rejected(f"deleting topic {outcome.name}", outcome))
             continue
         try:
-            admin.await_gone(cluster, outcome.name)
+            admin.await_deleted(cluster, outcome.name)
         except BrokerError:
             text = f"{outcome.name}: deletion in progress; it is still listed"
         else:

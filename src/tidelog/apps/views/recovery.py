@@ -42,7 +42,7 @@ class RecoveryView(NamedTuple):
         return next((each for each in self.candidates if each.last_epoch is not None), None)
 
     @property
-    def committed_and_gone(self) -> int:
+    def committed_and_missing(self) -> int:
         """How many committed records, at least, are on no replica that responded."""
         if self.best is None or self.best.sound_upto is None or self.committed_upto is None:
             return 0

@@ -77,7 +77,7 @@ class _Transcript(NamedTuple):
             self.connector_nonce,
             self.listener_nonce,
         )
-        # With its length before each field, different fields never give the same bytes.
+        # Each field has its length in front, so that different fields never give the same bytes.
         message = b"".join(len(field).to_bytes(4, "big") + field for field in fields)
         return hmac_sha256(secret.encode(), message)
 

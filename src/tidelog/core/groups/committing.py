@@ -174,16 +174,16 @@ class Committing:
             done = results if error is ErrorCode.NONE else ()
             self._outbox.answer(requester, OffsetDeleteResponse(error, done))
 
-        gone = group.offsets.known_of(one for one in request.partitions if one not in in_use)
-        if gone:
-            self._remove(group, gone, written, now_ms)
+        removed = group.offsets.known_of(one for one in request.partitions if one not in in_use)
+        if removed:
+            self._remove(group, removed, written, now_ms)
         else:
             written(ErrorCode.NONE, now_ms)
 
-    def forget(self, group: Group, gone: list[TopicPartition], now_ms: int) -> None:
+    def forget(self, group: Group, removed: list[TopicPartition], now_ms: int) -> None:
         """Delete offsets of deleted topics."""
-        if gone and group.state is not GroupState.DEAD:
-            self._remove(group, gone, _ignore_outcome, now_ms)
+        if removed and group.state is not GroupState.DEAD:
+            self._remove(group, removed, _ignore_outcome, now_ms)
 
     def delete_all(self, group: Group, on_written: OnWritten, now_ms: int) -> None:
         """Delete an Empty group and its offsets."""
@@ -191,10 +191,10 @@ class Committing:
 
     def expire(self, group: Group, now_ms: int) -> None:
         """Delete expired offsets, and the group with its last offset."""
-        gone = self._expired(group, self._wall.earliest_ms(now_ms))
+        removed = self._expired(group, self._wall.earliest_ms(now_ms))
         useless = group.state is GroupState.EMPTY and group.offsets.is_empty
-        if (gone or useless) and not group.pending_members:
-            self._remove(group, gone, _ignore_outcome, now_ms)
+        if (removed or useless) and not group.pending_members:
+            self._remove(group, removed, _ignore_outcome, now_ms)
 
     def _expired(self, group: Group, wall_ms: int) -> list[TopicPartition]:
         """Return the offsets whose retention time is over.
@@ -220,11 +220,11 @@ class Committing:
         return group.offsets.expired(wall_ms, lambda _value: since_ms, retention_ms, kept)
 
     def _remove(
-        self, group: Group, gone: list[TopicPartition], on_written: OnWritten, now_ms: int
+        self, group: Group, removed: list[TopicPartition], on_written: OnWritten, now_ms: int
     ) -> None:
         """Write tombstones. An Empty group is removed with its last offset; until that is
         committed it is Dead, and refuses joins and commits."""
-        dies = group.state is GroupState.EMPTY and group.offsets.are_all(gone)
+        dies = group.state is GroupState.EMPTY and group.offsets.are_all(removed)
         if dies:
             group.state = GroupState.DEAD
         left = 1
@@ -246,7 +246,7 @@ class Committing:
                 self.drop_if_unused(group)
             on_written(failed, now_ms)
 
-        for some, tombstones in _in_batches(group, gone):
+        for some, tombstones in _in_batches(group, removed):
             left += 1
             self._outbox.append(tombstones, partial(written, some))
         if dies and group.generation_id > 0:
@@ -305,13 +305,13 @@ def _no_offset(partition: TopicPartition, error: ErrorCode) -> FetchedOffset:
 
 
 def _in_batches(
-    group: Group, gone: list[TopicPartition]
+    group: Group, removed: list[TopicPartition]
 ) -> Iterator[tuple[list[TopicPartition], list[tuple[bytes, bytes | None]]]]:
     """Yield some of the offsets with their tombstones, as many as fit into one append."""
     some: list[TopicPartition] = []
     tombstones: list[tuple[bytes, bytes | None]] = []
     room = _TOMBSTONE_BYTES_MAX
-    for partition, key in zip(gone, offset_keys(group.group_id, gone), strict=True):
+    for partition, key in zip(removed, offset_keys(group.group_id, removed), strict=True):
         room -= len(key) + _TOMBSTONE_OVERHEAD
         if room < 0 and some:
             yield some, tombstones

@@ -48,12 +48,12 @@ class Offsets:
         if self._in_doubt:
             self._in_doubt -= {(topic, partition)}
 
-    def remove(self, gone: Iterable[tuple[str, int]]) -> None:
+    def remove(self, removed: Iterable[tuple[str, int]]) -> None:
         """Remove offsets, as far as they exist."""
         if self._in_doubt:
-            gone = list(gone)
-            self._in_doubt -= set(gone)
-        for topic, partition in gone:
+            removed = list(removed)
+            self._in_doubt -= set(removed)
+        for topic, partition in removed:
             partitions = self._committed.get(topic)
             if partitions is not None:
                 partitions.pop(partition, None)
@@ -86,9 +86,9 @@ class Offsets:
         """Return all offsets: committed, pending for the first time, and in doubt."""
         return list(dict.fromkeys((*self, *self._pending, *sorted(self._in_doubt))))
 
-    def are_all(self, gone: Collection[TopicPartition]) -> bool:
+    def are_all(self, removed: Collection[TopicPartition]) -> bool:
         """Whether nothing remains without these."""
-        return set(gone).issuperset(self) and set(gone).issuperset(self._pending)
+        return set(removed).issuperset(self) and set(removed).issuperset(self._pending)
 
     def known_of(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return those of `wanted` that are committed, pending or in doubt."""

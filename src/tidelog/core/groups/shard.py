@@ -213,9 +213,9 @@ class GroupShard(CoordinatorShard[Timer]):
             group_id, names, id_of = self._deleted.popleft()
             group = self._groups.get(group_id)
             if group is not None:
-                gone = group.offsets.of_deleted_topics(names, id_of)
-                room -= 1 + len(gone)
-                self._committing.forget(group, gone, now_ms)
+                removed = group.offsets.of_deleted_topics(names, id_of)
+                room -= 1 + len(removed)
+                self._committing.forget(group, removed, now_ms)
         if self._deleted:
             self._timers.arm(Timer(TimerKind.DELETED_TOPICS), now_ms + _PAUSE_MS)
 

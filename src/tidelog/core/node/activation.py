@@ -4,10 +4,10 @@ A broker may be active while its registration is valid and its image shows it un
 active once every replica has applied the image: a replica with an older registration might still
 assume that it leads.
 
-An active broker that can't renew its session is *detached*: the metadata store may be away for all
-brokers, and then none of them would serve. It goes on serving partitions that its followers confirm
-(hosting/gate.py), leads no others, and proposes nothing. It is active again with the next renewal,
-and stops when the store or the image shows that it was replaced.
+An active broker that can't renew its session is *detached*: the metadata store may be unreachable
+for all brokers, and then none of them would serve. A detached broker continues to serve partitions
+that its followers confirm (hosting/gate.py), leads no others, and proposes nothing. It is active
+again with the next renewal, and stops when the store or the image shows that it was replaced.
 
 Invariant: an active broker has a valid registration.
 """

@@ -225,7 +225,7 @@ class Node:
 
     @property
     def detached(self) -> bool:
-        """Whether the store does not respond, and it serves only what its followers confirm."""
+        """Whether this broker serves without the store, only partitions that followers confirm."""
         return self._gate.detached
 
     @property
@@ -247,7 +247,7 @@ class Node:
         }
 
     def distrust(self, path: str) -> None:
-        """Check a segment's file before it is read again: it could not be sent."""
+        """Verify a segment's file before its next read, because sending the file failed."""
         name = layout.parse_dir(path.partition("/")[0])
         replica = None if name is None else self._replicas.hosted.get(name)
         if replica is not None:

@@ -1,7 +1,7 @@
 """The four compression codecs, with a limit on the decompressed size.
 
-A batch of a kilobyte can decompress to gigabytes. The caller gives the most bytes it may take; a
-larger batch counts as corrupt.
+A batch of a kilobyte can decompress to gigabytes. The caller sets the largest
+allowed size; a larger batch counts as corrupt.
 
 LZ4 is written as frames of independent blocks; all kinds of frames are read.
 

@@ -1,6 +1,6 @@
 """The events that a replica of a partition handles.
 
-An event is a noun and a past participle. The effects that a replica returns are in effects.py.
+The name of an event is a noun and a past participle. The effects that a replica returns are in effects.py.
 Events are mutable slotted classes for speed (creating a frozen one takes six times as long), but
 no code changes an event after it is created.
 
@@ -177,7 +177,7 @@ class IsrChangeAnswered:
 class RecordsFlushed:
     """Everything below `offset` is on stable storage.
 
-    It never stems from a flush that began before the last truncation: the node reads the
+    It never comes from a flush that began before the last truncation: the node reads the
     recovery point from the log (storage's flush generation).
     """
 

@@ -248,7 +248,7 @@ def repair_ended(replica: Replica, _event: on.RepairEnded) -> list[do.Effect]:
 def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]:
     """Stop if the leader has a newer epoch than this replica; otherwise retry later.
 
-    A new leader that does not know of its election yet soon will. So the first retry is quick, and
+    A new leader may not know of its election yet, but will soon. So the first retry is quick, and
     later ones are less and less frequent.
     """
     if error is ErrorCode.FENCED_LEADER_EPOCH:

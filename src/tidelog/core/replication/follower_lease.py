@@ -1,9 +1,10 @@
 """When a leader may serve a partition while the metadata store does not respond.
 
-A broker that can't renew its session must assume that it was replaced. Its followers know better: a
-replica that was elected in its place fetches no more in the old leader epoch, and neither does a
+A broker that can't renew its session must assume that it was replaced. Its followers show whether it was:
+a replica that was elected in its place no longer fetches in the old leader epoch, nor does a
 follower of the new leader. So fetches in the current leader epoch are a *lease*: while every
-in-sync follower keeps fetching, no other replica of the ISR leads.
+in-sync follower keeps fetching, no other replica of the ISR leads. The conditions, with their
+reasons:
 
     the leader is not alone in its ISR      alone, it would commit what no other replica has
     every follower that may be in the ISR   a silent one may be the new leader
@@ -12,8 +13,8 @@ in-sync follower keeps fetching, no other replica of the ISR leads.
                                             a socket while this process hung proves nothing
     no unclean election is allowed          it elects a replica whose fetches do not count
 
-The high watermark waits for the same followers, with or without a lease: what is acknowledged is on
-all of them. Story: scenarios/fencing/followers-hold-a-leader-without-the-store.txt
+The high watermark waits for the same followers, with or without a lease: all of them have each
+acknowledged record. Story: scenarios/fencing/followers-hold-a-leader-without-the-store.txt
 """
 
 from collections.abc import Callable

@@ -222,7 +222,7 @@ class LogRepair:
         except InvalidBatch:
             batch = None
         except DiskError:
-            # Reads are ahead of this batch: maybe only a later one is unreadable.
+            # A read covers several batches: maybe only a later one is unreadable.
             batch = self._batch_at(self._position)
             self._restart_reading(self._position + (batch.size if batch else 0))
         if batch is None or not self._belongs(batch):

@@ -162,7 +162,7 @@ def _decode_flexible(
                     new(TopicPartition, (topic, index)), data[start:position], topic_id
                 )
             )
-            # Raises past the end of the frame, also if the records are cut short.
+            # Raises an error at the end of the frame, also if the records are incomplete.
             position = skip_tags(data, position) if data[position] else position + 1
         position = skip_tags(data, position) if data[position] else position + 1
     skip_tags(data, position)

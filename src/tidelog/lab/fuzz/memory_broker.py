@@ -217,7 +217,7 @@ class MemoryBroker:
                     self._next_turns.popleft()()
                 else:
                     return
-            raise AssertionError("one frame causes events without end")
+            raise AssertionError("one frame causes events that never end")
         finally:
             self._stepping = False
 

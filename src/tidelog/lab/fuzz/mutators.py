@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 _VARINTS = (
-    b"\xff\xff\xff\xff\x0f",  # the largest, the smallest that is too large, one without an end
+    b"\xff\xff\xff\xff\x0f",  # the largest valid one; then: too large, too long, valid
     b"\xff\xff\xff\xff\x10",
     b"\x80\x80\x80\x80\x80\x80",
     b"\x80\x80\x04",

@@ -295,7 +295,7 @@ class Faults:
         self._site.network.cut(other, one, duration_ms)
 
     def _isolate(self, process: Process, action: Action) -> None:
-        """Cut all links to other brokers, and half of the time those to the store."""
+        """Cut all links to other brokers, and with probability one half those to the store."""
         self._world.count("broker isolated")
         for other in self._site.brokers:
             if other != process.id:

@@ -432,7 +432,7 @@ def _draw_store_going_back(plan: Plan) -> None:
 
 
 def _draw_store_outages(plan: Plan) -> None:
-    """Let the store be away once or twice, mostly for longer than a session, in one run of five."""
+    """Let the store fail once or twice, mostly for longer than a session, in one run of five."""
     draw = Random(f"{plan.seed}/store-away")
     if draw.random() < 1 / 5:
         for _ in range(draw.randint(1, 2)):

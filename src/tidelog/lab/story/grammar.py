@@ -141,7 +141,7 @@ def _line(reader: _Reader) -> None:
 
 def _policies(names: str, reader: _Reader) -> tuple[str, ...]:
     if reader.steps:
-        raise StoryError("`policies:` must stand before the first command", reader.at + 1)
+        raise StoryError("`policies:` must come before the first command", reader.at + 1)
     found = tuple(name.strip() for name in names.split(",") if name.strip())
     if not found:
         raise StoryError("`policies:` needs at least one policy", reader.at + 1)

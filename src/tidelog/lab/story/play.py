@@ -126,5 +126,5 @@ def fate(step: Step, *parts: str) -> Fate:
         raise StoryError("a message is lost or held, not both")
     name = step.options.get("as", "")
     if bool(hold) != bool(name):
-        raise StoryError("hold=… and as=NAME go together")
+        raise StoryError("hold=… and as=NAME must be given together")
     return Fate(lose, hold, name)

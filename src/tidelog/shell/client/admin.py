@@ -74,10 +74,10 @@ def delete_topic(cluster: Cluster, name: str, *, missing_ok: bool = False) -> No
             raise NoSuchTopic(f"topic {name!r}", name)
     elif deleted.error:
         raise BrokerError(f"deleting topic {name}", deleted.error, deleted.message)
-    await_gone(cluster, name)
+    await_deleted(cluster, name)
 
 
-def await_gone(cluster: Cluster, name: str) -> None:
+def await_deleted(cluster: Cluster, name: str) -> None:
     """Wait until a deleted topic is no longer listed."""
     retry = Retry(cluster.timeout_s)
     while True:

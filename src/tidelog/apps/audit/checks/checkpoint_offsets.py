@@ -56,7 +56,7 @@ def check_log_dir(facts: LogDirFacts, elsewhere: Mapping[str, str]) -> list[Find
 def check_offset_files(log: ReplicaLog, others: list[ReplicaLog]) -> None:
     """Compare high watermark, recovery point and log start with the log end.
 
-    Records that another replica still has once existed here too.
+    A record that another replica has was once in this log too.
     """
     longest = max((other.log_end for other in others), default=0)
     if log.is_read_in_part:

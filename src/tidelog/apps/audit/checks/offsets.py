@@ -209,8 +209,10 @@ def _mark_missing_segments(log: ReplicaLog) -> None:
     for number, remark in enumerate(log.folder.remarks):
         if remark.kind != "segment-missing":
             continue
-        gone = [each.first for each in log.folder.remarks if each.kind == remark.kind]
-        later = [at for at in [*gone, *(s.base_offset for s in log.segments)] if at > remark.first]
+        missing = [each.first for each in log.folder.remarks if each.kind == remark.kind]
+        later = [
+            at for at in [*missing, *(s.base_offset for s in log.segments)] if at > remark.first
+        ]
         last = (min(later) if later else max(log.guaranteed_end, remark.first + 1)) - 1
         log.folder.remarks[number] = remark._replace(last=last)
         log.damaged.append((remark.first, last))
@@ -313,8 +315,8 @@ class _OffsetCheck:
             self._hole(hole, (first, last), at_end=after is None and not between)
         explained = bool(holes or between) or first > last or self._elsewhere(first, last)
         explained = explained or self.log.is_all_damaged(first, last)
-        gone = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
-        if explained or gone or after is None:
+        missing = any(start[0] <= self.order[file] <= stop[0] for file in self.vanished)
+        if explained or missing or after is None:
             return
         kind = self._gap_kind(first, last)
         if not kind:

@@ -274,7 +274,7 @@ class _Scan:
     def _follow_offsets(self, framed: Framed, base: Longs, last: Longs) -> None:
         before = np.concatenate(([self.runs[-1].last if self.runs else -2], last[:-1]))
         jumps = base != before + 1
-        # A gap by the cleaner is no jump, unless offsets fall after it: then an offset is wrong.
+        # A cleaner's gap is not a jump, unless offsets fall after it: then an offset is wrong.
         continues = np.concatenate((base[1:] > last[:-1], [False]))
         jumps &= ~((base > before) & (base <= self.wanted.cleaned_upto) & continues)
         if not self.runs or self.peak < 0:

@@ -49,8 +49,8 @@ def framed_pieces(unit: Unit, skip_damage: bool) -> Iterator[Framed]:
                 )
         if walk.position != end and not skip_damage and end < size:
             raise Damaged(
-                f"{stretch.path}: no batch ends at byte {end}, although the index names it;"
-                " set splitBytes to 0 to read it without its index"
+                f"{stretch.path}: no batch ends at byte {end}, although the index names that byte;"
+                " set splitBytes to 0 to read the file without its index"
             )
     except OSError as error:
         if not skip_damage:

@@ -108,7 +108,7 @@ def parse_json(line: bytes) -> InputRecord:
 
 
 def by_format(text: str, key: bytes | None) -> tuple[Parse, bytes]:
-    """Return a parser for a format, and the record delimiter: the end of the format.
+    """Return a parser for a format, and the text at its end, which delimits records.
 
     Raises ValueError.
     """

@@ -235,7 +235,7 @@ class OffsetTracker:
         return kept
 
     def _since(self, start: StreamOffset, key: TopicPartition, end: Place) -> Place:
-        """Add the first offset of its epoch to an end.
+        """Return `end` with `since` set: the first offset of its leader epoch.
 
         The offset is requested once for each leader epoch, when there is something to read.
         """

@@ -1,7 +1,7 @@
 """Look up the subscribed partitions, their start and end offsets, and the ends of leader epochs.
 
 This runs on the driver, with one client. Invariant: a topic counts as deleted or recreated only if
-the metadata says so for BELIEVE_GONE_S and no broker that responds still has the topic. A broker
+the metadata says so for DELETED_AFTER_S and no broker that responds still has the topic. A broker
 that has just started may not know all topics yet.
 """
 
@@ -28,7 +28,7 @@ from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, read_metadata
 from tidelog.shell.client.offsets import Found, FoundOffset, epoch_end, list_offsets
 from tidelog.shell.client.retry import Retry
 
-BELIEVE_GONE_S = 2.0
+DELETED_AFTER_S = 2.0
 
 
 def is_retriable_or_no_topic(error: ClientError) -> bool:
@@ -112,7 +112,7 @@ class PartitionLookup:
         A topic in `known` counts as deleted or recreated only after a while, and if no broker
         still has it.
         """
-        retry = Retry(BELIEVE_GONE_S)
+        retry = Retry(DELETED_AFTER_S)
         while True:
             found = self._find_once()
             doubted = self._doubted(known or {}, found.ids)

@@ -181,7 +181,7 @@ def list_partition_reassignments(broker: BrokerContext, request: Struct) -> Hand
 
 
 def by_topic(partitions: Iterable[Struct]) -> list[Struct]:
-    """Group structs by topic; the `name` of each is its TopicPartition."""
+    """Group structs by topic; `name` of each struct is a TopicPartition."""
     topics: dict[str, list[Struct]] = {}
     for partition in partitions:
         name: TopicPartition = partition.pop("name")

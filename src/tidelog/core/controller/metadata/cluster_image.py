@@ -279,8 +279,8 @@ class ClusterImage:
             del self.topics[name]
             del self.topic_names[old.topic_id]
             delta.deleted_topics.add((name, old.topic_id))
-            gone = {k for k in delta.partitions if k.topic_id == old.topic_id}
-            delta.partitions -= gone
+            deleted = {k for k in delta.partitions if k.topic_id == old.topic_id}
+            delta.partitions -= deleted
         if new is None:
             return
         self.topics[name] = new

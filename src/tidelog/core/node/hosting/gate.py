@@ -73,7 +73,7 @@ class Gate:
         by_follower: bool = False,
     ) -> HostedReplica | ErrorCode:
         """Return the replica of a partition, or the error. A detached broker serves followers
-        without a lease too: their fetches are what the lease is made of."""
+        without a lease too, because their fetches renew the lease."""
         replica = self._replicas.hosted.get(topic_partition)
         if replica is None or (topic_id is not None and topic_id != replica.topic_id):
             return self._missing(topic_partition, topic_id)
@@ -82,7 +82,7 @@ class Gate:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def holds_lease(self, replica: HostedReplica) -> bool:
-        """Whether the fetches of all in-sync followers allow to serve without the store."""
+        """Whether all in-sync followers fetch, so that this broker may serve without the store."""
         since_ms = self._turn.now_ms - self._lease_ms
         return holds_lease(
             replica.partition, lambda follower: self._confirmed_ms(follower, replica) >= since_ms

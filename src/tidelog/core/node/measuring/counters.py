@@ -116,8 +116,8 @@ class Counters:
 
     def forget_all_but(self, topics: Collection[str]) -> None:
         """Move the counters of deleted topics to the sum."""
-        for gone in [name for name in self.topics if name not in topics]:
-            self._forgotten.add(self.topics.pop(gone))
+        for deleted in [name for name in self.topics if name not in topics]:
+            self._forgotten.add(self.topics.pop(deleted))
         for counts in (self.truncated, self.lost):
             for partition in [p for p in counts if p.topic not in topics]:
                 del counts[partition]

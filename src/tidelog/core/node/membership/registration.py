@@ -160,8 +160,8 @@ class Registration:
 
     @property
     def may_detach(self) -> bool:
-        """Whether only the renewal of the session failed: the store may be away for all brokers,
-        and neither the store nor the image has shown that this broker was replaced."""
+        """Whether only the renewal of the session failed: the store may be unreachable for all
+        brokers, and neither the store nor the image has shown that this broker was replaced."""
         return (
             self.broker_epoch is not None
             and self._session is not None

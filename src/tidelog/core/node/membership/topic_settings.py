@@ -113,7 +113,7 @@ def _batch_rules(config: NodeConfig, overrides: Mapping[str, str], log: LogConfi
 
 
 def _brokers_level(config: NodeConfig, packing: str) -> int | None:
-    """The broker's compression level; None, the codec's own default, if it is the default."""
+    """The broker's compression level; None (the codec's own default) if it was not changed."""
     if packing not in _DEFAULT_LEVELS:
         return None
     level: int = getattr(config, f"compression_{packing}_level")

@@ -54,7 +54,7 @@ class SparseIndex(ABC):
             self.unsynced = True
 
     def rewrite(self) -> None:
-        """Make the file have exactly these entries. After most crashes it does already, but it may
+        """Write a file with exactly these entries. After most crashes the file has them, but it may
         not be synced."""
         if self._disk.exists(self.path):
             size = self._disk.size(self.path)

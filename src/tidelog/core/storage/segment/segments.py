@@ -49,7 +49,7 @@ class Segments:
         return self._from(self._at(offset))
 
     def from_timestamp(self, timestamp: int, start: Offset) -> Iterator[Segment]:
-        """Yield segments from offset `start` on, without the first ones that are older."""
+        """Yield segments from offset `start` on; skip the first ones that have only older records."""
         return self._from(max(self._at(start), bisect_left(self._latest_so_far(), timestamp)))
 
     @property
@@ -111,9 +111,9 @@ class Segments:
 
     def remove_below(self, start: Offset) -> list[Segment]:
         """Remove the segments that end at or before `start`, except the active one."""
-        removed = max(0, bisect_right(self._bases, start) - 1)
-        gone = self._segments[:removed]
-        del self._segments[:removed], self._bases[:removed]
-        if gone:
+        count = max(0, bisect_right(self._bases, start) - 1)
+        removed = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        if removed:
             self._latest.clear()
-        return gone
+        return removed

@@ -60,7 +60,7 @@ class SimCommitter(SimClient):
         self._unanswered: set[Offset] = set()
         """Commits with unknown outcome."""
         for broker in site.brokers:
-            # A duplicated request would be a second, valid commit, and no fault of the broker.
+            # A duplicated request would be a second, valid commit, not a fault of the broker.
             site.network.link(address, broker).doubles = False
 
     def finish(self) -> None:

@@ -9,7 +9,7 @@ fall behind compaction, but it never skips a revision or delivers half of one.
 The store can go back in time, as if an operator had restored an old copy. For a while it shows an
 earlier revision and accepts no writes; then it shows the right state again.
 
-The store can be away for all brokers, like an etcd without a quorum: it responds to nothing and
+The store can have an outage, like an etcd without a quorum: it responds to no broker and
 ends no session. When it is back, every session has its full time-to-live again.
 
 This module also does the work of the host, which is the same for every host. It renews the session
