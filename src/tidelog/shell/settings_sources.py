@@ -83,7 +83,7 @@ def variable_to_name(variable: str) -> str | None:
     for prefix in (_VENDOR_PREFIX, _PREFIX):
         if variable.startswith(prefix) and len(variable) > len(prefix):
             name = variable[len(prefix) :].lower()
-            # The order matters; NUL, which no variable contains, stands for the underscore meanwhile.
+            # The order matters. NUL, which no variable contains, replaces `__` in between.
             return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
     return None
 

@@ -444,7 +444,8 @@ def show_recovery(screen: "Console", plan: "RecoveryView") -> None:
     if plan.committed_upto is not None:
         screen.print(output.faint(f"committed at least up to offset {plan.committed_upto:,}"))
     if plan.committed_and_missing:
-        text = f"at least {plan.committed_and_missing:,} committed records are on none of these replicas"
+        missing = plan.committed_and_missing
+        text = f"at least {missing:,} committed records are on none of these replicas"
         screen.print(output.styled(text, output.BAD))
     screen.print(output.verdict_line(plan.complete, recovery_verdict(plan)))
     if plan.leader is None and plan.best is not None:

@@ -1,8 +1,8 @@
 """The events that a replica of a partition handles.
 
-The name of an event is a noun and a past participle. The effects that a replica returns are in effects.py.
-Events are mutable slotted classes for speed (creating a frozen one takes six times as long), but
-no code changes an event after it is created.
+The name of an event is a noun and a past participle. The effects that a replica returns are in
+effects.py. Events are mutable slotted classes for speed (creating a frozen one takes six times as
+long), but no code changes an event after it is created.
 
 `request` is an opaque token that the response carries back to the sender.
 """

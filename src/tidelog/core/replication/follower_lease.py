@@ -1,8 +1,8 @@
 """When a leader may serve a partition while the metadata store does not respond.
 
-A broker that can't renew its session must assume that it was replaced. Its followers show whether it was:
-a replica that was elected in its place no longer fetches in the old leader epoch, nor does a
-follower of the new leader. So fetches in the current leader epoch are a *lease*: while every
+A broker that can't renew its session must assume that it was replaced. Its followers show whether
+it was: a replica that was elected in its place no longer fetches in the old leader epoch, nor does
+a follower of the new leader. So fetches in the current leader epoch are a *lease*: while every
 in-sync follower keeps fetching, no other replica of the ISR leads. The conditions, with their
 reasons:
 

@@ -133,7 +133,8 @@ def check_own_id(broker: BrokerContext, name: str) -> None:
     if name != str(me):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"This is broker {me}; send the request to broker {name}, or use an empty name for all.",
+            f"This is broker {me}; send the request to broker {name},"
+            " or use an empty name for all.",
         )
 
 

@@ -49,7 +49,7 @@ class Segments:
         return self._from(self._at(offset))
 
     def from_timestamp(self, timestamp: int, start: Offset) -> Iterator[Segment]:
-        """Yield segments from offset `start` on; skip the first ones that have only older records."""
+        """Yield segments from offset `start` on; skip the first ones with only older records."""
         return self._from(max(self._at(start), bisect_left(self._latest_so_far(), timestamp)))
 
     @property

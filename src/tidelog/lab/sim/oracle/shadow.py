@@ -140,7 +140,7 @@ class Shadow:
         return self.entries[index] if 0 <= index < len(self.entries) else None
 
     def first_difference(self, records: list[Entry]) -> Offset | None:
-        """Return the first offset, from the log start on, at which the log lacks one of `records`."""
+        """Return the first offset from the log start on where the log lacks one of `records`."""
         if len(records) <= self.start:
             return None
         wanted = records[self.start :] if self.start else records
