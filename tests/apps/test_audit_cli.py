@@ -43,7 +43,7 @@ def test_without_java_the_error_names_what_to_install(
 
 
 def test_folders_are_found_by_their_content(tmp_path: Path) -> None:
-    """`broker-1` looks like a partition of a topic `broker`."""
+    """`broker-1` looks like partition 1 of a topic `broker`."""
     cluster = make_mini_cluster(tmp_path / "data" / "c")
     (tmp_path / "link").symlink_to(tmp_path / "data")
     brokers = [str(tmp_path / "data" / "c" / f"broker-{n}") for n in (1, 2, 3)]

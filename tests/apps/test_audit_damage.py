@@ -20,7 +20,7 @@ STRETCH_BYTES = 700
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cluster to copy: writing one takes most of the time."""
+    """An undamaged cluster to copy, because writing one takes most of the time."""
     root = tmp_path_factory.mktemp("sound") / "cluster"
     make_mini_cluster(root)
     return root

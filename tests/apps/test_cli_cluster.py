@@ -41,7 +41,7 @@ def read(bootstrap: str, *arguments: str) -> dict[str, Any]:
 
 @pytest.fixture
 def running() -> Iterator[LocalCluster]:
-    """Three brokers; topics of three replicas and of one."""
+    """Three brokers, and topics with three replicas and with one."""
     with LocalCluster(brokers=3, racks=("a", "b", "c")) as one:
         with Cluster(one.bootstrap) as cluster:
             admin.create_topic(cluster, "orders", 3, 3, {"min.insync.replicas": "2"})
@@ -52,7 +52,7 @@ def running() -> Iterator[LocalCluster]:
 
 
 def health_until(bootstrap: str, wanted: bool) -> dict[str, Any]:
-    """Leaders and ISRs settle within moments."""
+    """Return the health once `holds` is as wanted: leaders and ISRs settle within moments."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = read(bootstrap, "health")

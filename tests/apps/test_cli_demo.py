@@ -60,7 +60,7 @@ def check_history(found: dict[str, Any]) -> None:
 
 
 def test_the_producer_is_connected_to_every_broker() -> None:
-    """Otherwise it waits a second if it is connected only to the leader that dies."""
+    """A producer that is connected only to the leader waits a second after the leader dies."""
     name = "kafka_server_socket_server_metrics_connection_count"
     deadline = time.monotonic() + PATIENCE_S
     with LocalCluster(brokers=3) as cluster:

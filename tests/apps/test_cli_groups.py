@@ -34,7 +34,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """Three partitions, ten records in each, a second apart."""
+    """A topic of three partitions, with ten records in each, one second apart."""
     name = f"topic-{next(NAMES)}"
     with Cluster(bootstrap, timeout_s=15) as cluster:
         admin.create_topic(cluster, name, 3, 3)
@@ -70,7 +70,7 @@ def committed(bootstrap: str, group: str) -> dict[int, int]:
 
 
 def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
-    """By librdkafka, without joining."""
+    """Commit offsets with librdkafka, without joining the group."""
     client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         client.commit(
@@ -82,7 +82,7 @@ def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
 
 
 class Member:
-    """A librdkafka consumer that has joined."""
+    """A librdkafka consumer that has joined a group."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, **more: str) -> None:
         settings = {

@@ -122,7 +122,7 @@ def runs_by_itself(command: click.Group, arguments: list[str]) -> bool:
 
 
 def parse(root: click.Group, arguments: list[str]) -> None:
-    """Read the arguments as the command does, and do nothing."""
+    """Parse the arguments as the command does, without running it."""
     command: click.Command = root
     while isinstance(command, click.Group) and not runs_by_itself(command, arguments):
         command, *arguments = command.commands[arguments[0]], *arguments[1:]

@@ -48,7 +48,7 @@ def read(*arguments: str | Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a Kafka broker that was stopped, and that of one that was killed."""
+    """The folders of a Kafka broker that was stopped, and of one that was killed."""
     folder = tmp_path_factory.mktemp("kafka")
     for kind in ("clean", "crashed"):
         with tarfile.open(DATA / f"{kind}.tar.gz") as archive:
@@ -59,7 +59,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """Three batches of two records."""
+    """A segment of three batches with two records each."""
     path = tmp_path / SEGMENT
     path.write_bytes(b"".join(batch(number * 2) for number in range(3)))
     return path
@@ -160,7 +160,7 @@ def test_index_files_match_kafkas_dump(kafka: Path) -> None:
 
 
 def test_files_of_kafka_have_no_damage(kafka: Path) -> None:
-    """Those of a killed broker too: it was killed, its disk was not."""
+    """Files of a killed broker are undamaged too: a kill loses no written data."""
     looked_at = 0
     for kind in ("clean", "crashed"):
         for path in sorted((kafka / kind / "broker-3").glob("*-*/0*")):

@@ -15,7 +15,7 @@ from tidelog.apps.cli import output
 
 
 def read_all(terminal: int) -> Iterator[bytes]:
-    """What was written to a terminal's closed end; Linux says that it ends with an error."""
+    """Return the bytes written to a terminal that was closed; Linux reports its end as an error."""
     with os.fdopen(terminal, "rb", buffering=0) as file, suppress(OSError):
         while chunk := file.read(4096):
             yield chunk

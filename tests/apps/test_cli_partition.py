@@ -38,7 +38,7 @@ def read(bootstrap: str, *arguments: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[LocalCluster]:
-    """Three brokers; `orders` has 20 records in each of two partitions."""
+    """Three brokers; each of the two partitions of `orders` has 20 records."""
     with LocalCluster(brokers=3) as running:
         with Cluster(running.bootstrap) as cluster:
             admin.create_topic(cluster, "orders", 2, 3, {"min.insync.replicas": "2"})
@@ -53,7 +53,7 @@ def append(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def settled(bootstrap: str, name: str, *, isr: int, high_watermark: int) -> dict[str, Any]:
-    """The partition, once this many replicas are in sync and know the high watermark."""
+    """Return the partition once this many replicas are in sync and know the high watermark."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         (found,) = read(bootstrap, name)["partitions"]
@@ -135,7 +135,7 @@ def test_killed_broker_is_shown_with_the_reason() -> None:
 
 
 def test_a_hung_broker_is_not_called_in_sync() -> None:
-    """It stays in the ISR until its leader removes it."""
+    """A hung broker stays in the ISR until its leader removes it."""
     with LocalCluster(brokers=3) as running:
         with Cluster(running.bootstrap) as cluster:
             admin.create_topic(cluster, "orders", 1, 3)
@@ -216,7 +216,7 @@ def test_one_record_above_the_high_watermark_is_visible() -> None:
 
 
 def test_unreachable_replica_is_drawn_from_its_leaders_view() -> None:
-    """Its own high watermark is not known; the leader's is."""
+    """The replica's own high watermark is unknown, so the leader's is used."""
     seen = replica(2, 40, None, in_isr=False, role="unknown")
     assert (
         bars(replica(1, 80, 60), seen)[1] == f"   2 {partition_command.COMMITTED * 20}{' ' * 20} 40"
@@ -301,7 +301,7 @@ def test_describe_names_a_damaged_replica(isr: list[int], leader: int | None, to
 
 
 def test_partition_with_a_damaged_replica_is_not_healthy() -> None:
-    """Also while the ISR still names it."""
+    """The partition is unhealthy even while the ISR still lists the damaged replica."""
     damaged = replica(2, 9, 9, damage={"offset": 4, "reason": "checksum differs"})
     assert not partition(replicas=[replica(1, 9, 9), damaged]).holds
 

@@ -1,4 +1,4 @@
-"""`tidelog partition recover`: what each choice would lose, and the election itself."""
+"""`tidelog partition recover`: the records that each choice would lose, and the election."""
 
 import io
 import json
@@ -123,7 +123,7 @@ def run(cluster: LocalCluster, *arguments: str) -> Result:
 
 
 def plan_once(cluster: LocalCluster, **wanted: Any) -> dict[str, Any]:
-    """The plan once it has these values."""
+    """Return the plan once it has these values."""
     until = time.monotonic() + PATIENCE_S
     while True:
         found = run(cluster, "--plan", "--format", "json")
@@ -136,7 +136,7 @@ def plan_once(cluster: LocalCluster, **wanted: Any) -> dict[str, Any]:
 
 @pytest.mark.ci
 def test_a_partition_without_a_leader_is_recovered() -> None:
-    """The replica that is left lacks records that were acknowledged, and leads only on request."""
+    """The remaining replica lacks acknowledged records, so it leads only on request."""
     with LocalCluster(brokers=3) as running:
         with Cluster(running.bootstrap) as cluster:
             admin.create_topic(cluster, "orders", 1, 3, {"min.insync.replicas": "1"})

@@ -74,7 +74,7 @@ def librdkafka_produce(bootstrap: str, topic: str, **extra: Any) -> None:
 
 
 def librdkafka_read(bootstrap: str, topic: str, partitions: int = 1) -> list[Any]:
-    """All messages, partition by partition."""
+    """Read all messages with librdkafka, partition by partition."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -290,7 +290,7 @@ def test_topic_is_created_only_on_request(bootstrap: str) -> None:
 
 @pytest.fixture(scope="module")
 def numbered(bootstrap: str) -> str:
-    """One partition: values 0 to 19, a second apart."""
+    """A topic of one partition with values 0 to 19, one second apart."""
     topic = make_topic(bootstrap)
     lines = b"".join(b"%d %d\n" % (BEGAN_MS + 1000 * n, n) for n in range(20))
     produce(bootstrap, topic, lines, "-f", r"%T %s\n")

@@ -20,7 +20,7 @@ PATIENCE_S = 40
 
 
 class Command:
-    """A command in a process of its own, its output in files."""
+    """A command in a separate process that writes its output to files."""
 
     def __init__(self, bootstrap: str, folder: Path, *words: str) -> None:
         self._out, self._err = folder / "out", folder / "err"
@@ -59,7 +59,7 @@ class Command:
 
 
 class Cast:
-    """Three brokers, a client, and the commands of a test."""
+    """Three brokers, a client, and the commands that a test started."""
 
     def __init__(self, running: LocalCluster, cluster: Cluster, folder: Path) -> None:
         self.running = running

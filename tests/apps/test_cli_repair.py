@@ -70,7 +70,7 @@ def fill(log: Log) -> None:
 
 
 def records(folder: Path) -> list[bytes]:
-    """What a broker reads after it has started there; the folder itself stays as it is."""
+    """Return the records that a broker reads from a copy of the folder."""
     started = folder.with_name("started")
     shutil.rmtree(started, ignore_errors=True)
     shutil.copytree(folder, started)
@@ -192,7 +192,7 @@ def test_a_folder_in_use_is_refused(folders: tuple[Path, Path], used: int) -> No
 
 @pytest.mark.ci
 def test_only_replica_is_repaired_from_a_backup(tmp_path: Path) -> None:
-    """A running broker can't: no other replica has the records."""
+    """A running broker can't repair its log: no other replica has the records."""
     values = [Record(None, b"%04d" % number * 100, 1) for number in range(100)]
     with LocalCluster(1) as running:
         with Cluster(running.bootstrap) as client:

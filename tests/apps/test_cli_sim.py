@@ -1,4 +1,4 @@
-"""`tidelog sim`: real seeds for the commands, made-up results for what failures look like."""
+"""`tidelog sim`: commands with real seeds, and the output of failures with made-up results."""
 
 import json
 from pathlib import Path

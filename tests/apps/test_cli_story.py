@@ -89,7 +89,7 @@ def test_play_shows_common_steps_once_and_where_rules_differ() -> None:
     ],
 )
 def test_story_with_an_expected_violation_says_so_at_the_end(name: str, ended: list[str]) -> None:
-    """And does not blame the rule that brokers run."""
+    """The output does not blame the truncation rule that brokers use."""
     found = run("play", name)
     assert found.exit_code == 0
     assert found.stdout.splitlines()[-len(ended) :] == ended

@@ -48,7 +48,7 @@ def test_numbers_out_of_range_are_rejected(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01", f"-{FAR}d"])
 def test_times_before_1970_become_0(text: str) -> None:
-    """-1 there is the end of a log, -2 its beginning."""
+    """Negative values are reserved: -1 means the end of a log, -2 its beginning."""
     assert parse_time(text, NOW_MS) == 0
 
 

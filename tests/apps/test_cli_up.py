@@ -1,4 +1,4 @@
-"""`tidelog up`, `status`, `down`: processes, signals, exit codes. The brokers in it are fakes."""
+"""`tidelog up`, `status`, `down`: processes, signals and exit codes, with fake brokers."""
 
 import fcntl
 import json
@@ -52,7 +52,7 @@ def tidelog(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 class Up:
-    """A `tidelog up` in the foreground."""
+    """A `tidelog up` that runs in the foreground."""
 
     def __init__(self, data: Path, *words: str) -> None:
         self.data = data

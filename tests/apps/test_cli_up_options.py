@@ -1,4 +1,4 @@
-"""The two parsers of `tidelog up`'s options: the quick one agrees with click."""
+"""The two parsers of the options of `tidelog up`: the fast one agrees with click."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The demo's history is one event format: what is written is what the picture is drawn from."""
+"""The demo's history has one event format, and the picture is drawn from the written file."""
 
 import json
 from pathlib import Path

@@ -67,8 +67,10 @@ def browser() -> str:
 
 
 def looked_at(text: str, width: int, folder: Path) -> dict[str, Any]:
-    """What a browser of this width makes of a page. The page is in a frame: a window can't be as
-    narrow as a phone."""
+    """Return the contents of a page in a browser of this width.
+
+    The page is in a frame, because a browser window can't be as narrow as a phone.
+    """
     inner = escape(text.replace("<style>", PROBE + "<style>", 1))
     frame = f'<iframe width="{width}" height="900" style="border:0" srcdoc="{inner}"></iframe>'
     outer = folder / "frame.html"

@@ -18,7 +18,7 @@ VOID = {"meta", "link"}
 
 
 class Outline(HTMLParser):
-    """Elements by name, and whether each that was opened was closed."""
+    """Collects elements by name, and checks that each opened element is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def test_a_line_is_cut_at_the_edge_of_its_panel() -> None:
 
 
 def test_lag_lanes_use_the_scale_of_in_sync_replicas() -> None:
-    """A returned replica is shown as a number only: its lane would flatten all others."""
+    """A restarted replica is shown as a number: its lane would flatten all others."""
     seen = a_timeline()
     drawn = picture.draw(seen, picture.whole(seen), Shape(1120, 300, "x"), "x")
     texts = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)

@@ -25,7 +25,7 @@ def sample(
 
 
 def rounds() -> list[Round]:
-    """Broker 1 leads and is killed; 2 leads; 1 is restarted, out of sync, then in sync."""
+    """Broker 1 leads and is killed; broker 2 leads; broker 1 restarts and becomes in sync."""
     before: dict[int, Sample | None] = {
         1: sample(1, 0, 20, (1, 2), leads=True),
         2: sample(1, 0, 19, (1, 2)),

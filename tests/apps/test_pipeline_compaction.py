@@ -173,7 +173,7 @@ def test_files_that_are_selected_for_merging() -> None:
 
 
 def test_names_do_not_grow_with_repeated_merges(tmp_path: Path) -> None:
-    """A topic with few records: again and again a small file is merged into the existing one."""
+    """A topic with few records: a small file is merged into the existing one again and again."""
     folder = small_files(tmp_path, 2)
     name = str(folder.relative_to(tmp_path))
     for number in range(2, 40):

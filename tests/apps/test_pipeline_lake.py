@@ -20,7 +20,7 @@ DAY_US = 86_400_000_000
 
 
 class Crash(BaseException):
-    """Nothing catches it, as nothing catches kill -9."""
+    """An exception that no code catches, like kill -9."""
 
 
 def records(offsets: list[int], topic: str = "t", day: int = 20_000) -> Any:
@@ -191,7 +191,7 @@ def test_lake_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_missing_batches_are_reported(tmp_path: Path) -> None:
-    """The lake is an older copy than the checkpoint, or another one."""
+    """The lake is an older copy than the checkpoint, or belongs to another checkpoint."""
     with Lake(str(tmp_path)) as lake:
         with pytest.raises(LakeError, match=r"has 3 batches, but .* has 0: rows would be"):
             lake.is_committed(QUERY, 3)

@@ -109,7 +109,7 @@ NUMBERS = {
 
 
 def test_avro_value_out_of_range_rejects_only_its_row() -> None:
-    """Bytes of a stranger that happen to be Avro."""
+    """Bytes of another program that happen to be valid Avro."""
     decoder = AvroDecoder(json.dumps(NUMBERS), "plain")
     good = b"\x02\x04\x04\xd2"  # 1, and 12.34 in two bytes
     wide = b"\xfe\xff\xff\xff\xff\x7f\x04\x04\xd2"  # 42 bits

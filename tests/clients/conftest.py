@@ -25,6 +25,6 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic of this test alone."""
+    """A topic name that only this test uses."""
     text = request.node.name.removeprefix("test_")
     return "".join(c if c.isalnum() else "-" for c in text).strip("-")

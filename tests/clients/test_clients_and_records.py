@@ -1,4 +1,4 @@
-"""Every client writes and reads: all codecs, over a killed broker; by time; what is large."""
+"""Every client writes and reads: all codecs, a killed broker, times, large records."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ FOREVER = {"retention.ms": "-1"}
 
 
 def produce_over_a_kill(cluster: LocalCluster, client: str, topic: str) -> dict[int, Any]:
-    """The acknowledged place of each number; the leader of one partition is restarted."""
+    """Produce while a leader is restarted; return the acknowledged offset of each number."""
     acked: dict[int, tuple[int, int]] = {}
     dead = leader_of(cluster, topic)
     conf = {"bootstrap": cluster.bootstrap, "topic": topic, "partitions": PARTITIONS}
@@ -46,7 +46,7 @@ def produce_over_a_kill(cluster: LocalCluster, client: str, topic: str) -> dict[
 
 @pytest.mark.parametrize("client", CONFLUENT_FIRST)
 def test_no_record_is_lost_or_duplicated(cluster: LocalCluster, name: str, client: str) -> None:
-    """All codecs, idempotent, a leader killed meanwhile; and read_committed is fine with it."""
+    """Idempotent producers with all codecs, while a leader is killed; read with read_committed."""
     topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3, FOREVER)
     acked = produce_over_a_kill(cluster, client, topic)
     assert set(acked) == set(range(RECORDS))

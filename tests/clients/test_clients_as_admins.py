@@ -7,7 +7,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
-def test_an_administrator_at_work(cluster: LocalCluster, name: str, client: str) -> None:
+def test_admin_requests_succeed(cluster: LocalCluster, name: str, client: str) -> None:
     told = result(
         client, "admin", bootstrap=cluster.bootstrap, topic=name, group=f"group-of-{name}"
     )

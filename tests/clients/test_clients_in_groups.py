@@ -64,7 +64,7 @@ def all_sent(sent: Sent) -> set[tuple[int, int, str]]:
 
 
 def commit(*members: GroupMember) -> dict[int, int]:
-    """The group's committed offsets; no member commits records that it has not read."""
+    """Return the group's committed offsets; no member commits records that it has not read."""
     committed: dict[int, int] = {}
     read: dict[int, int] = {}
     for partition, offset, _ in seen(*members):
@@ -79,7 +79,7 @@ def commit(*members: GroupMember) -> dict[int, int]:
 def test_a_group_survives_a_join_a_leave_and_a_killed_coordinator(
     stage: GroupStage, client: str
 ) -> None:
-    """One joins, one leaves, the coordinator is killed; a later member continues there."""
+    """A member joins, one leaves, the coordinator is killed; a later member continues."""
     sent = Sent(stage.cluster.bootstrap, stage.topic, {"enable.idempotence": True})
     first, second = (member(stage, client, number) for number in range(2))
     stage.balanced(first, second, partitions=PARTITIONS)
@@ -107,7 +107,7 @@ def test_a_group_survives_a_join_a_leave_and_a_killed_coordinator(
 
 
 def generations(stage: GroupStage) -> list[int]:
-    """All that the group had, as its records say; the newest last."""
+    """Return all generations of the group, from its records, the newest last."""
     found = []
     with consumer(stage.cluster.bootstrap) as client:
         for partition in range(OFFSETS_PARTITIONS):
@@ -151,7 +151,7 @@ def test_of_two_static_members_with_one_name_the_first_is_fenced(
 
 
 def settled(stage: GroupStage) -> int:
-    """The generation once no member rejoins: some rejoin when they learn of the topic."""
+    """Return the generation once no member rejoins; some rejoin when they learn of the topic."""
     seen: list[int] = [-1]
 
     def look() -> bool:
@@ -173,7 +173,9 @@ def static_members(stage: GroupStage, client: str) -> tuple[GroupMember, GroupMe
 
 
 @pytest.mark.parametrize("client", COOPERATIVE)
-def test_cooperative_members_keep_what_they_can(stage: GroupStage, client: str) -> None:
+def test_cooperative_members_keep_partitions_that_do_not_move(
+    stage: GroupStage, client: str
+) -> None:
     first = member(stage, client, 0, assignor="cooperative-sticky")
     stage.balanced(first, partitions=PARTITIONS)
     before = len(first.assignments)

@@ -1,4 +1,4 @@
-"""kcat by its command line, as Debian ships it: with an older librdkafka than Python's."""
+"""kcat on the command line, as in Debian: with an older librdkafka than the Python package."""
 
 import json
 import signal
@@ -36,7 +36,7 @@ Kcat: TypeAlias = Callable[..., Ended]
 
 @pytest.fixture
 def cat(cluster: LocalCluster) -> Kcat:
-    """Run it to its end."""
+    """Run kcat until it exits."""
 
     def run(
         *options: str, given: str = "", fails: bool = False
@@ -64,7 +64,7 @@ def test_kcat_lists_brokers_and_topics(cat: Kcat, cluster: LocalCluster, name: s
 
 
 def test_no_record_is_lost_or_duplicated(cat: Kcat, cluster: LocalCluster, name: str) -> None:
-    """Idempotent, in every codec, each from a process of its own; a leader is killed meanwhile."""
+    """An idempotent process for each codec writes while a leader is killed."""
     make_topic(cluster.bootstrap, name, 1, 3)
     dead = leader_of(cluster, name)
     share = RECORDS // len(CODECS)
@@ -92,7 +92,7 @@ def test_no_record_is_lost_or_duplicated(cat: Kcat, cluster: LocalCluster, name:
 
 @contextmanager
 def writing(cluster: LocalCluster, *options: str) -> Iterator[IO[str]]:
-    """Lines to a producer, which has all of them acknowledged when it ends."""
+    """Provide the stdin of a producer; all lines are acknowledged when the block ends."""
     with subprocess.Popen(
         [kcat(), "-b", cluster.bootstrap, *options],
         stdin=subprocess.PIPE,
@@ -184,7 +184,7 @@ def test_a_group_continues_after_its_coordinator_was_killed(
 
 
 class Balanced:
-    """A kcat that is a member of a group."""
+    """A kcat process that is a member of a group."""
 
     def __init__(self, cluster: LocalCluster, group: str, topic: str) -> None:
         quick = ("-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000")
@@ -208,7 +208,7 @@ class Balanced:
         return list(self._read)
 
     def leave(self) -> None:
-        """As with Ctrl-C: it commits what it has read, and leaves."""
+        """Stop kcat as Ctrl-C does: it commits the read offsets and leaves the group."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(PATIENCE_S) == 0
 

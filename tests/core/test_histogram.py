@@ -10,7 +10,7 @@ from tidelog.core.histogram import BOUNDS_NS, RECENT_MS, Histogram, quantiles
 
 
 class Ticking:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.ns = 0

@@ -1,4 +1,4 @@
-"""The format of history events: plain data there and back, the same for brokers and simulator."""
+"""The format of history events: it survives JSON, and is the same for brokers and simulator."""
 
 import json
 

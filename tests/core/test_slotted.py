@@ -16,7 +16,7 @@ from tidelog.core.slotted import field, replace, slotted
 
 @slotted
 class Point:
-    """A thing with fields."""
+    """A class with fields and defaults."""
 
     x: int
     y: int = 2
@@ -29,7 +29,7 @@ class Point:
 
 @slotted(frozen=True)
 class Frozen:
-    """A value."""
+    """A frozen class."""
 
     name: str
     size: int = 0
@@ -37,26 +37,26 @@ class Frozen:
 
 @slotted(frozen=True)
 class Lonely:
-    """One field."""
+    """A class with one field."""
 
     name: str
 
 
 @slotted(frozen=True)
 class Empty:
-    """No fields."""
+    """A class without fields."""
 
 
 @slotted(eq=False)
 class Itself:
-    """Equal to itself only."""
+    """A class whose instances equal only themselves."""
 
     x: int
 
 
 @slotted(kw_only=True)
 class Derived(Point):
-    """More fields, which only keywords set."""
+    """A subclass with keyword-only fields."""
 
     z: int
     w: int = 9
@@ -64,7 +64,7 @@ class Derived(Point):
 
 @dataclass(slots=True)
 class Model:
-    """What `Point` would be."""
+    """`Point` as a dataclass."""
 
     x: int
     y: int = 2
@@ -124,7 +124,7 @@ def test_repr_is_a_dataclasss() -> None:
     assert repr(Derived(1, z=3)) == "Derived(x=1, y=2, tags=[], z=3, w=9)"
 
 
-def test_frozen_ones_can_not_be_changed() -> None:
+def test_frozen_instances_can_not_be_changed() -> None:
     frozen: Any = Frozen("a")
     with pytest.raises(AttributeError, match=r"Frozen.name can't be changed"):
         frozen.name = "b"
@@ -210,7 +210,7 @@ def test_value_class_of_core() -> None:
 
 
 def test_a_broker_is_imported_without_dataclasses() -> None:
-    """It is what makes most of the difference at start-up, with `inspect` behind it."""
+    """Importing dataclasses, which imports `inspect`, takes a large part of the startup time."""
     code = (
         "import sys, tidelog.core.node.node; "
         "print([m for m in ('dataclasses', 'inspect', 'asyncio', 'logging', 'cramjam') "

@@ -72,7 +72,7 @@ def test_without_a_hold_every_clock_is_trusted() -> None:
 def test_ages_are_never_ahead_of_a_time_that_is_right_often_enough(
     jumps: list[tuple[int, int]],
 ) -> None:
-    """The clock is wrong for shorter than the hold each time, by any amount."""
+    """Each time, the clock is wrong by any amount, but for less than the hold."""
     clock, now = started(wall_ms=0), 0
     for wrong_for_ms, by_ms in jumps:
         clock.read(now, now + by_ms)

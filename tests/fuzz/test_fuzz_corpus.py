@@ -60,7 +60,7 @@ def slice_of(seed: int, frames: int) -> campaign.Tally:
     return Campaign(seed, seeds, lambda _: None, 1000).run(frames, FOREVER_S, lambda _: None)
 
 
-def test_a_slice_in_memory() -> None:
+def test_short_fuzz_run_in_memory() -> None:
     tally = slice_of(1, 5000)
     assert tally.findings == []
     assert tally.frames == 5000
@@ -148,7 +148,7 @@ def test_a_worker_that_dies_leaves_its_frame(
     assert tally.findings == [Finding(b"the last", "a worker exited with code 1", "")]
 
 
-def test_a_slice_through_sockets() -> None:
+def test_short_fuzz_run_through_sockets() -> None:
     seeds = [kept.frame for kept in KEPT]
     report = over_sockets.run(3, 1000, 60, seeds, lambda _: None)
     assert report.faults == []

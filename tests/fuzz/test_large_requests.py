@@ -74,7 +74,7 @@ def effort_of(broker: MemoryBroker, frame: bytes) -> Effort:
 
 
 def test_no_request_does_more_than_its_entries_need() -> None:
-    """Metadata named a topic of 200 partitions a thousand times, and each was looked at."""
+    """Regression test: Metadata named a topic of 200 partitions a thousand times."""
     broker, maker = heavy_broker()
     most = CALLS_BASE + CALLS_PER_ENTRY * ENTRIES
     found: dict[str, int] = {}
@@ -97,7 +97,7 @@ def test_work_is_counted_by_turns() -> None:
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What comes out of codecs, a number for each batch; -1 where one was refused."""
+    """Record the decompressed size of each batch; -1 if it was refused."""
     seen: list[int] = []
 
     def counted(codec: int, data: Any, limit: int) -> Any:
@@ -122,7 +122,7 @@ def produce(topic: str, batches: list[bytes]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("size", [10 * MIB, 70 * MIB], ids=["fits", "too large"])
 def test_a_produce_of_many_bombs_unpacks_one_budget(unpacked: list[int], size: int) -> None:
-    """300 batches that unpack to 60 MB each took 48 seconds, 200 refused ones 27."""
+    """Regression test: 300 batches that decompress to 60 MB each took 48 seconds."""
     broker, _ = begin()
     create(broker, "keyed", 40, cleanup_policy="compact")
     line = ask(broker, PRODUCE, 12, produce("keyed", [bomb(size)] * 40))
@@ -137,7 +137,7 @@ def test_a_produce_of_many_bombs_unpacks_one_budget(unpacked: list[int], size: i
 
 
 def test_a_search_by_time_pauses_and_finds_everything(unpacked: list[int]) -> None:
-    """200 partitions with a bomb each took 58 seconds."""
+    """Regression test: 200 partitions with such a batch each took 58 seconds."""
     broker, _ = begin()
     create(broker, "timed", 12)
     for number in range(12):
@@ -162,7 +162,7 @@ def test_a_search_by_time_pauses_and_finds_everything(unpacked: list[int]) -> No
 def test_false_timestamps_in_headers_do_not_open_the_whole_log(
     unpacked: list[int],
 ) -> None:
-    """Each promises a record of the time that is asked for, and none has it."""
+    """Each header claims a record of the requested time, but no batch has one."""
     broker, _ = begin()
     create(broker, "timed", 1)
     lying = bytearray(encode_batch([Record(b"k", b"v", 1000)] * 20_000, attributes=Codec.ZSTD))
@@ -214,7 +214,7 @@ def test_a_fetch_names_ten_thousand_partitions_at_most() -> None:
     assert "the limit of 10000" in str(fetch(10_001).refused)
 
 
-def test_naming_topics_creates_some_of_them() -> None:
+def test_metadata_creates_a_limited_number_of_topics() -> None:
     """99,000 names in one Metadata request created as many topics."""
     broker, _ = begin()
     names = [{"topic_id": bytes(16), "name": f"new-{n}"} for n in range(700)]

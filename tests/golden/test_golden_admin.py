@@ -1,7 +1,7 @@
-"""What Kafka 4.3.1 answered to administrators decodes, and encodes to the same bytes.
+"""Recorded admin responses of Kafka 4.3.1 are decoded, and encoded to the same bytes.
 
-These exchanges are of APIs and versions that Kafka's own tools rarely or never use. The requests
-were written by Tidelog's codec, and understood; the answers are Kafka's.
+These exchanges are of APIs and versions that Kafka's own tools rarely or never use. Tidelog's codec
+wrote the requests, and Kafka accepted them; the responses are Kafka's.
 """
 
 import gzip
@@ -33,7 +33,7 @@ def codes(value: Any) -> set[int]:
     return own.union(*(codes(each) for each in value.values()))
 
 
-def test_every_version_of_the_rare_ones_is_there() -> None:
+def test_every_version_of_rare_apis_is_recorded() -> None:
     seen = {(exchange["api_key"], exchange["api_version"]) for exchange in EXCHANGES}
     for key in ALL_VERSIONS:
         for version in range(APIS[key].first, APIS[key].last + 1):
@@ -41,7 +41,7 @@ def test_every_version_of_the_rare_ones_is_there() -> None:
 
 
 @pytest.mark.parametrize("api_key", API_KEYS, ids=lambda key: APIS[key].name)
-def test_there_and_back(api_key: int) -> None:
+def test_decoded_responses_encode_to_the_same_bytes(api_key: int) -> None:
     for exchange in EXCHANGES:
         if exchange["api_key"] != api_key:
             continue

@@ -1,4 +1,4 @@
-"""A log that Kafka 4.3.1 compacted, in the hands of our cleaner: it finds nothing more to do."""
+"""Our cleaner finds nothing to remove in a log that Kafka 4.3.1 compacted."""
 
 from copy import deepcopy
 
@@ -20,7 +20,7 @@ CONFIG = replace(COMPACT, delete_retention_ms=10**15, segment_bytes=1 << 20)
 
 
 def opened(disk: MemoryDisk) -> Log:
-    """Kafka had compacted it up to offset 150."""
+    """Open the log, which Kafka had compacted up to offset 150."""
     directory = LogDirectory.open(disk, 0)
     assert directory.cleaner_offsets == {COMPACTED: 150}
     log = directory.logs[COMPACTED]
@@ -34,7 +34,7 @@ def records(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 @pytest.mark.parametrize("folder", [CLEAN[1], CRASHED[2]], ids=["clean", "crashed"])
-def test_what_kafka_compacted_stays_as_it_is(folder: MemoryDisk) -> None:
+def test_log_compacted_by_kafka_stays_unchanged(folder: MemoryDisk) -> None:
     disk = deepcopy(folder)
     plan = plan_of(opened(disk), 0)
     assert plan is not None
@@ -45,7 +45,7 @@ def test_what_kafka_compacted_stays_as_it_is(folder: MemoryDisk) -> None:
     assert result.bytes_written == result.bytes_read
 
 
-def test_it_is_compacted_on_from_where_kafka_stopped() -> None:
+def test_compaction_continues_where_kafka_stopped() -> None:
     disk = deepcopy(CLEAN[1])
     log = opened(disk)
     log.config = replace(CONFIG, segment_bytes=700)

@@ -36,7 +36,7 @@ EPOCHS_0 = TopicPartition("epochs", 0)
 
 
 def unpack(kind: str) -> dict[int, MemoryDisk]:
-    """The three folders of an archive; the first pass makes directories."""
+    """Unpack the three folders of an archive; the first pass creates directories."""
     disks = {broker: MemoryDisk() for broker in BROKERS}
     with tarfile.open(DATA / f"{kind}.tar.gz") as archive:
         for member in archive:
@@ -89,7 +89,7 @@ def state(directory: LogDirectory, partition: TopicPartition) -> tuple[object, .
 
 
 def offsets_read(log: Log) -> list[int]:
-    """Offsets of all records, reading through the log as a consumer does."""
+    """Return the offsets of all records, read as a consumer does."""
     found: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -101,7 +101,7 @@ def offsets_read(log: Log) -> list[int]:
 
 
 @each_clean
-def test_clean_folder_opens_without_a_word(clean: MemoryDisk) -> None:
+def test_clean_folder_opens_without_warnings(clean: MemoryDisk) -> None:
     before = deepcopy(clean.files)
     directory = open_folder(clean)
     assert directory.clean
@@ -116,7 +116,7 @@ def test_clean_folder_opens_without_a_word(clean: MemoryDisk) -> None:
 
 
 @each_clean
-def test_clean_folder_holds_what_the_manifest_says(clean: MemoryDisk) -> None:
+def test_clean_folder_matches_the_manifest(clean: MemoryDisk) -> None:
     directory = open_folder(clean)
     for name, expected in MANIFEST.items():
         topic, _, number = name.rpartition("-")
@@ -147,8 +147,10 @@ def test_killed_folder_recovers_to_what_kafka_recovered(
 def test_records_above_the_high_watermark_survive_recovery(
     broker: int, log_end_offset: int
 ) -> None:
-    """Broker 3 led `epochs-0` and had seven records that nobody fetched. Recovery keeps them:
-    whether they stay is for the leader epoch to say, not for the high watermark."""
+    """Broker 3 led `epochs-0` and had seven records that no follower had fetched.
+
+    Recovery keeps them: the leader epoch decides whether they stay, not the high watermark.
+    """
     directory = open_folder(deepcopy(CRASHED[broker]))
     log = directory.logs[EPOCHS_0]
     assert log.log_end_offset == log_end_offset
@@ -180,7 +182,7 @@ EPOCHS_OF_3 = checkpoint.parse_epochs(EPOCH_FILE, bytes(CRASHED[3].files[EPOCH_F
 @pytest.mark.parametrize("number", range(len(EPOCHS_OF_3)))
 @pytest.mark.parametrize("damage", ["line lost", "old copy", "young half", "epoch", "start"])
 def test_no_record_is_lost_with_lines_of_the_epoch_file(damage: str, number: int) -> None:
-    """Kafka takes epochs that the file lacks from the log, and cuts nothing for them."""
+    """Kafka reads epochs that the file lacks from the log, and truncates nothing."""
     entries = EPOCHS_OF_3.copy()
     epoch, start = entries[number]
     if damage == "line lost":
@@ -212,7 +214,7 @@ def test_indexes_rebuilt_from_the_log_are_kafkas_byte_for_byte(clean: MemoryDisk
 def test_recovered_files_are_kafkas_byte_for_byte(
     crashed: MemoryDisk, request: pytest.FixtureRequest
 ) -> None:
-    """Log, indexes, aborted transactions and producer snapshots; `epochs-0` went on to grow."""
+    """Compares log, indexes, aborted transactions and producer snapshots; `epochs-0` grew since."""
     kafkas = CLEAN[request.node.callspec.params["crashed"]].files
     directory = open_folder(crashed)
     compared = 0

@@ -1,4 +1,4 @@
-"""Every record, snapshot and index of a real Kafka 4.3.1 cluster reads as Kafka reads it."""
+"""Every record, snapshot and index of a real Kafka 4.3.1 cluster is decoded as by Kafka."""
 
 import gzip
 import hashlib
@@ -59,7 +59,7 @@ def log_batches(partition: Path) -> list[RecordBatch]:
 
 
 def spelled(value: bytes | None) -> object:
-    """As the manifest spells bytes: text where it is plain, a digest otherwise."""
+    """Format bytes as the manifest does: as text if printable, otherwise as a digest."""
     if value is None:
         return None
     if len(value) > 1000 or not value.isascii():
@@ -129,7 +129,7 @@ def test_every_batch_on_disk_is_sound(cluster: str, request: pytest.FixtureReque
 
 
 def test_replaying_a_log_gives_its_snapshot_and_transaction_index(clean: Path) -> None:
-    """The state after the log equals what Kafka wrote at its stop."""
+    """The state after a replay equals the one that Kafka wrote when it stopped."""
     compared = 0
     for folder in sorted(clean.glob("broker-*/*-[0-9]")):
         state = ProducerState()
@@ -258,8 +258,10 @@ def test_log_reads_as_kafka_dumps_it(clean: Path, dump: Path) -> None:
 
 
 def test_our_encoder_writes_what_the_clients_wrote(clean: Path) -> None:
-    """Decoding and encoding again gives the same bytes, or where a codec or LogAppendTime
-    hides them, the same records."""
+    """Decoding and encoding gives the same bytes, or the same records if bytes can't be equal.
+
+    A codec or LogAppendTime may change the bytes.
+    """
     same_bytes = 0
     for log in every_log(clean):
         data = bytearray(log.read_bytes())

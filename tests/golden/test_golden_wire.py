@@ -1,4 +1,4 @@
-"""What Kafka 4.3.1 and its clients said to each other decodes, and encodes to the same bytes."""
+"""Recorded messages of Kafka 4.3.1 and its clients are decoded, and encoded to the same bytes."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ API_KEYS = sorted({exchange["api_key"] for exchange in EXCHANGES})
 
 
 def exchanges(api_key: int) -> list[tuple[int, bytes, bytes | None]]:
-    """Version, request and response (none for acks=0) of each exchange of one API."""
+    """Return version, request and response (None for acks=0) of each exchange of one API."""
     return [
         (
             exchange["api_version"],
@@ -86,7 +86,7 @@ def test_responses(api_key: int) -> None:
 
 
 def topic_names(topics: list[dict[str, Any]], id_key: str, name_key: str) -> dict[bytes, str]:
-    """A name for each id; topics that have names keep them."""
+    """Return a name for each id; topics that have names keep them."""
     return {
         topic[id_key]: topic.get(name_key) or f"topic-{topic[id_key].hex()[:4]}"
         for topic in topics

@@ -50,7 +50,7 @@ class TwoCounters(Model[Pair]):
 
 
 class Ring(Model[int]):
-    """Five places in a ring, a step either way: every state is reached twice over."""
+    """Five places in a ring, a step in either direction: every state is reached twice."""
 
     name = "ring"
     invariants = ("not opposite",)

@@ -68,8 +68,11 @@ def test_kip_101_and_kip_279_agree(name: str, end: EpochEnd | None, cut: Cut) ->
 
 
 def test_rules_differ_if_only_one_replica_has_an_epoch() -> None:
-    """Asked about epoch 2, a leader without it names epoch 1, which we lack: KIP-101 keeps
-    offsets 2-3 of epoch 2 for good, KIP-279 cuts to the end of what came before and asks on."""
+    """A leader without epoch 2 returns the end of epoch 1, which the follower lacks.
+
+    KIP-101 then keeps offsets 2-3 of epoch 2 permanently. KIP-279 truncates to the end of the
+    previous epoch and sends another request.
+    """
     mine, told = cache((0, 0), (2, 2)), EpochEnd(1, 4)
     assert POLICIES[KIP_101].cut_on_answer(told, mine, 6, 0) == Cut(4, done=True)
     assert POLICIES[KIP_279].cut_on_answer(told, mine, 6, 0) == Cut(2, done=False)
@@ -131,7 +134,7 @@ def test_m25_replicas_differ_permanently(name: str, same: bool) -> None:
 
 @pytest.mark.parametrize(("name", "same"), [(KIP_101, False), (KIP_279, True), (SHIPPED, True)])
 def test_m26_consecutive_fast_elections(name: str, same: bool) -> None:
-    """KIP-279: the leader lacks the follower's last epoch and names one the follower lacks."""
+    """KIP-279: the leader lacks the follower's last epoch, and returns an epoch it lacks."""
     leaders: Log = [(0, "a"), (0, "b"), (1, "c"), (1, "d"), (3, "e")]
     mine: Log = [(0, "a"), (0, "b"), (2, "x"), (2, "y")]
     returned = follow(POLICIES[name], mine, leaders, leader_epoch=3, hw=1)

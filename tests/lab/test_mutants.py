@@ -41,7 +41,7 @@ def test_mutant_of_a_missing_line_fails_to_load() -> None:
         pass
 
 
-def test_universe_is_a_copy_and_is_removed_completely() -> None:
+def test_mutated_package_is_a_copy_and_is_removed_completely() -> None:
     mutant = BY_NAME["fetch-from-an-older-epoch"]
     with MutatedPackage(mutant.name, mutant.changes) as package:
         copy = package.load("tidelog.core.replication.fencing")

@@ -1,4 +1,4 @@
-"""A counterexample as a story ends in the same state, or says that it does not."""
+"""A story of a counterexample ends in the same state, or says that it does not."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A mutant's counterexample as a story: it fails under the mutant, not under shipped code."""
+"""The story of a mutant's counterexample fails under the mutant, not under the shipped code."""
 
 import pytest
 

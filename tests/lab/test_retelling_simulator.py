@@ -1,4 +1,4 @@
-"""A failed run of the simulator as a story: short, and with a note if it does not show it."""
+"""The story of a failed simulator run is short; a note says if it does not show the failure."""
 
 import pytest
 
@@ -19,7 +19,7 @@ or the controller moves at that moment, which no story command expresses."""
 
 
 def failures(policy: str) -> list[tuple[Plan, Violation]]:
-    """The first few seeds that break something, made shorter."""
+    """Return the first few seeds that violate an invariant, with shortened plans."""
     found = []
     for seed in SEEDS:
         plan = draw_plan(seed)

@@ -191,7 +191,7 @@ def test_failure_names_its_replay_command_and_shrinks() -> None:
 
 @pytest.mark.ci
 def test_failure_becomes_a_story_that_shows_it() -> None:
-    """Not every one can; among the first few some must."""
+    """Not every failure can become a story; of the first few, some must."""
     policy = "high-watermark"
     for seed in range(200):
         plan = draw_plan(seed)

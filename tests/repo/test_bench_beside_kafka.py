@@ -20,14 +20,14 @@ IMAGES = ROOT / "docs" / "images"
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Any]:
-    """Imports a module of the benches, which are no package of ours."""
+    """Import a module of the benchmarks, which are not a package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHES))
         yield import_module
 
 
 def one(seconds: float, cpu_s: float, **more: float) -> dict[str, float]:
-    """A round of a gigabyte in a thousand requests."""
+    """Return a round of one gigabyte in a thousand requests."""
     found = {"bytes": 1e9, "cpu_bytes": 1e9, "messages": 1000, "seconds": seconds}
     return {**found, "broker_cpu_s": cpu_s, "rss_mb": 50, "foreign_load": 0.1, **more}
 
@@ -37,7 +37,7 @@ def row(bench: Any, **given: Any) -> Any:
 
 
 def found(bench: Any) -> dict[str, Any]:
-    """A run of three rows: a rate whose CPU goal is missed, a latency, and one that failed."""
+    """Return a run of three rows: a missed CPU goal, a latency, and a failed row."""
     summary = bench("beside_kafka.figures").summary
     rate = {"tidelog": [one(2, 3)] * 3, "kafka": [one(4, 4)] * 3}
     quick = one(1, 1, p50_us=100, p99_us=200, p999_us=300)

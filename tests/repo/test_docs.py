@@ -288,7 +288,7 @@ def texts_of_sources() -> str:
 
 @pytest.mark.parametrize("page", [DOCS / "how-to" / "troubleshoot.md"], ids=name)
 def test_messages_of_the_troubleshooting_page_exist(page: Path) -> None:
-    """Readers search the page for what they see."""
+    """Users search the page for the message that they see."""
     texts = texts_of_sources()
     messages = [m for cells in rows(page.read_text()) for m in re.findall(r"`([^`]+)`", cells[0])]
     assert len(messages) >= 30

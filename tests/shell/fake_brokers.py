@@ -1,8 +1,7 @@
-"""Brokers that only listen and answer Metadata: for tests of those who watch over brokers.
+"""Brokers that only listen and answer Metadata, for tests of the supervisor.
 
 The rack says how one behaves: `fails` at the start, `raises`, is `silent` (does not listen) or
-`deaf` to SIGTERM.
-Brokers of one data folder know each other by a file each.
+`deaf` to SIGTERM. Each broker of a data folder writes a file, by which the others find it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The `tidelog` command with fake brokers in it: `python fake_up.py up ...`."""
+"""The `tidelog` command with fake brokers: `python fake_up.py up ...`."""
 
 from tidelog.apps.cli.launch import main
 from tidelog.shell.supervisor import broker_child

@@ -1,4 +1,4 @@
-"""Files of a broker are for its own user, whatever the umask; an open folder is warned of."""
+"""Files of a broker are private whatever the umask; a folder open to all users is reported."""
 
 import os
 from collections.abc import Iterator

@@ -69,7 +69,7 @@ def test_a_bad_escape_is_reported_with_its_line(text: str) -> None:
 
 
 def escaped(text: str) -> str:
-    """As java.util.Properties writes it."""
+    """Escape text as java.util.Properties writes it."""
     special = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
     return "".join(
         special.get(
@@ -131,7 +131,7 @@ def properties(tmp_path: Path) -> Path:
     return tmp_path / "server.properties"
 
 
-def test_each_source_is_stronger_than_those_before(properties: Path) -> None:
+def test_later_sources_take_precedence(properties: Path) -> None:
     properties.write_text("node.id=1\nnum.partitions=2\nbroker.rack=a\n")
     resolved = load_settings(
         str(properties),

@@ -1,4 +1,4 @@
-"""What is looked at before a cluster is started: folders, ports, settings. Nothing is touched."""
+"""Checks before a cluster is started: folders, ports, settings. They change nothing."""
 
 import json
 import os
@@ -121,7 +121,7 @@ def test_a_cluster_that_is_up_is_refused_with_the_pid(ours: Path) -> None:
     assert f"a cluster is up there (pid {os.getpid()})" in refusal(ours)
 
 
-def test_a_folder_is_named_as_a_shell_wants_it(
+def test_a_folder_in_a_command_is_quoted_for_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -246,7 +246,7 @@ def test_as_many_brokers_are_started_as_have_data() -> None:
     assert cluster_plan.broker_ids(1, [1, 2, 3]) == (1,)
 
 
-def test_ports_and_racks_go_round() -> None:
+def test_ports_and_racks_are_assigned_in_turn() -> None:
     plan = ClusterPlan("/data", (1, 2, 3), 9092, racks=("a", "b"))
     assert [plan.port_of(broker) for broker in plan.brokers] == [9092, 9093, 9094]
     assert "broker.rack=a" in plan.own_settings(3, 9094)

@@ -1,7 +1,7 @@
 """One Spark session and one calm cluster for all tests that break neither.
 
-Everything in this folder that starts Spark bears the mark `spark`; `smoke` are the few that run
-in `make test` as well. `SPARK=0` leaves them out.
+Every test here that starts Spark has the mark `spark`; those with `smoke` also run in `make test`.
+`SPARK=0` leaves them out.
 """
 
 import os
@@ -18,8 +18,10 @@ WHOLLY_OF_SPARK = re.compile(r"^pytestmark = .*pytest\.mark\.spark", re.MULTILIN
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m 'not spark'` files that are all Spark are not even imported: PySpark may be on its
-    way into the environment at that moment."""
+    """With `-m 'not spark'`, do not import files that have only Spark tests.
+
+    PySpark may be being installed at that moment.
+    """
     if "not spark" not in config.getoption("markexpr") or collection_path.suffix != ".py":
         return None
     return True if WHOLLY_OF_SPARK.search(collection_path.read_text()) else None
@@ -58,6 +60,6 @@ def calm() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic of this test alone."""
+    """A topic name that only this test uses."""
     text = request.node.name.removeprefix("test_")
     return "".join(c if c.isalnum() else "-" for c in text).strip("-")

@@ -51,7 +51,7 @@ def test_golden_folders_pass(spark: Any, golden: Path) -> None:
 
 
 def shown(data: bytes | None) -> object:
-    """As the manifest has it: text, or the digest of what is long or no ASCII."""
+    """Format bytes as the manifest does: as text, or as a digest if long or not ASCII."""
     if data is None:
         return None
     if len(data) <= 200 and data.isascii():
@@ -86,7 +86,7 @@ def test_rows_are_the_manifest(spark: Any, golden: Path) -> None:
 
 
 def test_all_damage_in_one_run(spark: Any, tmp_path: Path) -> None:
-    """Each case is a cluster of its own; together they are one audit."""
+    """Each case is a separate cluster; all are checked in one audit."""
     expected = {}
     for case in CASES:
         cluster = make_mini_cluster(tmp_path / case.name, case.made() if case.made else None)

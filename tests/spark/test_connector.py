@@ -1,7 +1,7 @@
-"""Spark's own Kafka connector, unchanged, against real brokers: one JVM for all of it.
+"""Spark's own Kafka connector, unchanged, with real brokers: one JVM for all tests.
 
-It lives in an environment of its own (scripts/set_up_connector.py), so a program there does the
-work and this file asks for it and compares.
+The connector is in a separate environment (scripts/set_up_connector.py). A program there runs the
+jobs; this file sends them and compares the results.
 """
 
 import json
@@ -30,7 +30,7 @@ Rows = list[dict[str, Any]]
 
 
 class Connector:
-    """The program, and how to ask it."""
+    """The program with the connector, and methods to send it jobs."""
 
     def __init__(self, python: str, log: Path) -> None:
         program = Path(__file__).parent / "rig" / "connector_driver.py"
@@ -54,7 +54,7 @@ class Connector:
         return answer.get("result")
 
     def _answer(self) -> dict[str, Any]:
-        """The next line; one that does not come in time ends the program."""
+        """Return the next line; end the program if no line arrives in time."""
         assert self._process.stdout is not None
         alarm = threading.Timer(JOB_S, self._process.kill)
         alarm.start()
@@ -102,7 +102,7 @@ def to(cluster: LocalCluster, **options: str) -> dict[str, str]:
 
 
 def record(number: int) -> Record:
-    """Of every sort: without a key, without a value, with headers."""
+    """Return a record of one of all kinds: without a key, without a value, with headers."""
     headers = (Header("n", b"%d" % number), Header("n", None)) if number % 3 == 0 else ()
     key = None if number % 5 == 0 else b"key-%d" % number
     value = None if number % 7 == 0 else b"value-%d" % number
@@ -110,7 +110,7 @@ def record(number: int) -> Record:
 
 
 def fill(cluster: LocalCluster, topic: str, numbers: range, partitions: int) -> Rows:
-    """Records in batches of a few, over the partitions; the rows that should come."""
+    """Write records in small batches to all partitions; return the expected rows."""
     rows: Rows = []
     with Cluster(cluster.bootstrap) as client:
         producer = Producer(client)
@@ -188,7 +188,7 @@ def test_a_batch_job_reads_every_row_with_every_column(
     assert in_order(connector("read", options=split)) == in_order(one)
 
 
-def test_a_stream_goes_on_from_its_checkpoint(
+def test_a_stream_continues_from_its_checkpoint(
     connector: Connector, brokers: LocalCluster, tmp_path: Path
 ) -> None:
     make_topic(brokers.bootstrap, "restarted", 2)
@@ -224,10 +224,10 @@ def test_the_sink_writes_keys_values_headers_and_partitions(
         assert shown == {(r.key, r.value, tuple(tuple(h) for h in r.headers)) for r in expected}
 
 
-def test_a_broker_that_is_killed_costs_a_stream_nothing(
+def test_a_stream_loses_nothing_when_a_broker_is_killed(
     connector: Connector, brokers: LocalCluster, tmp_path: Path
 ) -> None:
-    """The table is exact; the copy has each record at least once, as the connector promises."""
+    """The table is exact; the copy has each record at least once, as the connector guarantees."""
     for topic in ("lived", "copied"):
         make_topic(brokers.bootstrap, topic, 2)
     source = to(brokers, subscribe="lived", startingOffsets="earliest", includeHeaders="true")
@@ -265,9 +265,10 @@ def test_a_broker_that_is_killed_costs_a_stream_nothing(
 def produce_while_a_leader_dies(
     cluster: LocalCluster, topic: str, numbers: range, wait_for: Callable[[int], None]
 ) -> dict[tuple[int, int], str | None]:
-    """Half of them, and once the stream has those, the other half, the leader dying meanwhile.
+    """Produce half of the records, then the other half while the leader dies.
 
-    Partition and offset of each record; the broker is back at the end."""
+    Return the partition and offset of each record; the broker runs again at the end.
+    """
     sent = {partition: Sent(cluster.bootstrap, topic) for partition in (0, 1)}
     middle = (numbers.start + numbers.stop) // 2
     victim = leader_of(cluster, topic)

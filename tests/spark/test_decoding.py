@@ -43,7 +43,7 @@ def rows_of(
     aborted: tuple[tuple[int, int], ...] = (),
     **limits: int,
 ) -> list[dict[str, Any]]:
-    """Everything decoded, checked by Arrow itself; times as numbers."""
+    """Return all decoded rows, validated by Arrow, with times as numbers."""
     schema = pa.schema([(name, ARROW_TYPES[name]) for name in names])
     decoder = new_decoder(schema, "t", 3, keep=True, engine=engine, **limits)
     headers = scan_headers(data)
@@ -65,7 +65,7 @@ def rows_of(
 def test_rows_are_those_of_cores_decoder(
     engine: str, data: bytes, rows: int, size: int, draw: st.DataObject
 ) -> None:
-    """Whatever the columns, the range and the size of a RecordBatch."""
+    """For all columns, ranges and sizes of RecordBatches."""
     names = tuple(draw.draw(st.lists(st.sampled_from(ALL_NAMES), min_size=1, unique=True)))
     offsets = [batch.base_offset for batch in batches(data)] or [0]
     start = draw.draw(st.sampled_from(offsets)) + draw.draw(st.integers(0, 3))
@@ -119,7 +119,7 @@ def test_damaged_records_are_rejected_as_in_core(
 def test_damage_anywhere_gives_rows_or_corrupt_record(
     engine: str, data: bytes, edits: list[tuple[int, int]], cut: int
 ) -> None:
-    """Headers too; without looking at checksums, so that everything behind them is reached."""
+    """Headers are damaged too; checksums are not verified, so that all later code is reached."""
     damaged = bytearray(data[: max(len(data) - cut, 0)])
     for position, byte in edits:
         if damaged:
@@ -135,7 +135,7 @@ def test_damage_anywhere_gives_rows_or_corrupt_record(
 
 @engines
 def test_numbers_of_every_length(engine: str) -> None:
-    """Deltas and lengths at each edge of their encoding."""
+    """Deltas and lengths at each limit of their encoding."""
     edges = [0, 1, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27, 2**31 - 1]
     rows = [Record(bytes(n), b"x", 0) for n in (0, 1, 63, 64, 8191, 8192)]
     data = bytes(encode_batch(rows, offset_deltas=[0, 1, 63, 64, 8191, 2**31 - 1]))

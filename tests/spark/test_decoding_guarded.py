@@ -96,7 +96,7 @@ def test_no_byte_outside_is_read_or_written() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_guard_would_notice() -> None:
-    """A batch that is said to be longer than it is ends the process."""
+def test_the_guard_detects_a_wrong_length() -> None:
+    """A batch with a length that is too large ends the process."""
     done = run("touch")
     assert done.returncode < 0, done.stderr

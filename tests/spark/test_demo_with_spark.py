@@ -1,4 +1,4 @@
-"""The main job, as `make demo` runs it: a Spark job goes on while the leader is killed."""
+"""The demo as `make demo` runs it: a Spark job continues while the leader is killed."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ LOG_CHARS = 8_000
 
 
 @pytest.mark.spark
-def test_a_spark_job_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
+def test_a_spark_job_continues_when_the_leader_is_killed(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     words = ["-m", "tidelog", "demo", "--format", "json", "--report", str(report)]
     done = subprocess.run(

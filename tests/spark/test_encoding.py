@@ -31,7 +31,7 @@ engines = pytest.mark.parametrize("engine", [NUMBA, PYTHON])
 
 
 def as_rows(rows: list[Record], *, text_columns: bool = False) -> Rows:
-    """Columns, sliced out of longer ones, as Arrow may hand them over."""
+    """Return columns that are slices of longer ones, as Arrow may pass them."""
     padded = [Record(b"before", None), *rows, Record(None, b"after")]
     kind = pa.string() if text_columns else pa.binary()
     keys = pa.array([row.key for row in padded], kind)
@@ -44,7 +44,7 @@ def as_rows(rows: list[Record], *, text_columns: bool = False) -> Rows:
 
 
 def pieces(rows: list[Record], targets: list[int], cuts: list[int]) -> list[tuple[Rows, Any]]:
-    """The rows as several pieces."""
+    """Split the rows into several pieces."""
     edges = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
     return [
         (as_rows(rows[start:end]), np.array(targets[start:end], np.int32))
@@ -53,7 +53,7 @@ def pieces(rows: list[Record], targets: list[int], cuts: list[int]) -> list[tupl
 
 
 def encoded(encoder: BatchEncoder, parts: list[tuple[Rows, Any]]) -> dict[int, list[EncodedBatch]]:
-    """All batches by target."""
+    """Return all batches by target."""
     found: dict[int, list[EncodedBatch]] = {}
     for rows, targets in parts:
         for batch in encoder.append(rows, targets):
@@ -75,7 +75,7 @@ def encoded(encoder: BatchEncoder, parts: list[tuple[Rows, Any]]) -> dict[int, l
 def test_batches_are_those_of_cores_encoder(
     engine: str, rows: list[Record], draw: st.DataObject, size: int, count: int, codec: Codec
 ) -> None:
-    """Byte by byte; and the same however the rows were cut into pieces."""
+    """The bytes are equal, however the rows were split into pieces."""
     targets = draw.draw(st.lists(st.sampled_from([0, 1, 7]), min_size=12, max_size=12))[: len(rows)]
     outcomes = []
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_batches_are_those_of_cores_encoder(
 
 
 def _replaced(rows: list[Record]) -> list[Record]:
-    """Headers as they are once their names were text."""
+    """Return headers with their names after conversion to text."""
     return [
         Record(
             row.key,

@@ -1,6 +1,6 @@
 """The Python examples of the docs that need Spark, page by page, in the tests' session.
 
-The page on reading topics is run by test_source_reads.py, which looks at what came out.
+test_source_reads.py runs the page on reading topics, because it checks the results.
 """
 
 import re

@@ -24,7 +24,7 @@ NOWHERE = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
 
 @pytest.fixture
 def temporary(tmp_path: Path) -> Path:
-    """What the program takes for the folder of temporary files."""
+    """Set the folder that the program uses for temporary files."""
     found = tmp_path / "temporary"
     found.mkdir()
     return found
@@ -45,26 +45,26 @@ def kept_in(folder: Path) -> list[Path]:
     return list(folder.rglob("*.nbi"))
 
 
-def test_beside_the_source(temporary: Path) -> None:
+def test_cache_beside_the_source(temporary: Path) -> None:
     run(temporary)
     assert kept_in(temporary.parent / "__pycache__")
     assert not list(temporary.iterdir())
 
 
-def test_in_a_folder_that_the_user_names(temporary: Path) -> None:
+def test_cache_in_a_configured_folder(temporary: Path) -> None:
     run(temporary, NUMBA_CACHE_DIR=str(temporary / "named"), **NOWHERE)
     assert kept_in(temporary / "named")
 
 
-def test_in_a_folder_of_this_user_alone_as_the_last_resort(temporary: Path) -> None:
+def test_cache_in_a_private_temporary_folder_as_last_resort(temporary: Path) -> None:
     run(temporary, **NOWHERE)
     (private,) = temporary.iterdir()
     assert private.stat().st_mode & 0o777 == 0o700
     assert kept_in(private)
 
 
-def test_not_where_others_may_write(temporary: Path) -> None:
-    """What lies there would be run."""
+def test_no_cache_in_a_folder_that_other_users_can_write(temporary: Path) -> None:
+    """Files in such a folder would be executed."""
     private = temporary / f"tidelog-numba-{os.getuid()}"
     private.mkdir()
     private.chmod(0o777)

@@ -95,7 +95,7 @@ def tracker(topics: Topics) -> OffsetTracker:
 
 
 def at(**places: tuple[int, ...]) -> StreamOffset:
-    """`t_0=(offset, epoch)`, in a topic of id 1."""
+    """Return an offset from `t_0=(offset, epoch)`, in a topic with id 1."""
     keys = {TopicPartition(*_split(name)): Place(*found) for name, found in places.items()}
     return StreamOffset(keys, {key.topic: b"\x01" * 16 for key in keys})
 
@@ -181,8 +181,11 @@ def test_a_truncated_log_is_read_again_from_the_truncation(
 def test_an_older_epoch_may_be_longer_under_a_later_leader(
     topics: Topics, tracker: OffsetTracker
 ) -> None:
-    """Its leader died with records that nobody else had; what the next one wrote in their place
-    was read. Now the first one leads again."""
+    """Its leader died with records that no other replica had.
+
+    The records that the next leader wrote at the same offsets were read. Now the first one leads
+    again.
+    """
     topics.put("t", (100, 3))
     topics.epoch_starts[T0] = 70
     start = advance(tracker, at(t_0=(60, 2)))

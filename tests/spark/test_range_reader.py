@@ -48,13 +48,13 @@ def client(calm: LocalCluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
-    """Brokers to be killed; all of them run again between tests."""
+    """A cluster whose brokers a test may kill; all of them run again between tests."""
     with LocalCluster(settings=QUICK_SESSIONS) as cluster:
         yield cluster
 
 
 def written(cluster: Cluster, topic: str, count: int, each: int = 500, **options: Any) -> list[Any]:
-    """A topic of one partition with records of all sorts; its values."""
+    """Create a topic of one partition with records of all kinds; return its values."""
     if topic not in cluster.refresh([topic]).topics or cluster.metadata.topics[topic].error:
         create_topic(cluster, topic, 1, 3)
         await_leaders(cluster, topic)
@@ -217,7 +217,7 @@ def test_a_read_survives_the_death_of_the_leader(fragile: LocalCluster, name: st
 
 @pytest.mark.ci
 def test_a_slow_consumer_of_rows_does_not_time_out(fragile: LocalCluster, name: str) -> None:
-    """It takes longer than the timeout of a response, and the leader changes meanwhile."""
+    """Reading takes longer than the timeout of a response, and the leader changes meanwhile."""
     with Cluster(fragile.bootstrap) as client:
         written(client, name, 3000, each=100)
         limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=4)
@@ -288,7 +288,7 @@ def test_damage_on_the_leaders_disk_is_an_error(calm: LocalCluster, name: str) -
 def test_all_brokers_must_agree_that_a_topic_was_deleted(
     client: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One broker may be stale: all brokers are asked before a topic counts as deleted."""
+    """One broker may be stale: all brokers are queried before a topic counts as deleted."""
     written(client, name, 10)
     wanted = planned(client, name, 0, 10)
     assert table(client, wanted).num_rows == 10

@@ -1,7 +1,7 @@
-"""Spark's set-up on a bad day: a tiny archive in PySpark's place, from an index that misbehaves.
+"""Spark's set-up with a faulty package index: a tiny archive replaces PySpark.
 
-The script runs as `make spark` runs it, in a process of its own with pip's real settings; the
-archive's build back end is in the archive, so that nothing is asked of any other index.
+The script runs as `make spark` runs it, in a separate process with pip's real settings. The archive
+contains its build back end, so no other index is needed.
 """
 
 import fcntl
@@ -51,7 +51,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def archive() -> bytes:
-    """A source archive that pip can build; most of it is ballast that does not compress."""
+    """Create a source archive that pip can build; most of it is data that does not compress."""
     files = {
         "pyproject.toml": PYPROJECT.encode(),
         "tiny.py": BACKEND.encode(),
@@ -68,7 +68,7 @@ def archive() -> bytes:
 
 
 class Index(ThreadingHTTPServer):
-    """A package index that cuts connections after some bytes, or knows no ranges."""
+    """A package index that closes connections after some bytes, or does not support ranges."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
@@ -124,7 +124,7 @@ class Place:
         self.pins.write_text(f"# version bytes sha256\n{VERSION} {size or len(content)} {digest}\n")
 
     def set_up(self, **environment: str) -> tuple[int, str]:
-        """Exit code, and what it said."""
+        """Run the script; return its exit code and output."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
         set_here = {
             "PIP_CONFIG_FILE": os.devnull,
@@ -160,7 +160,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             thread.join()
 
 
-def test_a_cut_download_goes_on_and_the_second_run_needs_no_index(place: Place) -> None:
+def test_an_interrupted_download_resumes_and_the_second_run_needs_no_index(place: Place) -> None:
     place.index.cuts = [300_000, 400_000]
     code, said = place.set_up()
     assert code == 0, said
@@ -189,7 +189,7 @@ def test_a_cut_download_goes_on_and_the_second_run_needs_no_index(place: Place) 
     assert place.index.asked, "a wheel without its end is made anew"
 
 
-def test_what_came_before_an_end_is_kept_for_the_next_day(place: Place) -> None:
+def test_a_partial_download_is_kept_for_the_next_run(place: Place) -> None:
     place.wheels.mkdir()
     (place.wheels / f"{ARCHIVE}.part").write_bytes(place.index.content[:500_000])
     code, said = place.set_up()
@@ -197,7 +197,7 @@ def test_what_came_before_an_end_is_kept_for_the_next_day(place: Place) -> None:
     assert (f"/files/{ARCHIVE}", "bytes=500000-") in place.index.asked
 
 
-def test_an_index_without_ranges_sends_it_all_again(place: Place) -> None:
+def test_an_index_without_ranges_restarts_the_download(place: Place) -> None:
     place.index.ranges = False
     place.index.cuts = [300_000]
     code, said = place.set_up()
@@ -205,7 +205,7 @@ def test_an_index_without_ranges_sends_it_all_again(place: Place) -> None:
     assert place.is_installed()
 
 
-def test_another_content_is_not_kept(place: Place) -> None:
+def test_an_archive_with_other_content_is_not_kept(place: Place) -> None:
     right = place.index.content
     place.index.content = right[:-1] + bytes([right[-1] ^ 1])
     code, said = place.set_up()
@@ -215,7 +215,7 @@ def test_another_content_is_not_kept(place: Place) -> None:
     assert not list(place.wheels.glob("pyspark*"))
 
 
-def test_a_disk_without_room_is_told_before_the_download(place: Place) -> None:
+def test_a_full_disk_is_reported_before_the_download(place: Place) -> None:
     place.pin(place.index.content, size=1 << 60)
     code, said = place.set_up()
     assert code == 1
@@ -238,7 +238,7 @@ def test_an_archive_that_no_index_has_is_named(place: Place) -> None:
     assert len(said.splitlines()) == 1
 
 
-def test_an_index_that_refuses_is_not_asked_again_and_again(place: Place) -> None:
+def test_an_index_that_refuses_is_not_retried_repeatedly(place: Place) -> None:
     code, said = place.set_up(PIP_INDEX_URL=f"{place.index.url}/elsewhere")
     assert code == 1
     assert len(place.index.asked) == 1
@@ -246,7 +246,7 @@ def test_an_index_that_refuses_is_not_asked_again_and_again(place: Place) -> Non
     assert len(said.splitlines()) == 1
 
 
-def test_two_at_once_wait_for_each_other(place: Place) -> None:
+def test_two_runs_at_once_wait_for_each_other(place: Place) -> None:
     place.wheels.mkdir()
     with ThreadPoolExecutor(1) as pool:
         with (place.wheels / ".lock").open("w") as lock:
@@ -261,7 +261,7 @@ def test_two_at_once_wait_for_each_other(place: Place) -> None:
     assert place.is_installed()
 
 
-def test_a_machine_without_java_is_told_so_in_one_line(place: Place) -> None:
+def test_a_missing_java_is_reported_in_one_line(place: Place) -> None:
     command = [sys.executable, str(SCRIPT), "--pins", str(place.pins)]
     environment = {
         **os.environ,
@@ -275,7 +275,7 @@ def test_a_machine_without_java_is_told_so_in_one_line(place: Place) -> None:
     assert "install" in line
 
 
-def test_what_is_packed_is_imported_as_bytecode(
+def test_installed_modules_are_imported_as_bytecode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))

@@ -1,4 +1,4 @@
-"""Drivers, workers and brokers are killed while Spark writes: each row is there once."""
+"""Drivers, workers and brokers are killed while Spark writes: each row is written once."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ PATIENCE_S = 240
 
 
 def drive(calm: LocalCluster, source: str, sink: str, checkpoint: Path, kill: str) -> int:
-    """Run the driver; how it ended. Nothing of it is left."""
+    """Run the driver; return how it ended. No process of it is left."""
     arguments = [calm.bootstrap, source, sink, str(checkpoint), *kill.split()]
     with checkpoint.with_suffix(".log").open("ab") as log:
         program = subprocess.Popen(

@@ -1,5 +1,7 @@
-"""Brokers die, hang and come back while a task writes: no row is lost, none is there twice,
-and each partition has them in order. Real brokers, without Spark."""
+"""Brokers die, hang and return while a task writes: each row is written once.
+
+Each partition has its rows in order. Real brokers, without Spark.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -63,7 +65,7 @@ def prepared(brokers: LocalCluster, **options: str) -> tuple[str, WriteOptions, 
 
 
 def rows(between: dict[int, Callable[[], object]]) -> Iterator[Any]:
-    """Arrow batches; before the n-th something happens."""
+    """Yield Arrow batches; call a function before the n-th one."""
     for number, start in enumerate(range(0, ROWS, ROWS_EACH)):
         between.get(number, lambda: None)()
         some = range(start, start + ROWS_EACH)

@@ -50,7 +50,7 @@ def broker() -> Iterator[LocalCluster]:
 
 
 def timed(time_ms: int) -> Iterator[Any]:
-    """The rows of a task, all of the same time."""
+    """Return the rows of a task, all with the same timestamp."""
     for batch in arrow(rows_for(0, 0)):
         times = pa.array([time_ms * 1000] * batch.num_rows, pa.timestamp("us", tz="UTC"))
         yield batch.append_column("timestamp", times)
@@ -117,7 +117,7 @@ def test_rows_in_new_partitions_are_found(broker: LocalCluster) -> None:
 
 
 def test_rows_in_a_recreated_topic_are_found(broker: LocalCluster) -> None:
-    """It is longer than the end of the old topic in the ledger."""
+    """The new topic is longer than the end of the old topic in the ledger."""
     topic = new_topic(broker, 1)
     options = options_for(broker, topic)
     first = rows_for(0, 0)[:40]

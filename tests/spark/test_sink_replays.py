@@ -1,5 +1,7 @@
-"""Whatever process dies at whatever moment: each row is in the topic once. Against a real broker,
-without Spark: tasks and drivers are calls here, and die where a plan says so."""
+"""If any process dies at any time, each row is in the topic once.
+
+With a real broker, without Spark: tasks and drivers are calls, and die at the places of a plan.
+"""
 
 import random
 import time
@@ -75,7 +77,7 @@ def broker() -> Iterator[LocalCluster]:
 
 
 def live(options: WriteOptions, query: str, batch: int, run: str, life: Life, keyed: bool) -> None:
-    """Two tasks, tried as often as it takes; the driver dies where the life says so."""
+    """Run two tasks, with as many attempts as needed; the driver dies where `life` says."""
     written = []
     for task in (0, 1):
         rows = rows_for(batch, task, keyed)

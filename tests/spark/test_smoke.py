@@ -1,5 +1,7 @@
-"""The one test of Spark in `make test`: rows into a topic, back by a batch job and by a stream, and
-an audit of what the brokers have on disk. One row of each sort; the rest is in `make ci`."""
+"""The one test of Spark in `make test`: write rows, read them in a batch and a stream, audit.
+
+One row of each kind; the other cases are in `make ci`.
+"""
 
 import json
 from pathlib import Path
@@ -22,7 +24,7 @@ STREAM_S = 240
 
 
 def expected() -> set[tuple[Any, ...]]:
-    """Key, value, partition and header of each row that is written."""
+    """Return key, value, partition and header of each written row."""
     return {
         (
             None if number % 5 == 0 else f"key-{number}",
@@ -35,7 +37,7 @@ def expected() -> set[tuple[Any, ...]]:
 
 
 def as_set(rows: list[Any]) -> set[tuple[Any, ...]]:
-    """What is in them; each offset once, none left out."""
+    """Return the rows as a set; each offset occurs once and none is missing."""
     offsets = sorted((row["partition"], row["offset"]) for row in rows)
     assert offsets == [(p, o) for p in range(PARTITIONS) for o in range(ROWS // PARTITIONS)]
     return {

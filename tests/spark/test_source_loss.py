@@ -1,7 +1,8 @@
-"""Streams that find records gone: each kind is told from the others, with its exact range.
+"""Streams that find lost records: each kind of loss is recognised, with its exact range.
 
-Each stream reads to the end, then its topic is broken and written to again. The next run is to
-fail and say why; told to go on, it goes on at the right place and reports, or counts.
+Each stream reads to the end; then records of its topic are lost and others are written. The next
+run must fail and say why. With another policy it continues at the right offset, and reports or
+counts the loss.
 """
 
 import shutil
@@ -39,7 +40,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 class Stream:
-    """A stream of one topic, run after run."""
+    """A stream of one topic over several runs."""
 
     def __init__(self, spark: Any, bootstrap: str, topic: str, folder: Path) -> None:
         register(spark)
@@ -64,7 +65,7 @@ class Stream:
         return numbers_in(self.spark, self.folder / "out")
 
     def skip_elsewhere(self) -> dict[str, Any]:
-        """Go on from a copy of the checkpoint and only count; the offset it comes to."""
+        """Continue from a copy of the checkpoint with policy `skip`; return the offset reached."""
         copy = self.folder / "copy"
         shutil.copytree(self.folder / "state", copy / "state")
         other = Stream(self.spark, self.bootstrap, self.topic, copy)

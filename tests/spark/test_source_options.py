@@ -185,8 +185,10 @@ def test_every_option_is_in_the_reference() -> None:
 
 @pytest.mark.spark
 def test_spark_finds_the_format_without_much_to_import() -> None:
-    """Spark imports every `pyspark_` module to look for formats: ours costs it nothing, and
-    works where neither Arrow nor numba is installed."""
+    """Spark imports every `pyspark_` module to look for formats.
+
+    Our module must be cheap to import, and work without Arrow and numba.
+    """
     look = (
         "import sys, pyspark.sql.datasource\n"
         "sys.modules.update(dict.fromkeys(['pyarrow', 'numba', 'numpy']))\n"

@@ -1,6 +1,6 @@
 """Logs that change between a batch's plan and its read, and brokers without topic ids.
 
-The readers are driven as Spark drives them, but in this process: no JVM is needed to be late.
+The readers are called as Spark calls them, but in this process, without a JVM.
 """
 
 import logging
@@ -59,7 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stream:
-    """A stream reader, and where it is."""
+    """A stream reader and its current offset."""
 
     def __init__(self, bootstrap: str, **options: str) -> None:
         from tidelog.apps.spark.columns import topic_schema
@@ -184,8 +184,10 @@ def test_a_topic_is_deleted_before_a_task_reads_it(
 
 
 def cut_tail(cluster: LocalCluster, name: str, kept: int, end: int) -> int:
-    """A partition with records up to `end`, of which the next leader will have `kept`; the
-    broker that has all of them, and leads."""
+    """Write records up to `end`, of which the next leader will have those below `kept`.
+
+    Return the leader, which is the only broker with all of them.
+    """
     make_topic(cluster.bootstrap, name, replicas=2, configs={"min.insync.replicas": "1"})
     append(cluster.bootstrap, name, numbered(0, kept))
     with Cluster(cluster.bootstrap) as client:
@@ -237,8 +239,11 @@ def test_the_log_is_truncated_before_a_task_reads_it(
 def test_a_leader_returns_with_uncommitted_records(
     cluster: LocalCluster, name: str, tmp_path: Path, late: bool
 ) -> None:
-    """Its last records were never committed; others were written in their place, and planned or
-    read. Then it leads again, and only what both have had is left."""
+    """The leader's last records were never committed, and others were written in their place.
+
+    Those were planned or read. Then the first leader leads again, and only the records that both
+    logs share are left.
+    """
     configs = {"min.insync.replicas": "1"}
     make_topic(cluster.bootstrap, name, replicas=2, configs=configs)
     append(cluster.bootstrap, name, numbered(0, 70))
@@ -301,7 +306,7 @@ def test_a_recreated_topic_of_which_nothing_was_read(
 
 
 def test_a_stream_waits_while_all_brokers_are_down(cluster: LocalCluster, name: str) -> None:
-    """For as long as the client's patience lasts, which is longer than that of one request."""
+    """For as long as the client's patience lasts, which is longer than one request's."""
     make_topic(cluster.bootstrap, name)
     append(cluster.bootstrap, name, numbered(0, 100))
     timeouts = {"kafka.request.timeout.ms": "1000", "kafka.default.api.timeout.ms": "60000"}
@@ -364,8 +369,10 @@ KAFKA_2_1 = {METADATA: 7, FETCH: 10, LIST_OFFSETS: 4, OFFSET_FOR_LEADER_EPOCH: 2
 def test_brokers_without_topic_ids(
     cluster: LocalCluster, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client speaks as with Kafka 2.1. A topic made anew is told where epochs or the log's
-    end tell it."""
+    """The client uses the versions of Kafka 2.1.
+
+    A recreated topic is detected by epochs or by the end of the log, if they show it.
+    """
 
     def spoken(api_key: int) -> tuple[int, int] | None:
         found = known_versions(api_key)

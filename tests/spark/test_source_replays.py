@@ -1,5 +1,8 @@
-"""A driver killed with -9 between a batch's write and its commit: the batch is played again,
-the same one, and nothing is lost or twice; also when records went meanwhile."""
+"""A driver is killed with -9 between a batch's write and its commit.
+
+The same batch is replayed, and no row is lost or duplicated, even if records were deleted
+meanwhile.
+"""
 
 import shutil
 import signal
@@ -89,7 +92,7 @@ def check_group(calm: LocalCluster, name: str) -> None:
 def test_a_checkpoint_of_sparks_own_connector(
     spark: Any, calm: LocalCluster, name: str, tmp_path: Path
 ) -> None:
-    """A stream that went through the connector goes on here, by its format alone."""
+    """A stream of the connector continues here when only its format is changed."""
     register(spark)
     make_topic(calm.bootstrap, name)
     append(calm.bootstrap, name, numbered(0, 100))

@@ -1,4 +1,4 @@
-"""A stream that goes on while leaders die, come back and move, and its own processes are killed."""
+"""A stream continues while leaders die, return and move, and its own processes are killed."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 class Running:
-    """A query that is started again when it failed, as an operator would."""
+    """A query that is restarted after a failure, as an operator would do."""
 
     def __init__(self, frame: Any, folder: Path) -> None:
         self.frame, self.folder = frame, folder
@@ -49,7 +49,7 @@ class Running:
         )
 
     def settle(self) -> None:
-        """Until all that is there is written."""
+        """Wait until all available records are written."""
         from pyspark.errors import StreamingQueryException
 
         until = time.monotonic() + SETTLES_S
@@ -98,7 +98,7 @@ def test_results_are_exact_whatever_dies(
 
 
 def python_workers(spark: Any) -> list[int]:
-    """Python processes that work for this session: those that its daemons forked."""
+    """Return the Python worker processes of this session, which its daemons forked."""
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
     daemons = [pid for pid in children(jvm) if b"pyspark.daemon" in command_line(pid)]
     found = [worker for daemon in daemons for worker in children(daemon)]

@@ -1,4 +1,4 @@
-"""The pipelines on a real Spark cluster, a worker killed in the middle: the same result."""
+"""Pipelines on a real Spark cluster while a worker is killed: the result is the same."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def order(number: int) -> bytes:
 def run(
     file: Path, master: str, meanwhile: Callable[[], bool], then: Callable[[], None]
 ) -> dict[str, Any]:
-    """Run a pipeline as people do; when `meanwhile` is so, do something to it."""
+    """Run a pipeline as a user does; call `then` when `meanwhile` is true."""
     command = [sys.executable, "-m", "tidelog", "pipeline", "run", str(file), "--format", "json"]
     settings = ["spark.driver.memory=1g", "spark.executor.memory=512m"]
     settings += ["spark.sql.shuffle.partitions=2"]

@@ -29,14 +29,14 @@ def brokers() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def cluster(brokers: LocalCluster) -> Iterator[Cluster]:
-    """Our own client, to see what commands did."""
+    """Tidelog's own client, to check the effect of commands."""
     with Cluster(brokers.bootstrap) as found:
         yield found
 
 
 @pytest.fixture
 def run(brokers: LocalCluster) -> Run:
-    """Run a command; it must end with the code that is expected."""
+    """Run a command; it must exit with the expected code."""
 
     def command(*words: str, code: int = 0, told: bool = True) -> Result:
         runner = CliRunner(env={VARIABLE: brokers.bootstrap, "COLUMNS": "200"})
@@ -52,7 +52,7 @@ def run(brokers: LocalCluster) -> Run:
 
 @pytest.fixture
 def read(run: Run) -> Read:
-    """Run a command for its JSON."""
+    """Run a command and return its JSON."""
 
     def command(*words: str, code: int = 0) -> dict[str, Any]:
         result = run(*words, "--format", "json", code=code, told=False)
@@ -65,7 +65,7 @@ def read(run: Run) -> Read:
 
 @pytest.fixture
 def as_kafka_2_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers offer what one of that age offers."""
+    """Let brokers offer only the APIs of Kafka 2.1."""
     ask = KafkaConnection._ask_versions
 
     def versions(self: KafkaConnection, version: int, timeout_s: float) -> Struct | None:

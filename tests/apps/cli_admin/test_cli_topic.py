@@ -1,4 +1,4 @@
-"""`tidelog topic` against a real cluster: what it does, what it prints, what it refuses."""
+"""`tidelog topic` against a real cluster: its effects, its output, and rejected requests."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""`tidelog verify`: what the command line refuses, and what a report looks like."""
+"""`tidelog verify`: invalid options, and the text of a report."""
 
 import json
 import re

@@ -21,7 +21,7 @@ from tidelog.apps.verify.record_value import ABSENT, STRANGER, value_id
 
 
 def final_log(*batches: tuple[int, list[tuple[int, int]]], start: int = 0) -> FinalLog:
-    """Batches of (leader epoch, [(producer, sequence)]), one after the other."""
+    """Return a log of batches given as (leader epoch, [(producer, sequence)])."""
     log = FinalLog(0, start)
     for epoch, records in batches:
         base = log.end

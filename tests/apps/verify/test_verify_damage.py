@@ -50,7 +50,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def ten_batches(base: int) -> bytes:
-    """Ten records each, together about 40,000 bytes."""
+    """A log of ten batches with ten records each, about 40,000 bytes in total."""
     records = [Record(None, b"x" * 390, 1) for _ in range(10)]
     made = [encode_batch(records, base_offset=base + 10 * n, leader_epoch=0) for n in range(10)]
     return b"".join(made)

@@ -1,7 +1,7 @@
-"""Programs that use one client library each: how to start them, and what they say.
+"""Programs that use one client library each: how to start them, and their output.
 
-The ones in Python are always there. The others skip their tests, and say what is missing, where
-Java, Go or what they need from the network is not to be had.
+The Python programs always run. The tests of other programs are skipped, with the reason, if Java,
+Go or a download is not available.
 """
 
 import json
@@ -42,7 +42,7 @@ BUILD_S, JOB_S = 280, 150
 
 
 class Program:
-    """A client's process: what it said so far, line by line."""
+    """The process of a client, and the lines that it has printed so far."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
@@ -68,7 +68,7 @@ class Program:
         self.trouble += self.process.stderr
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Until it ends, which it does in time, and well."""
+        """Return all lines when the process has ended; it must end in time with code 0."""
         end = time.monotonic() + JOB_S
         while True:
             try:
@@ -104,7 +104,7 @@ def program(client: str, job: str, **conf: Any) -> Iterator[Program]:
 
 
 def result(client: str, job: str, **conf: Any) -> dict[str, Any]:
-    """Of a job that says one thing."""
+    """Run a job that prints one line, and return that line."""
     with program(client, job, **conf) as running:
         [told] = running.lines()
     return told
@@ -120,21 +120,21 @@ def read_back(client: str, **conf: Any) -> list[dict[str, Any]]:
 
 
 def command(client: str) -> list[str]:
-    """How to call a client's program; the job comes behind."""
+    """Return the command line of a client's program; the caller appends the job."""
     if client in PYTHON_DRIVERS:
         return [sys.executable, str(DRIVERS / PYTHON_DRIVERS[client])]
     return {JAVA: java_driver, GO: go_driver}[client]()
 
 
 def member_command(client: str) -> list[str]:
-    """How to call one that is a member of a group, as group_member.py is."""
+    """Return the command line of a group member, as in group_member.py."""
     if client in PYTHON_DRIVERS:
         return [sys.executable, str(GROUP_MEMBER)]
     return [*command(client), "member"]
 
 
 def _built(words: list[str], why: str, **more: Any) -> str:
-    """What a builder prints; where it fails, the test is skipped."""
+    """Return the output of a build; skip the test if the build fails."""
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=BUILD_S, check=False, **more
     )
@@ -145,7 +145,7 @@ def _built(words: list[str], why: str, **more: Any) -> str:
 
 @cache
 def java_tools() -> list[str]:
-    """Java with Kafka's own jars; a class and its options come behind."""
+    """Return a Java command line with Kafka's jars; the caller appends a class and its options."""
     java = shutil.which("java")
     if java is None:
         pytest.skip("there is no Java here: install openjdk-17-jdk-headless")
@@ -186,7 +186,7 @@ def kcat() -> str:
 
 
 def _folder(name: str) -> str:
-    """One for each process that runs tests: two may build at the same time."""
+    """Return a build folder for this test process: two processes may build at the same time."""
     parent = BUILD / "clients"
     parent.mkdir(parents=True, exist_ok=True)
     return mkdtemp(prefix=f"{name}-", dir=parent)

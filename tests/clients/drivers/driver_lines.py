@@ -29,7 +29,7 @@ Job = Callable[[dict[str, Any]], None]
 
 
 class Sample(NamedTuple):
-    """A record, which follows from its number."""
+    """A record whose content is computed from its number."""
 
     number: int
     partition: int

@@ -81,7 +81,9 @@ def test_leadership_is_handed_over_before_the_end(cluster: LocalCluster, name: s
         await_isr(cluster, name, cluster.ids, partition)
 
 
-def test_the_mark_is_there_and_nothing_is_recovered(cluster: LocalCluster, name: str) -> None:
+def test_a_clean_stop_leaves_its_mark_and_needs_no_recovery(
+    cluster: LocalCluster, name: str
+) -> None:
     make_topic(cluster.bootstrap, name)
     send_all(cluster.bootstrap, name, [b"%d" % number for number in range(500)])
     broker = leader_of(cluster, name)
@@ -131,7 +133,7 @@ def test_all_stop_at_once(cluster: LocalCluster, name: str) -> None:
         assert read_values(cluster.bootstrap, name, partition) == wanted
 
 
-def test_the_last_one_stops_too(cluster: LocalCluster, name: str) -> None:
+def test_the_last_broker_stops_without_waiting(cluster: LocalCluster, name: str) -> None:
     """The other brokers are dead, so none can take over: the last broker stops without waiting."""
     make_topic(cluster.bootstrap, name)
     send_all(cluster.bootstrap, name, [b"kept"], conf={"acks": "all"})

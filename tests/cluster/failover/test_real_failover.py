@@ -175,7 +175,7 @@ class RequestToPausedLeader:
                 return None
 
 
-def test_a_broker_that_is_cut_off_promises_nothing(name: str) -> None:
+def test_a_broker_that_is_cut_off_acknowledges_nothing(name: str) -> None:
     """The leader reaches the store but no broker: it stays a member but acknowledges nothing."""
     settings = {**QUICK_SESSIONS, "replica.lag.time.max.ms": "1500"}
     with LocalCluster(settings=settings, fault_switches=True) as cluster:

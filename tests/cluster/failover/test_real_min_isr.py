@@ -66,7 +66,7 @@ def test_two_of_three_are_down(cluster: LocalCluster, name: str) -> None:
     assert read_values(cluster.bootstrap, name) == [b"first", b"with acks=1", b"last"]
 
 
-def test_one_hangs(cluster: LocalCluster, name: str) -> None:
+def test_a_hung_follower_leaves_and_rejoins_the_isr(cluster: LocalCluster, name: str) -> None:
     """A follower that hangs but is alive also leaves the ISR, and rejoins later."""
     make_topic(cluster.bootstrap, name)
     leader = leader_of(cluster, name)

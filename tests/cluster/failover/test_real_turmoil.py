@@ -26,7 +26,7 @@ ATTEMPTS = 3
 
 
 @pytest.mark.ci
-def test_topics_and_kills() -> None:
+def test_topics_are_changed_while_brokers_are_killed() -> None:
     with LocalCluster(settings=QUICK_SESSIONS) as cluster:
         over = threading.Event()
         attempts: list[str] = []

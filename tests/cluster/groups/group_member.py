@@ -20,14 +20,14 @@ LIBRARIES = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
 
 class Member(Protocol):
-    """What the three libraries have in common."""
+    """The common interface of the three libraries."""
 
     def poll(self) -> list[tuple[int, int, bytes]]: ...
 
     def assigned(self) -> list[int]: ...
 
     def commit(self) -> None:
-        """What was polled."""
+        """Commit the offsets of the polled records."""
         ...
 
     def committed(self, partitions: list[int]) -> dict[int, int | None]: ...
@@ -36,7 +36,7 @@ class Member(Protocol):
 
 
 class Confluent:
-    """librdkafka."""
+    """A member with librdkafka."""
 
     def __init__(self, conf: dict[str, Any]) -> None:
         from confluent_kafka import Consumer
@@ -96,7 +96,7 @@ class Confluent:
 
 
 class KafkaPython:
-    """kafka-python."""
+    """A member with kafka-python."""
 
     def __init__(self, conf: dict[str, Any]) -> None:
         from kafka import KafkaConsumer  # type: ignore[import-untyped]
@@ -155,7 +155,7 @@ class KafkaPython:
 
 
 class AioKafka:
-    """aiokafka, on a loop that runs while it is asked something."""
+    """A member with aiokafka; its event loop runs only during a call."""
 
     def __init__(self, conf: dict[str, Any]) -> None:
         from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
@@ -227,7 +227,7 @@ def say(**what: Any) -> None:
 
 
 def listen() -> "queue.Queue[str]":
-    """Commands as they come; the end of the input is one too."""
+    """Read commands from stdin; the end of the input means `close`."""
     commands: queue.Queue[str] = queue.Queue()
 
     def read() -> None:

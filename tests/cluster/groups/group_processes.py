@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("group_member.py")
 
 
 class GroupMember:
-    """A process of group_member.py, or of one that talks like it, and all it has said."""
+    """A process of group_member.py, or of a program with the same protocol, and its output."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class GroupMember:
         self.process.wait(PATIENCE_S)
 
     def done(self) -> None:
-        """Whatever state it is in."""
+        """End the process in whatever state it is."""
         self.process.kill()
         self.process.wait(PATIENCE_S)
         for reader in self._readers:
@@ -144,7 +144,7 @@ class GroupMember:
 
 
 class GroupStage:
-    """A cluster, a topic and a group; members end with the test."""
+    """A cluster, a topic and a group; all members end with the test."""
 
     def __init__(self, cluster: LocalCluster, group: str, topic: str) -> None:
         self.cluster = cluster
@@ -158,7 +158,7 @@ class GroupStage:
         return made
 
     def balanced(self, *members: GroupMember, partitions: int) -> None:
-        """Every partition has one owner, and members' counts differ by at most one."""
+        """Wait until every partition has one owner, and members' counts differ by at most one."""
 
         def look() -> bool:
             sizes = [len(member.assigned) for member in members]

@@ -52,7 +52,7 @@ def stage(cluster: LocalCluster, name: str) -> Iterator[GroupStage]:
 
 
 def send(stage: GroupStage, first: int, count: int) -> set[str]:
-    """As many to each partition; the values."""
+    """Send the same number of records to each partition; return the values."""
     for partition in range(PARTITIONS):
         values = [b"%d-%d" % (partition, first + number) for number in range(count)]
         send_all(stage.cluster.bootstrap, stage.topic, values, partition)
@@ -94,7 +94,7 @@ def test_a_restarted_member_continues_at_its_committed_offset(
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_dead_member_is_removed_from_its_group(stage: GroupStage, library: str) -> None:
-    """Its partitions go to the others once its session is over."""
+    """The other members get its partitions when its session has ended."""
     first = stage.member(library=library, session_ms=2000)
     second = stage.member(library=library, session_ms=2000)
     stage.balanced(first, second, partitions=PARTITIONS)
@@ -168,7 +168,7 @@ def test_a_static_member_that_restarts_keeps_its_partitions(
     assert first.assignments == seen
 
 
-def test_cooperative_members_keep_what_they_need_not_give(stage: GroupStage) -> None:
+def test_cooperative_members_keep_partitions_that_do_not_move(stage: GroupStage) -> None:
     first = stage.member(library=CONFLUENT, assignor="cooperative-sticky")
     stage.balanced(first, partitions=PARTITIONS)
     seen = len(first.assignments)
@@ -277,7 +277,7 @@ def test_a_resumed_coordinator_returns_no_old_offsets(stage: GroupStage) -> None
 
 
 def test_offsets_are_committed_by_default(stage: GroupStage) -> None:
-    """As most consumers do it: from time to time, and when they close; topics by a pattern."""
+    """Offsets are committed at intervals and at close, the default; topics match a pattern."""
 
     def read(count: int) -> list[bytes | None]:
         client = Consumer(
@@ -301,7 +301,7 @@ def test_offsets_are_committed_by_default(stage: GroupStage) -> None:
 
 
 def test_offsets_outlive_the_cluster(name: str) -> None:
-    """All brokers stop and start again: the group is where it was."""
+    """All brokers stop and start again: the group keeps its committed offsets."""
     with LocalCluster(settings=SETTINGS) as cluster:
         topic = make_topic(cluster.bootstrap, name, PARTITIONS, 3)
         with group_stage(cluster, "lasting", topic) as stage:

@@ -50,7 +50,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(autouse=True)
 def unharmed(cluster: LocalCluster) -> Iterator[None]:
-    """After every test: all alive, not swollen, and others are served."""
+    """Check after every test that all brokers run, use little memory, and serve clients."""
     before = {broker: resident_mb(cluster.pid(broker)) for broker in cluster.ids}
     yield
     for broker in cluster.ids:
@@ -68,7 +68,7 @@ def connect(port: int) -> socket.socket:
 
 
 def ask(sock: socket.socket, frame: bytes) -> bytes:
-    """The answer without its length; b"" if the broker hangs up."""
+    """Send a frame; return the response without its length, b"" if the broker disconnects."""
     try:
         sock.sendall(frame)
     except (ConnectionResetError, BrokenPipeError):
@@ -95,7 +95,7 @@ def received(sock: socket.socket, count: int) -> bytes:
 
 
 def ports(cluster: LocalCluster) -> list[int]:
-    """Of the first broker: for clients, for brokers."""
+    """The ports of the first broker: for clients and for brokers."""
     return [cluster.port(1), cluster.internal_port(1)]
 
 
@@ -118,7 +118,7 @@ def test_impossible_lengths(cluster: LocalCluster, length: int) -> None:
 
 
 def test_frames_that_never_end(cluster: LocalCluster) -> None:
-    """Much is promised, little comes: neither time nor memory is spent on it."""
+    """A frame announces many bytes and few arrive: the broker uses neither time nor memory."""
     with ExitStack() as open_sockets:
         for port in ports(cluster):
             for _ in range(30):
@@ -144,7 +144,7 @@ def test_an_unknown_api_or_version_closes_the_connection(
 
 
 def test_api_versions_of_the_future(cluster: LocalCluster) -> None:
-    """Answered as version 0, with what is offered; the connection stays good."""
+    """The broker responds in version 0 with the offered versions, and keeps the connection."""
     frame = (
         b"\0\x12" + b"\0\x63" + b"\0\0\0\7" + b"\0\1x" + b"\0" + b"some day this means something"
     )
@@ -160,7 +160,7 @@ def test_api_versions_of_the_future(cluster: LocalCluster) -> None:
 
 
 def test_absurd_requests_of_every_api(cluster: LocalCluster) -> None:
-    """Well-formed, cut off and damaged ones, to all brokers in turn."""
+    """Send well-formed, truncated and damaged requests to all brokers in turn."""
     make_topic(cluster.bootstrap, "prey", 2)  # it may be deleted by one of them
     with Cluster(cluster.bootstrap) as client:
         topic_id = client.refresh(["prey"]).topics["prey"].id
@@ -211,7 +211,7 @@ def test_many_connections_opened_and_left(cluster: LocalCluster) -> None:
 
 
 def test_a_client_that_never_reads(cluster: LocalCluster) -> None:
-    """It asks for the same large answer again and again."""
+    """The client sends the same request for a large response repeatedly."""
     topic = make_topic(cluster.bootstrap, "large")
     send_all(cluster.bootstrap, topic, [bytes([n]) * 900_000 for n in range(10)])
     with Cluster(cluster.bootstrap) as client:
@@ -242,7 +242,7 @@ def test_a_client_that_never_reads(cluster: LocalCluster) -> None:
 
 
 def test_a_client_that_never_reads_metadata(cluster: LocalCluster) -> None:
-    """Answers that are made, not sent from files, are what takes memory."""
+    """Only responses that are not sent from files take memory."""
     before = resident_mb(cluster.pid(1))
     request = encode_request(METADATA, 9, 1, "x", {"topics": None})
     with connect(cluster.port(1)) as sock:
@@ -259,7 +259,7 @@ def test_a_client_that_never_reads_metadata(cluster: LocalCluster) -> None:
 
 
 def test_a_client_cannot_fetch_as_a_replica(cluster: LocalCluster) -> None:
-    """A client that says it is a follower far ahead neither counts as one nor is served."""
+    """A client that claims to be a follower far ahead is not counted as one and not served."""
     topic = make_topic(cluster.bootstrap, "guarded")
     send_all(cluster.bootstrap, topic, [b"one"], conf={"acks": "all"})
     leader = leader_of(cluster, topic)
@@ -330,7 +330,7 @@ def test_absurd_describe_state_requests_are_refused(cluster: LocalCluster, docum
 
 
 def test_batches_that_unpack_to_much(cluster: LocalCluster) -> None:
-    """One request makes the broker unpack much data, and a search by time pauses."""
+    """One request makes the broker decompress much data, and a search by time pauses."""
     for topic, policy in (("keyed", "compact"), ("timed", "delete")):
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, topic, 30, 1, configs={"cleanup.policy": policy})
@@ -374,7 +374,7 @@ def test_a_flood_of_one_byte_packets(cluster: LocalCluster) -> None:
 
 
 def test_answers_keep_the_order_of_their_requests(cluster: LocalCluster) -> None:
-    """Requests behind a long poll are handled at once and answered after it."""
+    """Requests after a long poll are handled at once; their responses are sent after it."""
     with Cluster(cluster.bootstrap) as client:
         topic = client.refresh(["victim"]).topics["victim"]
     leader = leader_of(cluster, "victim")
@@ -395,6 +395,6 @@ def test_answers_keep_the_order_of_their_requests(cluster: LocalCluster) -> None
 
 
 @pytest.mark.parametrize("topic", ["victim", "bystander"])
-def test_they_are_all_in_the_isr_afterwards(cluster: LocalCluster, topic: str) -> None:
+def test_all_brokers_are_in_the_isr_afterwards(cluster: LocalCluster, topic: str) -> None:
     leader = leader_of(cluster, topic)
     eventually(lambda: len(state_of(cluster, leader, topic)["isr"]) == 3, "a whole ISR")

@@ -18,7 +18,7 @@ API_VERSIONS = 18
 
 @pytest.fixture
 def descriptors() -> Iterator[None]:
-    """This process has the other ends."""
+    """Raise the limit of open files: this process has the client ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + 500
     if soft < wanted:
@@ -30,7 +30,7 @@ def descriptors() -> Iterator[None]:
 
 
 def greeted(peer: socket.socket) -> bool:
-    """As every client begins."""
+    """Send ApiVersions, as every client does first; return whether it succeeded."""
     peer.sendall(encode_request(API_VERSIONS, 0, 7, "idle", {}))
     answer = b""
     while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):

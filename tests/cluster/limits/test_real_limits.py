@@ -12,7 +12,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 
 def is_open(sock: socket.socket) -> bool:
-    """A connection over the limit is taken and closed at once."""
+    """Whether the connection is open: one above the limit is accepted and closed at once."""
     sock.settimeout(0.3)
     try:
         return sock.recv(1) != b""
@@ -24,7 +24,7 @@ def is_open(sock: socket.socket) -> bool:
 
 @pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
 def test_connections(name: str, key: str) -> None:
-    """The brokers of this machine have one address as well, and replicate all the same."""
+    """The brokers of this machine share the clients' address, and still replicate."""
     with LocalCluster(settings={key: "3", "socket.request.max.bytes": "5000"}) as cluster:
         make_topic(cluster.bootstrap, name)
         send_all(cluster.bootstrap, name, [b"replicated"], conf={"acks": "all"})
@@ -57,7 +57,7 @@ def test_a_limit_smaller_than_the_number_of_brokers(name: str) -> None:
 
 
 def test_limits_that_are_set(name: str) -> None:
-    """A request that does not end, and an address that may have two connections."""
+    """An incomplete request, and an address that may have two connections."""
     settings = {
         "tidelog.request.receive.timeout.ms": "300",
         "max.connections.per.ip.overrides": "127.0.0.1:2",

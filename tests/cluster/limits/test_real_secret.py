@@ -46,7 +46,7 @@ sys.stdin.read()
 
 @contextmanager
 def hostile(ports: list[int], output: Path) -> Iterator[None]:
-    """A process that listens there, and writes down what it gets."""
+    """Start a process that listens on the ports and records the received bytes."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", HOSTILE, str(NOBODY), *map(str, ports)],
@@ -63,7 +63,7 @@ def hostile(ports: list[int], output: Path) -> Iterator[None]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names without files")
 def test_a_hostile_user_at_dead_brokers_ports_learns_no_secret(name: str, tmp_path: Path) -> None:
-    """As another user if tests run as root, else as the same one."""
+    """The hostile process is another user's if the tests run as root."""
     # The locks of the dead brokers are held, so that broker 1 takes them for living ones.
     with LocalCluster(settings={"broker.session.timeout.ms": "60000"}) as cluster:
         make_topic(cluster.bootstrap, name, 3)

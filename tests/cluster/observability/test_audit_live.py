@@ -17,7 +17,7 @@ ENOUGH = 300
 
 
 def damage(cluster: LocalCluster) -> list[object]:
-    """Damage, and files that the audit takes for another program's."""
+    """Return findings of damage, and of files that the audit does not recognise."""
     findings = audit_in_process([cluster.data]).findings
     return [found for found in findings if found.is_damage or found.kind == "foreign-file"]
 

@@ -35,7 +35,7 @@ JSON_LOG = {"tidelog.log.format": "json"}
 
 
 class Told:
-    """One scrape of one broker."""
+    """The metrics of one scrape of one broker."""
 
     def __init__(self, cluster: LocalCluster, broker: int) -> None:
         with urllib.request.urlopen(cluster.metrics_url(broker), timeout=10) as answer:
@@ -52,7 +52,7 @@ class Told:
 
 
 def total(cluster: LocalCluster, name: str, **labels: str) -> float:
-    """Over the brokers that run."""
+    """Return the sum over all brokers that run."""
     running = [broker for broker in cluster.ids if cluster.is_running(broker)]
     return sum(Told(cluster, broker)(name, **labels) for broker in running)
 

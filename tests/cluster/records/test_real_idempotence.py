@@ -82,7 +82,7 @@ def test_a_gap_is_refused(cluster: LocalCluster, name: str) -> None:
     assert read_values(cluster.bootstrap, name) == [b"0", b"1"]
 
 
-def test_an_older_epoch_is_fenced_off(cluster: LocalCluster, name: str) -> None:
+def test_an_older_epoch_is_fenced(cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, configs=FOREVER)
     producer = Numbered(cluster, name)
     assert placed(producer.send(0)) == (0, 0)
@@ -147,7 +147,7 @@ def test_sequence_numbers_are_known_to_the_next_leader(cluster: LocalCluster, na
 
 
 def test_a_retry_is_acknowledged_only_when_replicated(cluster: LocalCluster, name: str) -> None:
-    """The answer to a duplicate is a promise as well."""
+    """The response to a duplicate confirms that the batch is replicated, too."""
     make_topic(cluster.bootstrap, name, configs={**FOREVER, "min.insync.replicas": "3"})
     producer = Numbered(cluster, name)
     assert placed(producer.send(0)) == (0, 0)
@@ -170,7 +170,7 @@ def test_a_retry_is_acknowledged_only_when_replicated(cluster: LocalCluster, nam
 
 
 def test_no_producer_id_is_given_twice(cluster: LocalCluster) -> None:
-    """Not over restarts of all brokers either, cleanly or not."""
+    """The ids stay unique after restarts of all brokers, clean or not."""
     given: list[int] = []
 
     def take_some() -> None:

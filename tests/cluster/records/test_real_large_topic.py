@@ -1,4 +1,4 @@
-"""A topic of two thousand partitions is made, led and deleted while others are served."""
+"""A topic of two thousand partitions is created and deleted while other topics are served."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ PATIENCE_S = 60.0
 
 
 def folders(cluster: LocalCluster, ending: str = "") -> int:
-    """Of the large topic's logs on disk."""
+    """Return the folders of the large topic's logs on disk."""
     names = (path.name for path in Path(cluster.log_dir(1)).iterdir())
     return sum(name.startswith("large") and name.endswith(ending) for name in names)
 
 
 def send(sent: Sent, value: bytes) -> None:
-    """Over a connection that is there already."""
+    """Send records over an existing connection."""
     sent.send(value)
     sent.settle()
     assert value in sent.acknowledged

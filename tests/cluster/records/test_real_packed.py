@@ -1,4 +1,4 @@
-"""What our encoders pack, other clients read: librdkafka and kafka-python, from real brokers."""
+"""Other clients (librdkafka, kafka-python) read batches that our encoders wrote."""
 
 import random
 import subprocess
@@ -44,7 +44,7 @@ def cluster() -> Iterator[LocalCluster]:
     ids=lambda codec: codec.name,
 )
 def test_others_read_what_we_pack(cluster: LocalCluster, codec: Codec) -> None:
-    """Batches record by record and batches of columns, of one block and of several."""
+    """Batches encoded by record and by column, of one block and of several."""
     topic = f"packed-{codec.name.lower()}"
     draw = random.Random(codec)
     values = [draw.randbytes(draw.randrange(200)) + bytes(draw.randrange(400)) for _ in range(3000)]

@@ -72,7 +72,7 @@ def test_acks_that_do_not_exist(calm: LocalCluster, name: str) -> None:
 def test_an_unknown_producer_may_begin_at_any_sequence_number(
     calm: LocalCluster, name: str
 ) -> None:
-    """As in Kafka: its state may have expired."""
+    """As in Kafka: the producer's state may have expired."""
     make_topic(calm.bootstrap, name)
     with Cluster(calm.bootstrap) as client:
         number, epoch = init_producer_id(client)
@@ -81,7 +81,7 @@ def test_an_unknown_producer_may_begin_at_any_sequence_number(
 
 
 def test_a_follower_names_the_leader(calm: LocalCluster, name: str) -> None:
-    """KIP-951: the client need not ask for it."""
+    """KIP-951: the client need not request the metadata."""
     make_topic(calm.bootstrap, name)
     leader = leader_of(calm, name)
     follower = next(broker for broker in calm.ids if broker != leader)

@@ -1,4 +1,4 @@
-"""Records through librdkafka: what goes in comes out, and lies on disk as the client made it."""
+"""Records through librdkafka: read as written, and stored as the client encoded them."""
 
 import time
 
@@ -69,8 +69,8 @@ def test_key_value_headers_and_timestamp_are_preserved(calm: LocalCluster, name:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_codec_passes_unopened(calm: LocalCluster, name: str, codec: str) -> None:
-    """The three replicas hold the same bytes, in the codec the client chose."""
+def test_batches_keep_the_clients_codec(calm: LocalCluster, name: str, codec: str) -> None:
+    """All three replicas store the same bytes, with the client's codec."""
     make_topic(calm.bootstrap, name)
     wanted = [b"%d " % number * 100 for number in range(300)]
     conf = {"compression.type": codec, "linger.ms": 100, "acks": "all"}
@@ -109,7 +109,7 @@ def test_a_batch_is_stored_as_it_was_sent(calm: LocalCluster, name: str) -> None
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-def test_a_topic_may_want_its_own_codec(calm: LocalCluster, name: str, codec: str) -> None:
+def test_a_topic_may_have_its_own_codec(calm: LocalCluster, name: str, codec: str) -> None:
     make_topic(calm.bootstrap, name, configs={"compression.type": codec})
     wanted = [b"%d " % number * 50 for number in range(200)]
     for sent_as in ("none", "lz4"):
@@ -128,7 +128,7 @@ def test_large_messages(calm: LocalCluster, name: str) -> None:
 
 
 def test_a_message_larger_than_one_fetch_is_read(calm: LocalCluster, name: str) -> None:
-    """Progress is made also where one batch is larger than all limits of the reader."""
+    """A consumer continues even if one batch exceeds all its limits."""
     make_topic(calm.bootstrap, name)
     wanted = [bytes([number]) * 500_000 for number in range(3)]
     send_all(calm.bootstrap, name, wanted)

@@ -54,7 +54,7 @@ class Member:
         }
 
     def is_in(self) -> bool:
-        """Join; a coordinator that was just elected says that it is not one yet."""
+        """Join once; return False on an error, as from a coordinator that is still loading."""
         self.send(self.join())
         answer = self.answer(JOIN_GROUP)
         self.id, self.generation = answer["member_id"], answer["generation_id"]

@@ -1,4 +1,4 @@
-"""Brokers that get requests as bytes, like from clients: frame, codec, handler, node, and back."""
+"""Brokers that receive requests as bytes: frame, codec, handler and node."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -159,7 +159,7 @@ class ApiCluster(Cluster):
         return self.made_ids.to_bytes(16, "big")
 
     def settle(self) -> None:
-        """Every broker knows what the store knows."""
+        """Wait until every broker has applied all changes of the store."""
         self.run_until(
             lambda: all(node.image.revision == self.store.revision for node in self.nodes.values())
         )
@@ -182,7 +182,7 @@ class ApiCluster(Cluster):
     def create(
         self, name: str, partitions: int = 1, replication_factor: int = 1, **topic: Any
     ) -> Struct:
-        """A topic through the controller, known to all."""
+        """Create a topic through the controller; return when all brokers know it."""
         asked = creatable(name, partitions, replication_factor, **topic)
         [result] = self.create_topics([asked])["topics"]
         assert result["error_code"] == ErrorCode.NONE, result
@@ -211,5 +211,5 @@ def creatable(name: str, partitions: int = 1, replication_factor: int = 1, **top
 
 
 def errors(results: list[Struct], key: str = "name") -> dict[Any, ErrorCode]:
-    """What became of each."""
+    """Return the error code of each result."""
     return {result[key]: ErrorCode(result["error_code"]) for result in results}

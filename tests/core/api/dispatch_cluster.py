@@ -24,12 +24,12 @@ def member(broker: BrokerId) -> Member:
 
 
 def address(broker: BrokerId) -> str:
-    """Where the broker is registered for other brokers."""
+    """Return the address at which the broker is registered for other brokers."""
     return f"127.0.0.1:{9000 + broker}"
 
 
 class Answer:
-    """One answer's place."""
+    """The slot of one response."""
 
     def __init__(self, line: "Line") -> None:
         self.line = line
@@ -48,7 +48,7 @@ class Answer:
 
 
 class Line:
-    """A connection: what was answered on it, and why it was closed."""
+    """A connection: the responses sent on it, and why it was closed."""
 
     peer_host = "127.0.0.1"
 
@@ -64,7 +64,7 @@ class Line:
         return self.answers[-1]
 
     def reserve_alone(self, frame: memoryview) -> Answer | None:
-        """As a connection does: not before all that came earlier is answered."""
+        """Reserve a slot once all earlier requests are answered, as a real connection does."""
         if any(answer.frame is None for answer in self.answers):
             self.put_back.append(bytes(frame))
             return None
@@ -78,7 +78,7 @@ class Line:
 
 
 class DispatchCluster(ApiCluster):
-    """Its brokers answer to lines."""
+    """A cluster whose brokers handle requests from `Line` connections."""
 
     set_faults: Any = None
     nonces = 0
@@ -95,7 +95,7 @@ class DispatchCluster(ApiCluster):
         )
 
     def _when_settled(self, act: Callable[[], None], unsettled: Callable[[], bool]) -> None:
-        """Now, or when the store has answered which brokers are dead."""
+        """Call `act` now, or when the store has answered which brokers are dead."""
         if unsettled():
             self.at(self.now_ms + PROBE_MS, act)
         else:
@@ -129,7 +129,7 @@ class DispatchCluster(ApiCluster):
             super()._carry_out(broker, node, effect)
 
     def send(self, dispatch: Any, line: Line, frame: bytes) -> None:
-        """A frame without its length, in a buffer that may be written to."""
+        """Send a frame without its length, in a writable buffer."""
         dispatch.frame(line, memoryview(bytearray(frame)))
 
     def exchange(

@@ -19,7 +19,7 @@ PARTITIONS = 2
 
 
 class Image:
-    """A cluster of some topics, by default one: `orders`; each of two partitions."""
+    """An image with topics of two partitions each, by default one: `orders`."""
 
     def __init__(self, topic_names: dict[bytes, str] | None = None) -> None:
         self.topic_names = topic_names or {ORDERS_ID: "orders"}

@@ -53,7 +53,7 @@ USUAL: dict[str, tuple[Any, ...]] = {
 
 
 def usual(data: st.DataObject, value: Any) -> Any:
-    """The same struct, with values here and there that are likely to be meant."""
+    """Return the struct with some values replaced by likely ones."""
     if isinstance(value, list):
         return [usual(data, each) for each in value]
     if not isinstance(value, dict):

@@ -36,7 +36,7 @@ def describe(
     synonyms: bool = True,
     documented: bool = False,
 ) -> Any:
-    """The one result, its settings by name."""
+    """Return the settings of the only result, by name."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": names or None}
     asked = {
         "resources": [resource],
@@ -405,7 +405,7 @@ def test_resources_with_settings_are_listed(cluster: ApiCluster) -> None:
 
 
 def test_settings_of_kafka_without_effect_are_kept_and_shown() -> None:
-    """librdkafka's tests change them, and expect to see what they set."""
+    """librdkafka's tests change these settings and expect to read them back."""
     cluster = ApiCluster(brokers=(1,)).start_all()
     wanted = {
         "num.io.threads": "9",

@@ -167,7 +167,7 @@ HANDLERS: dict[int, tuple[Any, Callable[[Any], list[object]]]] = {
 
 
 class WholeImage(Image):
-    """Has every requested topic."""
+    """An image that has every requested topic."""
 
     def __init__(self, request: Any) -> None:
         topics = list(request.get("topics") or [])
@@ -183,7 +183,7 @@ class WholeImage(Image):
 
 
 def exchanges() -> list[tuple[int, int, str, Any, Any]]:
-    """API, version, client, request and response."""
+    """Yield API, version, client, request and response."""
     found = []
     for line in gzip.decompress(DATA.read_bytes()).splitlines():
         exchange = json.loads(line)
@@ -208,7 +208,7 @@ def test_every_group_api_is_among_them() -> None:
 
 @pytest.mark.parametrize("api_key", HANDLERS)
 def test_kafkas_answers(api_key: int) -> None:
-    """The codec is known to give Kafka's bytes for Kafka's values (tests/golden)."""
+    """tests/golden checks that the codec encodes Kafka's values to Kafka's bytes."""
     handler, spoken = HANDLERS[api_key]
     for key, version, client_id, asked, told in EXCHANGES:
         if key != api_key or asked.get("key_type") == TRANSACTION:

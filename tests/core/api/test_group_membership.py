@@ -103,7 +103,7 @@ def test_joining(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(JOIN))
 def test_a_new_member_gets_its_id(version: int) -> None:
-    """No protocol yet, which old versions can only say with an empty name."""
+    """There is no protocol yet; old versions encode that as an empty name."""
     given = JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, "app-1")
     response, _ = ask(join_group, JOIN, version, JOINING, given)
     assert code(response) is ErrorCode.MEMBER_ID_REQUIRED

@@ -180,7 +180,7 @@ def test_find_coordinator_succeeds_once_enough_brokers_exist() -> None:
 
 
 def test_partitions_of_the_offsets_topic_can_not_be_added(cluster: ApiCluster) -> None:
-    """Names would fall on other partitions, and no group would find its offsets."""
+    """More partitions would map groups to other partitions, where their offsets are missing."""
     member = Member(cluster)
     member.join()
     assert member.commit(7) == {ErrorCode.NONE}

@@ -76,7 +76,7 @@ def test_a_connecting_broker_without_the_secret_is_not_proved() -> None:
 
 
 def test_a_listeners_proof_reflected_to_it_proves_nothing() -> None:
-    """A process without the secret connects, and sends the proof back that it was sent."""
+    """A process without the secret connects, and sends the received proof back."""
     second = listening()
     challenge = second.challenge(connecting().hello())
     with pytest.raises(HandshakeFailed):
@@ -84,8 +84,7 @@ def test_a_listeners_proof_reflected_to_it_proves_nothing() -> None:
 
 
 def test_a_connecting_brokers_own_nonce_reflected_to_it_proves_nothing() -> None:
-    """A process on a dead broker's port connects back to the broker that connected to it, to
-    have its own questions answered there."""
+    """A process on a dead broker's port connects back, to get its own challenge answered."""
     first = connecting()
     hello = json.loads(first.hello())
     at_first = listening(FIRST, address="127.0.0.1:19092", nonce=nonce(3))
@@ -122,7 +121,7 @@ def test_messages_of_another_connection_prove_nothing() -> None:
     ids=["another cluster", "another broker", "the broker at its new address"],
 )
 def test_a_relayed_handshake_is_refused(real: ListeningHandshake, field: str) -> None:
-    """A process on a dead broker's port passes the messages on to a broker that is alive."""
+    """A process on a dead broker's port relays the messages to a live broker."""
     with pytest.raises(HandshakeFailed, match=f"another broker: its {field} is not"):
         real.challenge(connecting().hello())
 
@@ -141,7 +140,7 @@ def test_a_relayed_handshake_is_refused(real: ListeningHandshake, field: str) ->
 def test_a_hello_changed_on_its_way_proves_nothing(
     member: Member, address: str, fields: dict[str, Any]
 ) -> None:
-    """The relay rewrites the Hello so that a live broker takes it: every field is in the proof."""
+    """The relay rewrites the Hello for a live broker, but the proof covers every field."""
     first = connecting()
     challenge = listening(member, address=address).challenge(changed(first.hello(), **fields))
     with pytest.raises(HandshakeFailed, match="does not know the cluster's secret"):
@@ -154,7 +153,7 @@ def test_a_proof_before_the_hello_is_refused() -> None:
 
 
 def test_a_second_hello_is_refused() -> None:
-    """Otherwise one nonce of the listener would be used for several transcripts."""
+    """Otherwise one nonce of the listener would cover several transcripts."""
     second = listening()
     second.challenge(connecting().hello())
     with pytest.raises(HandshakeFailed, match="second Hello"):

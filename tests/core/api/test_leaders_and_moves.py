@@ -25,7 +25,7 @@ NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 
 @pytest.fixture
 def cluster() -> ApiCluster:
-    """Broker 1 is preferred everywhere."""
+    """Broker 1 is the preferred leader of all partitions."""
     cluster = ApiCluster().start_all()
     cluster.create("orders", -1, -1, assignments={0: [1, 2, 3], 1: [1, 2, 3]})
     cluster.create("other", -1, -1, assignments={0: [2, 3]})
@@ -178,7 +178,7 @@ OTHER = TopicPartition("other", 0)
 
 
 def hold(cluster: ApiCluster) -> None:
-    """Broker 1 has something to copy and can't, so that moves to it do not end."""
+    """Keep broker 1 from copying records, so that moves to it do not end."""
     produced = Produce(-1, 1000, [ProducePartition(OTHER, encode_value(b"x"))])
     assert cluster.call(2, produced).partitions[0].error is ErrorCode.NONE
 

@@ -121,7 +121,7 @@ def test_errors_of_a_partition(cluster: ApiCluster) -> None:
 
 
 def test_a_new_leader_does_not_know_its_end_yet(cluster: ApiCluster) -> None:
-    """It may have to go up to the high watermark of the old one (KIP-207)."""
+    """The new leader may not have reached the old leader's high watermark yet (KIP-207)."""
     cluster.cut |= {(1, 2), (2, 1)}
     cluster.crash(1, proof=True)
     cluster.cut.clear()

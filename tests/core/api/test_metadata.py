@@ -275,7 +275,7 @@ def test_describe_cluster(cluster: ApiCluster) -> None:
 
 
 def test_fenced_brokers_are_listed_on_request(cluster: ApiCluster) -> None:
-    """A broker that is back and cut off from the controller is registered, and fenced."""
+    """A broker that restarted and is cut off from the controller is registered and fenced."""
     left = stop(cluster, 3)
     cluster.cut |= {(3, other) for other in (1, 2)}
     cluster.start(3, port=9093)

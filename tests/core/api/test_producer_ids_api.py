@@ -50,7 +50,7 @@ def test_refused_requests_get_no_producer_id(
 
 
 def test_init_producer_id_without_a_controller_is_retriable(cluster: ApiCluster) -> None:
-    """Clients retry on COORDINATOR_LOAD_IN_PROGRESS; NOT_CONTROLLER would be the end."""
+    """Clients retry on COORDINATOR_LOAD_IN_PROGRESS, but not on NOT_CONTROLLER."""
     controller = cluster.controller()
     asked = next(broker for broker in cluster.brokers if broker != controller)
     cluster.cut |= {(asked, controller), (controller, asked)}

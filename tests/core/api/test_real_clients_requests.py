@@ -29,7 +29,7 @@ def cluster() -> ApiCluster:
 
 
 def form(value: Any) -> Any:
-    """The fields of a message without their values; of a list those of its first item."""
+    """Return the fields of a message without values; of a list, those of its first item."""
     if value is None:
         return None
     if isinstance(value, dict):
@@ -40,7 +40,7 @@ def form(value: Any) -> Any:
 
 
 def fits(ours: Any, kafkas: Any) -> bool:
-    """The same fields wherever both have something to show."""
+    """Whether both have the same fields, wherever both have values."""
     if ours is None or kafkas is None:
         return True
     if isinstance(ours, dict) and isinstance(kafkas, dict):

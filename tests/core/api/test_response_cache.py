@@ -24,7 +24,7 @@ def cluster() -> DispatchCluster:
 
 
 class Counted:
-    """A handler that counts how often it works."""
+    """A handler that counts its calls."""
 
     def __init__(self, api_key: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0

@@ -66,7 +66,7 @@ def test_metadata_creates_no_topic_outside_the_folder(
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "/etc", "a\0b", "n" * 250], ids=shown)
 def test_invalid_name_in_the_store_creates_no_folder(name: str) -> None:
-    """The broker fails loudly, before it has made anything of it."""
+    """The broker fails with an error before it creates a folder."""
     cluster = DispatchCluster(brokers=(1,))
     cluster.start_all()
     cluster.create("victim")
@@ -86,7 +86,7 @@ def test_invalid_name_in_the_store_creates_no_folder(name: str) -> None:
 
 @pytest.mark.parametrize("name", ESCAPES, ids=shown)
 def test_folders_of_partitions(name: str) -> None:
-    """The last door: every path of a partition is made here."""
+    """Every path of a partition is built by this function."""
     with pytest.raises(InvalidTopic):
         layout.partition_dir(TopicPartition(name, 0))
 

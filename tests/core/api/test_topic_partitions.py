@@ -21,7 +21,7 @@ def cluster() -> ApiCluster:
 def describe(
     cluster: ApiCluster, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> Any:
-    """Topics with the numbers of their partitions, and the next cursor."""
+    """Return topics with their partition numbers, and the next cursor."""
     start = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
     asked = {
         "topics": [{"name": name} for name in names],

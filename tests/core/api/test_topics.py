@@ -145,7 +145,7 @@ def test_the_same_partition_assigned_twice(cluster: ApiCluster) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_timeout_of_zero_changes_nothing(cluster: ApiCluster, timeout_ms: int) -> None:
-    """Kafka does nothing then, either."""
+    """Kafka changes nothing either in this case."""
     cluster.create("old")
     made = cluster.create_topics([creatable("new")], timeout_ms=timeout_ms)["topics"]
     deleted = delete(cluster, "old", timeout_ms=timeout_ms)
@@ -166,7 +166,7 @@ def test_the_same_topic_twice(cluster: ApiCluster) -> None:
 
 
 def test_the_largest_request(cluster: ApiCluster) -> None:
-    """Checked before anything is placed: a slip of a few zeros costs nothing."""
+    """The size is checked before any replica is placed, so a mistyped number costs nothing."""
     many = [creatable("a", PARTITIONS_MAX - 1), creatable("b", 2), creatable("c", 2**31 - 1)]
     results = cluster.create_topics(many, validate_only=True)["topics"]
     policy = ErrorCode.POLICY_VIOLATION

@@ -95,7 +95,7 @@ class Cluster:
         return host
 
     def stop(self, broker: int) -> None:
-        """End the process; its session lives until it is expired."""
+        """End the process; its session exists until it expires."""
         del self.hosts[broker]
 
     def expire(self, broker: int) -> None:

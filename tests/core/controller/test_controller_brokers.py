@@ -216,7 +216,7 @@ def test_a_fenced_broker_may_stop_at_once() -> None:
 
 
 def test_a_restarted_broker_lost_everything_before_it_is_admitted() -> None:
-    """So it can never lead in an epoch of its former process."""
+    """So the broker can never lead in an epoch of its former process."""
     cluster = Cluster(1, 2, 3)
     cluster.create((2, 3, 1), min_insync_replicas="2")
     cluster.stop(2)
@@ -242,7 +242,7 @@ def test_a_restarted_broker_lost_everything_before_it_is_admitted() -> None:
     ("clean", "elr"), [(True, (2,)), (False, ())], ids=["kept its data", "may have lost data"]
 )
 def test_unclean_shutdown_costs_eligibility(clean: bool, elr: tuple[int, ...]) -> None:
-    """KAFKA-18635."""
+    """Regression test for KAFKA-18635."""
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3), min_insync_replicas="2")
     cluster.alter(1, 2)

@@ -16,7 +16,7 @@ def error_of(cluster: Cluster, event: on.AlterPartitionReceived) -> ErrorCode:
 
 
 def shrunk() -> Cluster:
-    """Three replicas, of which 3 has left the ISR."""
+    """A partition of three replicas, of which broker 3 has left the ISR."""
     cluster = Cluster(1, 2, 3)
     cluster.create((1, 2, 3), min_insync_replicas="2")
     cluster.alter(1, 2)
@@ -37,7 +37,7 @@ def test_kafka_14140_a_replica_in_controlled_shutdown_does_not_join_the_isr() ->
 
 
 def test_kafka_14139_and_14617_a_rebooted_replica_is_not_added_by_a_stale_request() -> None:
-    """The leader saw 3 catch up; then 3 lost its disk and came back empty."""
+    """The leader saw broker 3 catch up; then broker 3 lost its disk and restarted empty."""
     cluster = shrunk()
     stale = cluster.proposal(1, 2, 3)
     cluster.restart(3)
@@ -48,7 +48,7 @@ def test_kafka_14139_and_14617_a_rebooted_replica_is_not_added_by_a_stale_reques
     assert error_of(cluster, allowed) is ErrorCode.NONE
 
 
-def test_kafka_14617_not_even_before_the_reboot_is_noticed() -> None:
+def test_kafka_14617_a_reboot_counts_before_it_is_noticed() -> None:
     cluster = shrunk()
     stale = cluster.proposal(1, 2, 3)
     cluster.deaf.add(1)

@@ -172,8 +172,10 @@ def test_a_large_topic_is_visible_only_when_all_partitions_are_written() -> None
 
 
 def die_in_the_middle(cluster: Cluster, event: on.Request, *, for_good: bool = False) -> None:
-    """Broker 3 dies when the first step is written, before the controller sees it; for good
-    means that its registration is deleted too."""
+    """Let broker 3 die after the first step, before the controller notices.
+
+    With `for_good` its registration is deleted too.
+    """
     cluster.step(1, event)
     cluster.carry_out(1)
     cluster.deaf.add(1)

@@ -15,7 +15,7 @@ COUNT = 45
 
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many partitions were written by each step that wrote any."""
+    """Return the number of partitions that each step wrote, for steps that wrote any."""
     counts: list[int] = []
     finish = Controller._finish
 

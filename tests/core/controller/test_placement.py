@@ -55,7 +55,7 @@ def test_inactive_brokers_come_last_and_only_if_needed() -> None:
 
 
 def test_a_rack_whose_broker_is_down_is_better_than_a_second_replica_in_one() -> None:
-    """Kafka's order too: replicas would stay in one rack when the other is back."""
+    """As in Kafka: otherwise the replicas would stay in one rack when the other is back."""
     for replicas in place(brokers("a", "a", "b", fenced=(3,)), range(4), 2):
         assert replicas[1] == 3
     assert place(brokers("a", "b", "c", fenced=(3,)), range(2), 2) == [(1, 2), (2, 1)]

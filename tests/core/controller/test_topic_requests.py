@@ -93,7 +93,7 @@ def test_names_that_differ_only_in_dots_and_underscores(
     assert (there in answer.message) is collide
 
 
-def test_two_such_names_at_once_leave_one_topic() -> None:
+def test_two_colliding_names_at_once_leave_one_topic() -> None:
     cluster = Cluster(1)
     cluster.step(1, new("a.b", TOPIC), new("a_b", number=901))
     cluster.run()

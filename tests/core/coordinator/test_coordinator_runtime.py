@@ -36,21 +36,21 @@ PARTITIONS = 4
 
 
 class Add(NamedTuple):
-    """Add to a counter; answered when the new value is committed."""
+    """Add to a counter; the response follows when the new value is committed."""
 
     key: str
     amount: int
 
 
 class Await(NamedTuple):
-    """Answered when the counter reaches a value."""
+    """Wait until the counter reaches a value."""
 
     key: str
     value: int
 
 
 class Total(NamedTuple):
-    """The sum of all counters of a broker."""
+    """Request the sum of all counters of a broker."""
 
 
 class Announce(NamedTuple):

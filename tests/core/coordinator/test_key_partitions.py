@@ -1,4 +1,4 @@
-"""Groups are where every Kafka tool expects them."""
+"""The partition of a group is the one that Kafka's tools compute."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A shard with a log that answers at once, later or never, and helpers to send requests."""
+"""A shard with a log that confirms writes at once, later or never, and helpers for requests."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -217,8 +217,10 @@ class Talk:
     # -- whole groups ---------------------------------------------------------------------
 
     def stable(self, count: int = 1, **fields: Any) -> tuple[int, list[str]]:
-        """A group in Stable with this many members: its generation and their ids, the leader
-        first. Each is assigned its own id."""
+        """Return the generation and the member ids of a new stable group, the leader first.
+
+        Each member is assigned its own id.
+        """
         members = [self.join(**fields).member_id]
         for _ in range(count - 1):
             requester = self.joining(**fields)
@@ -245,7 +247,7 @@ class Talk:
 
 
 def static(instance: str, talk: Talk) -> Callable[..., on.JoinGroupResponse]:
-    """Joins under an instance id."""
+    """Return a function that joins with this instance id."""
 
     def join(member: str = "", **fields: Any) -> on.JoinGroupResponse:
         return talk.join(member, group_instance_id=instance, **fields)

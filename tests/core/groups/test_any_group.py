@@ -151,7 +151,7 @@ class AnyGroup(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(group=GROUPS)
     def a_group_settles(self, group: str) -> None:
-        """A time without faults."""
+        """Let time pass without faults."""
         clients = [one for one in self.clients[-4:] if one.group == group]
         for _ in range(2):
             for client in clients:

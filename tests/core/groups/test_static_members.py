@@ -234,7 +234,7 @@ def test_a_rebuilt_group_knows_its_instances() -> None:
 
 
 def test_a_session_continues_after_a_slow_write() -> None:
-    """It needs no heartbeats while it waits for its new id to be written, but afterwards."""
+    """The session needs no heartbeats until the new id is written."""
     talk, generation, leader, _ = pair()
     talk.holds = True
     requester = talk.joining(group_instance_id="b")

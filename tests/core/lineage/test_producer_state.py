@@ -137,7 +137,7 @@ def test_verdict_on_a_batch(
 
 
 def test_followers_accept_every_batch_of_the_log() -> None:
-    """An older epoch in the log is a fact, not a request."""
+    """A follower must accept an older epoch that is already in the log."""
     state = after(data(0, epoch=3), data(7, epoch=1))
     assert state.producers[A].epoch == 1
     assert state.validate(data(8, epoch=1)) == OK
@@ -335,7 +335,7 @@ steps = st.lists(
 
 
 def lives(steps: Iterable[tuple[str, int]]) -> list[RecordBatch]:
-    """What two producers that make no mistakes write."""
+    """Generate the batches of two correct producers."""
     sequence, epoch, open_ = {A: 0, B: 0}, {A: 0, B: 0}, {A: False, B: False}
     log = []
     for kind, of in steps:
@@ -369,7 +369,7 @@ def test_correct_producers_are_never_refused_and_retries_never_written(
 def test_snapshot_and_replay_give_the_state_of_the_whole_log(
     steps: list[tuple[str, int]], cut: int
 ) -> None:
-    """But for older batches of the window, which snapshots leave out."""
+    """Except older batches of the window, which snapshots do not contain."""
     log = lives(steps)
     whole = after(*log)
     rebuilt = reloaded(after(*log[:cut]))

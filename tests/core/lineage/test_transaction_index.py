@@ -86,7 +86,7 @@ def test_lookup(start: int, end: int, found: list[AbortedTransaction]) -> None:
     assert aborted_transactions(ALL, start, end) == found
 
 
-def test_lookup_reads_no_further_than_it_must() -> None:
+def test_lookup_stops_at_the_last_needed_entry() -> None:
     entries = iter(ALL)
     assert aborted_transactions(entries, 0, 18) == [FIRST, SECOND]
     assert list(entries) == [THIRD, LATER]

@@ -36,7 +36,7 @@ DASHBOARDS = {
 
 
 def complaints(family: Family) -> Iterator[str]:
-    """What `promtool` would say."""
+    """Return what `promtool check metrics` would report."""
     name, kind = family.name, family.kind
     words = name.split("_")
     if not family.meaning:

@@ -1,7 +1,7 @@
-"""A few nodes wired together: one store, a network of one millisecond, virtual time.
+"""A few nodes with one store, a network of one millisecond delay, and virtual time.
 
-The network is a list of timed deliveries; links can be cut, requests held and let go later.
-Nothing here decides anything a broker would.
+The network is a list of timed deliveries; links can be cut, and requests held and released later.
+This module makes no decision of a broker.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ Response = TypeVar("Response")
 
 @dataclass(slots=True)
 class Lease:
-    """A store session as its owner's host sees it."""
+    """A store session, as the host of its owner sees it."""
 
     session: int
     deadline_ms: int
@@ -115,12 +115,12 @@ class Cluster:
             self.step(broker, on.Started(self.now_ms))
 
     def set_clock(self, ahead_ms: int) -> None:
-        """Set the wall clock of all brokers, so far ahead of the monotonic one."""
+        """Set the wall clock of all brokers this far ahead of the monotonic clock."""
         self.wall_ahead_ms = ahead_ms
         self.read_clock()
 
     def read_clock(self) -> None:
-        """As every host does each second."""
+        """Read the wall clock, as every host does each second."""
         ahead_ms = self.wall_ahead_ms
         for broker in list(self.nodes):
             self.step(broker, on.WallClockRead(self.now_ms + ahead_ms, self.now_ms))
@@ -162,13 +162,13 @@ class Cluster:
         self.now_ms = end
 
     def run_until(self, done: Callable[[], bool], within_ms: int = 60_000) -> None:
-        """Let virtual time pass until something is true."""
+        """Let virtual time pass until a condition is true."""
         end = self.now_ms + within_ms
         while not done():
             assert self._happen(end), "it never came true"
 
     def _happen(self, end_ms: int) -> bool:
-        """The next thing, if it is due by then."""
+        """Run the next event, if it is due by then."""
         due = [(n.next_deadline_ms(), b) for b, n in self.nodes.items()]
         turns = [(max(at, self._next_turn_ms.get(b, 0)), b) for at, b in due if at is not None]
         tick, broker = min(turns, default=(end_ms + 1, -1))
@@ -344,14 +344,14 @@ class Cluster:
     # -- a client --------------------------------------------------------------------------
 
     def ask(self, broker: BrokerId, request: Any) -> int:
-        """Send a request at once; its number in `answers`."""
+        """Send a request at once; return its number in `answers`."""
         self._correlation += 1
         event = on.RequestReceived("client", self._correlation, request, self.now_ms)
         self.step(broker, event)
         return self._correlation
 
     def call(self, broker: BrokerId, request: Any, within_ms: int = 60_000) -> Any:
-        """Send a request and wait for the answer."""
+        """Send a request and wait for the response."""
         correlation = self.ask(broker, request)
         self.run_until(lambda: correlation in self.answers, within_ms)
         return self.answers.pop(correlation)
@@ -404,7 +404,7 @@ class Cluster:
     def produce(
         self, broker: BrokerId, *values: bytes, acks: int = -1, timeout_ms: int = 30_000
     ) -> list[ProducePartitionResponse]:
-        """Each value in a request of its own; the answers in order."""
+        """Produce each value in a separate request; return the responses in order."""
         answers = []
         for value in values:
             response: ProduceResponse = self.call(broker, produce(value, acks, timeout_ms))
@@ -412,7 +412,7 @@ class Cluster:
         return answers
 
     def consume(self, broker: BrokerId, name: TopicPartition = ORDERS) -> list[bytes]:
-        """Everything committed, from the log start."""
+        """Return all committed records from the log start on."""
         offset = self.nodes[broker].replicas[name].partition.log_start_offset
         found: list[bytes] = []
         while True:
@@ -427,7 +427,7 @@ class Cluster:
                 offset = batch.next_offset
 
     def log(self, broker: BrokerId, name: TopicPartition = ORDERS) -> list[tuple[int, int]]:
-        """(offset, leader epoch) of every batch in a replica's log."""
+        """Return (offset, leader epoch) of every batch in a replica's log."""
         log = self.nodes[broker].replicas[name].log
         found: list[tuple[int, int]] = []
         offset = log.log_start_offset
@@ -454,7 +454,7 @@ def fetch(
 
 
 def resolve_records(disk: MemoryDisk, response: Any) -> None:
-    """What a host does before it sends: regions become bytes."""
+    """Replace regions by their bytes, as a host does before it sends a response."""
     if isinstance(response, FetchResponse):
         for part in response.partitions:
             if isinstance(part.records, Region):

@@ -53,7 +53,7 @@ def write(cluster: Cluster, count: int, name: TopicPartition = ORDERS, keys: int
 
 
 def offsets(log: Log) -> list[int]:
-    """Of the records that are left."""
+    """Return the offsets of the remaining records."""
     found = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -281,7 +281,7 @@ def test_failed_cleaning_is_retried_with_growing_delay() -> None:
 
 
 def test_no_long_poll_holds_a_region_of_a_cleaned_file() -> None:
-    """Both wait for more bytes than there are, but only the active segment may get more."""
+    """Both fetches wait for more bytes than exist; only the active segment can get more."""
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -301,7 +301,7 @@ def test_no_long_poll_holds_a_region_of_a_cleaned_file() -> None:
 
 
 def test_no_segment_is_replaced_before_a_response_is_sent() -> None:
-    """The host took a fetch and has not settled it: the stretch it was promised must hold."""
+    """The host has not settled a fetch yet: the region in its response must stay valid."""
     cluster = started()
     make(cluster)
     write(cluster, 20)
@@ -346,7 +346,7 @@ def test_cleaned_offset_survives_a_restart(moment: str) -> None:
 
 
 def values_of(cluster: Cluster, broker: int, key: bytes) -> list[bytes | None]:
-    """What a replica's log holds of this key."""
+    """Return the values of this key in a replica's log."""
     log = cluster.replica(broker).log
     found, offset = [], log.log_start_offset
     while offset < log.log_end_offset:

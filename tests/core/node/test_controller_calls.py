@@ -155,7 +155,7 @@ def test_without_a_controller_no_request_is_sent() -> None:
 
 
 def test_forwarded_request_is_not_forwarded_again(cluster: Cluster) -> None:
-    """Two brokers that take each other for the controller would never stop."""
+    """Two brokers that consider each other the controller would forward it forever."""
     one, two = others(cluster)
     answer = cluster.call(one, Forwarded(new_topic()))
     assert answer == TopicAnswer(NOT_CONTROLLER)
@@ -164,7 +164,7 @@ def test_forwarded_request_is_not_forwarded_again(cluster: Cluster) -> None:
 
 
 def test_new_controller_keeps_a_request_until_it_has_seen_its_election(cluster: Cluster) -> None:
-    """The image still names the controller before; asking that one would fail."""
+    """The image still names the previous controller; a request to that one would fail."""
     old = cluster.controller()
     node = cluster.nodes[others(cluster)[0]]
     claim = node.image.controller

@@ -1,4 +1,4 @@
-"""Damage in a replica that is in sync is found by the scrubber, or by a follower that gets it."""
+"""Damage in an in-sync replica is found by the scrubber, or by a follower that receives it."""
 
 import pytest
 from node_cluster import ORDERS, Cluster
@@ -53,7 +53,7 @@ def test_a_damaged_follower_gets_its_records_again(cluster: Cluster) -> None:
 
 
 def test_fetches_from_before_the_damage_was_found_do_not_count(cluster: Cluster) -> None:
-    """The leader knows the follower as caught up, until it fetches under a new leader epoch."""
+    """The leader counts the follower as caught up only after a fetch in a new leader epoch."""
     cluster.run_until(lambda: is_damaged(cluster))
     cluster.cut |= {(3, 2)}
     cluster.run_until(lambda: 3 not in isr(cluster, 2))
@@ -102,7 +102,7 @@ def test_the_scrubber_checks_what_this_process_wrote_to_the_active_segment() -> 
 
 
 def test_a_follower_that_gets_a_damaged_batch_makes_its_leader_check(cluster: Cluster) -> None:
-    """The leader wrote the batch itself, so it would serve it until the scrubber's next pass."""
+    """Without this check, the leader would serve its own damaged batch until the next scrub."""
     await_repair(cluster)
     cluster.tamper = lambda _sender, receiver, answer: (
         None if receiver == 1 and isinstance(answer, FetchResponse) else answer

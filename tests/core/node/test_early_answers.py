@@ -38,7 +38,7 @@ def poll(cluster: Cluster) -> on.RequestReceived:
 
 
 def told(answer: do.Respond) -> bool:
-    """Whether it says that the record is there."""
+    """Whether the response acknowledges the record."""
     response = answer.response
     assert isinstance(response, ProduceResponse)
     return response.partitions[0].error is ErrorCode.NONE

@@ -12,7 +12,7 @@ from tidelog.core.storage.log import Log
 
 
 def compacted() -> Cluster:
-    """Two batches a segment; of most the second is superseded, of some both are."""
+    """A log with two batches in each segment; compaction emptied the second, or both."""
     cluster = Cluster((1,), settings={"log_cleaner_backoff_ms": 1000})
     cluster.start()
     cluster.create_topic(
@@ -37,7 +37,7 @@ def emptied(log: Log) -> list[RecordBatch]:
 
 
 def test_a_consumer_continues_after_a_batch_without_records() -> None:
-    """kafka-go restarts at the beginning when a response begins with one."""
+    """kafka-go restarts at the log start if a response begins with an empty batch."""
     cluster = compacted()
     assert len(emptied(cluster.replica(1).log)) >= 3
     told: list[int] = []
@@ -52,7 +52,7 @@ def test_a_consumer_continues_after_a_batch_without_records() -> None:
 
 
 def test_a_batch_without_records_is_given_if_nothing_follows() -> None:
-    """Or the reader would not get to the end."""
+    """Otherwise the reader would never reach the end."""
     log = compacted().replica(1).log
     answer = failed(fetch(0).partitions[0], ErrorCode.NONE)
     last = emptied(log)[-1]

@@ -15,7 +15,7 @@ SOON_MS = 2 * WAIT_MS + 10 * DELAY_MS
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Followers of `orders` wait at broker 1 for records, and broker 3 at broker 2 as well."""
+    """Followers of `orders` wait at broker 1 for records; broker 3 also waits at broker 2."""
     cluster = Cluster()
     cluster.start()
     cluster.create_topic()

@@ -1,4 +1,4 @@
-"""The cache of incremental fetch sessions: bounded, fair, never out of step."""
+"""The cache of incremental fetch sessions: limits, eviction, and session epochs."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_topic_with_an_unknown_id_gets_no_session() -> None:
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["named", "forgotten"])
 def test_a_topic_that_lost_its_name_ends_the_session(forgotten: bool) -> None:
-    """Otherwise a deleted topic would stay in it: a request could not remove it by its id."""
+    """Otherwise a deleted topic would stay in the session: a request could not remove it by id."""
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A)))
     next_one = request(
@@ -92,7 +92,7 @@ def test_a_topic_that_lost_its_name_ends_the_session(forgotten: bool) -> None:
 
 
 def test_a_stored_leader_epoch_is_refreshed() -> None:
-    """KAFKA-9338."""
+    """Regression test for KAFKA-9338."""
     sessions = FetchSessions(10, seed=1)
     session = opened(sessions, request(asked(A, epoch=3)))
     told = session.partitions[A]
@@ -202,7 +202,7 @@ def test_a_partition_that_got_records_is_read_last() -> None:
 
 
 class TestFull:
-    """No slot is free."""
+    """Tests of a cache without a free slot."""
 
     def test_young_sessions_are_kept(self) -> None:
         sessions = FetchSessions(1, seed=1)

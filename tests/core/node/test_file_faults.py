@@ -1,5 +1,7 @@
-"""Files of a running broker are deleted, cut or can't be read: that replica is damaged, and
-neither the broker nor other partitions stop."""
+"""Files of a running broker are deleted, truncated or unreadable.
+
+Only that replica is damaged; the broker and its other partitions continue.
+"""
 
 from typing import Any
 
@@ -19,7 +21,7 @@ SEGMENT = "orders-0/00000000000000000000.log"
 
 
 class BadSectors(MemoryDisk):
-    """Reads of some files fail."""
+    """A disk on which reads of some files fail."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -172,7 +172,7 @@ def test_waiting_requests_fail_when_the_leader_moves() -> None:
 
 
 def test_a_broker_that_shuts_down_returns_no_offsets() -> None:
-    """Its leadership moves, and it may be the last to know."""
+    """The broker's leadership moves, and the broker may be the last one to notice."""
     cluster = cluster_with_groups(replicas=(2, 3, 1))
     assert error_of(cluster.call(2, commit(1))) is ErrorCode.NONE
     assert committed(cluster, 2) == 1

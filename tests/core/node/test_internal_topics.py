@@ -10,7 +10,7 @@ from tidelog.core.types import TopicPartition
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 
-def test_only_the_tools_that_say_so_write_into_internal_topics() -> None:
+def test_only_admin_clients_write_into_internal_topics() -> None:
     cluster = Cluster((1,))
     cluster.start()
     cluster.create_topic(OFFSETS.topic, (1,))

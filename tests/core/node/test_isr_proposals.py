@@ -17,7 +17,7 @@ KEY = PartitionKey(b"t" * 16, 0)
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Leader and controller are different brokers, so that proposals travel."""
+    """Leader and controller are different brokers, so that proposals cross the network."""
     cluster = Cluster()
     cluster.start()
     cluster.run(100)
@@ -30,7 +30,7 @@ def cluster() -> Cluster:
 
 
 def drop_a_follower(cluster: Cluster) -> int:
-    """Make one follower silent until the leader wants it out of the ISR."""
+    """Make one follower silent until the leader proposes to remove it."""
     leader = cluster.leader()
     assert leader is not None
     slow = min({1, 2, 3} - {leader, cluster.controller()})
@@ -45,7 +45,7 @@ def proposals(cluster: Cluster) -> list[AlterPartitionReceived]:
 
 
 def answer_with(error: ErrorCode, result: ErrorCode | None) -> Any:
-    """What the controller is made to say once."""
+    """Let the controller return this response once."""
     results = {} if result is None else {KEY: AlterPartitionResult(result)}
     said: list[AlterPartitionAnswer] = []
 

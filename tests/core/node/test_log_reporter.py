@@ -38,7 +38,7 @@ def known(cluster: Cluster) -> PartitionRegistration:
 
 
 def running(**settings: Any) -> Cluster:
-    """Broker 1 leads; 3 left the ISR and lacks the last record. No leader changes by itself."""
+    """Broker 1 leads; broker 3 left the ISR and lacks the last record. No automatic elections."""
     cluster = Cluster(settings={"auto_leader_rebalance_enable": False})
     cluster.start()
     cluster.create_topic(**settings)
@@ -70,7 +70,7 @@ def elect_uncleanly(cluster: Cluster) -> None:
 
 
 def settled(cluster: Cluster) -> bool:
-    """All are back in the ISR, in the present life of each."""
+    """Whether all replicas are in the ISR with their current incarnation."""
     partition = known(cluster)
     return (
         cluster.leader() is not None
@@ -343,7 +343,7 @@ def test_a_replica_with_a_new_log_keeps_the_last_records() -> None:
 
 
 class BadFile(MemoryDisk):
-    """One file can't be read."""
+    """A disk on which one file can't be read."""
 
     bad = f"{FOLDER}/partition.metadata"
 
@@ -376,7 +376,7 @@ def test_a_log_that_cannot_be_opened_is_copied_from_the_leader() -> None:
 
 @pytest.mark.parametrize("replicas", [(1,), (1, 2)])
 def test_no_empty_log_takes_the_place_of_the_only_copy(replicas: tuple[BrokerId, ...]) -> None:
-    """It can't be opened, and no other replica has the records."""
+    """The log can't be opened, and no other replica has the records."""
     cluster = Cluster()
     cluster.start()
     cluster.create_topic(replicas=replicas)

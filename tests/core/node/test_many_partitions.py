@@ -21,7 +21,7 @@ COUNT = 40
 
 
 class CountedSyncs(MemoryDisk):
-    """Remembers each sync: one entry, however many files it covers."""
+    """A disk that records each sync as one entry, however many files it covers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_disk_error_while_creating_logs_halts_the_broker(cluster: Cluster) -> No
 
 
 def test_topic_created_and_deleted_in_one_snapshot_leaves_no_epochs(cluster: Cluster) -> None:
-    """A snapshot may bring both at once; what was to be written has no place any more."""
+    """One snapshot may contain both changes; then there is no log to write epochs for."""
     make_topic(cluster)
     node = cluster.nodes[1]
     replica = next(iter(node.replicas.values()))
@@ -136,8 +136,10 @@ def test_topic_created_and_deleted_in_one_snapshot_leaves_no_epochs(cluster: Clu
 def test_record_causes_no_work_for_other_partitions(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forty partitions are in each follower's fetch session; steps are taken by the one that got
-    a record, and no request names another."""
+    """Only the partition that got a record takes steps, and no request names another one.
+
+    Each follower's fetch session has forty partitions.
+    """
     make_topic(cluster)
     cluster.run(3000)
     name = names()[7]

@@ -1,7 +1,7 @@
 """A follower's handling of responses: late, damaged, out of range, of another session.
 
-The follower is a whole broker (1); its leader (2) is the test, which holds every request
-and answers when and what it likes.
+The follower is a whole broker (1). The test plays its leader (2): it holds every request, and
+chooses when and how to respond.
 """
 
 from dataclasses import replace
@@ -107,7 +107,7 @@ class Follower:
         self.now_ms = end
 
     def request(self, kind: type = Fetch) -> do.Send:
-        """The one request that waits for an answer."""
+        """Return the one request that waits for a response."""
         assert [type(send.request) for send in self.sent] == [kind]
         return self.sent.pop()
 
@@ -175,7 +175,7 @@ def test_response_of_an_older_leader_epoch_is_ignored(follower: Follower) -> Non
 
 
 def test_response_for_a_removed_partition_is_ignored(follower: Follower) -> None:
-    """KAFKA-8012, KAFKA-13207."""
+    """Regression test for KAFKA-8012 and KAFKA-13207."""
     send = follower.request()
     follower.elect(None)
     follower.give(send, part(batch(0)))

@@ -172,7 +172,7 @@ def test_a_restarted_sole_replica_does_not_lead_in_its_old_epoch() -> None:
 
 
 class BrokenDisk(MemoryDisk):
-    """Fails to append once it is switched on."""
+    """A disk that fails appends once it is switched on."""
 
     broken = False
 
@@ -390,8 +390,11 @@ def test_fetch_of_an_earlier_incarnation_is_refused(cluster: Cluster) -> None:
 
 
 def test_batch_larger_than_a_followers_segments_is_copied(cluster: Cluster) -> None:
-    """`segment.bytes` may be lowered below what the leader holds. A follower that stood still
-    would stay in the ISR for a while, be elected, and leave the partition without a leader."""
+    """`segment.bytes` may be lowered below the size of a batch in the leader's log.
+
+    A follower that could not copy the batch would stay in the ISR for a while, be elected, and
+    leave the partition without a leader.
+    """
     leader = leader_of(cluster)
     other = min({1, 2, 3} - {leader})
     cluster.replica(other).log.config = LogConfig(segment_bytes=100)

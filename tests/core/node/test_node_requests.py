@@ -181,7 +181,7 @@ def test_fetch_waits_for_min_bytes(cluster: Cluster) -> None:
 
 
 def test_fetch_of_a_closed_segment_does_not_wait_for_min_bytes() -> None:
-    """An older segment gets no more records: at its end a reader would wait without result."""
+    """A closed segment gets no more records, so a reader at its end would wait for nothing."""
     cluster = Cluster(brokers=(1,))
     cluster.start()
     cluster.create_topic(replicas=(1,), segment_bytes="100")
@@ -194,7 +194,7 @@ def test_fetch_of_a_closed_segment_does_not_wait_for_min_bytes() -> None:
 
 
 def test_records_that_do_not_fit_count_for_min_bytes(cluster: Cluster) -> None:
-    """Two batches are there, but the second is too large: it won't become smaller."""
+    """The second batch does not fit into the response, and waiting would not change that."""
     cluster.produce(1, b"x" * 300, b"y" * 300)
     asked = FetchPartition(ORDERS, None, 0, 500)
     number = cluster.ask(1, Fetch(None, None, 5000, 500, 10_000, [asked]))
@@ -391,7 +391,7 @@ def test_a_batch_of_many_records_counts_them(cluster: Cluster) -> None:
 def test_client_fetch_without_a_free_waiting_slot_is_answered_at_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each that waits takes memory. One that ends makes room for the next."""
+    """Each waiting fetch takes memory. One that ends makes room for the next."""
     monkeypatch.setattr(serving_fetch, "PARKED_PARTITIONS_MAX", 2)
     first, second, third = (
         cluster.ask(1, fetch(0, max_wait_ms=wait_ms)) for wait_ms in (1000, 5000, 5000)

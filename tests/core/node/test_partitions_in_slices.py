@@ -55,7 +55,7 @@ def logs(node: Node, topic_id: bytes = OLD) -> int:
 
 
 def made(cluster: Cluster, topic_id: bytes = OLD) -> int:
-    """Logs of the topic on all brokers."""
+    """Return the number of the topic's logs on all brokers."""
     return sum(logs(node, topic_id) for node in cluster.nodes.values())
 
 
@@ -66,7 +66,7 @@ def to_many(name: TopicPartition, value: bytes) -> Produce:
 def watch_steps(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, count: Callable[[Node], int]
 ) -> list[int]:
-    """By how much a figure changed in each step of a broker that changed it."""
+    """Return the changes of a number, for each step of a broker that changed it."""
     changes: list[int] = []
     step = Node.step
 
@@ -94,7 +94,7 @@ def test_no_step_creates_more_logs_than_allowed(
 def test_many_small_topics_share_the_limit(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store's thread may have many revisions at hand in one turn of the loop."""
+    """The store's thread may deliver many revisions in one turn of the loop."""
     node = cluster.nodes[1]
     done = node._applier._room
     changes = watch_steps(cluster, monkeypatch, lambda n: len(n.directory.logs))
@@ -210,8 +210,7 @@ def test_no_step_removes_more_folders_than_allowed(
 
 
 def test_a_recreated_topic_gets_no_records_of_the_old_one(cluster: Cluster) -> None:
-    """Who names no topic id means the new topic, also while the old one's logs are on their way
-    out."""
+    """A request without a topic id means the new topic, even while the old logs are deleted."""
     ask_for_many(cluster)
     cluster.run_until(lambda: all_led(cluster))
     last = NAMES[-1]
@@ -263,7 +262,7 @@ def test_broker_that_may_not_act_delays_pending_changes(cluster: Cluster) -> Non
     node = cluster.nodes[survivor]
 
     def led() -> set[TopicPartition]:
-        """By the last change that its replica has applied."""
+        """Whether the broker leads, by the last change that its replica has applied."""
         return {name for name in NAMES if node.replicas[name].partition.is_leader}
 
     def to_lead() -> set[TopicPartition]:

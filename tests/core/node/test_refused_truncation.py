@@ -31,14 +31,14 @@ def known(cluster: Cluster) -> PartitionRegistration:
 
 
 def stop(cluster: Cluster, *brokers: BrokerId) -> None:
-    """Stop them cleanly, one after the other."""
+    """Stop brokers cleanly, one after the other."""
     for broker in brokers:
         cluster.step(broker, on.ShutdownRequested(cluster.now_ms))
         cluster.run_until(lambda broker=broker: broker in cluster.halted)  # type: ignore[misc]
 
 
 def copied(cluster: Cluster, broker: BrokerId) -> dict[str, bytearray]:
-    """The partition's files and the checkpoints. No other partition is in them."""
+    """Return the partition's files and the checkpoints, which have no other partition."""
     wanted = ("orders-0/", "recovery-point", "replication-offset", "log-start")
     files = cluster.disks[broker].files
     return {path: bytearray(data) for path, data in files.items() if path.startswith(wanted)}
@@ -61,7 +61,7 @@ def all_in_sync(cluster: Cluster) -> bool:
 
 
 def with_old_copy(last: BrokerId = 1, **settings: Any) -> Cluster:
-    """All brokers are down; `last`, which leads next, has the first record of four."""
+    """All brokers are down; `last`, which leads next, has only the first of four records."""
     cluster = Cluster(settings={"auto_leader_rebalance_enable": False})
     cluster.start()
     cluster.create_topic(replicas=(1, 2, 3), **settings)
@@ -112,8 +112,10 @@ def test_a_refusal_is_logged_and_described() -> None:
 
 
 def test_nothing_is_dropped_while_no_other_replica_is_in_sync() -> None:
-    """The last broker to stop was alone in the ISR. It leads with what it has, until a person
-    decides; the others report it now and then."""
+    """The last broker to stop was alone in the ISR.
+
+    It leads with the records it has until an operator decides; the others report it repeatedly.
+    """
     cluster = with_old_copy(min_insync_replicas="1")
     cluster.start(1)
     cluster.run_until(lambda: known(cluster).leader == 1)
@@ -157,7 +159,7 @@ def test_a_report_that_gets_lost_is_sent_again() -> None:
 
 
 def test_a_follower_with_a_wrong_high_watermark_gives_way_to_a_second_leader() -> None:
-    """Its own log ends in records that were never committed, its checkpoint says otherwise."""
+    """The log ends in records that were never committed, but its checkpoint says otherwise."""
     cluster = Cluster(settings={"auto_leader_rebalance_enable": False})
     cluster.start()
     cluster.create_topic(replicas=(1, 2, 3), min_insync_replicas="2")

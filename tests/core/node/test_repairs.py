@@ -22,7 +22,7 @@ def segment_paths(disk: MemoryDisk) -> list[str]:
 
 
 def stopped(broker: int, disk: MemoryDisk | None = None) -> Cluster:
-    """Three replicas with several segments; broker 2 leads; one of them stopped cleanly."""
+    """Three replicas with several segments; broker 2 leads; one replica is stopped cleanly."""
     cluster = Cluster()
     if disk is not None:
         cluster.disks[broker] = disk
@@ -86,7 +86,7 @@ def test_only_the_damaged_records_of_a_follower_are_fetched_again(segment: int, 
 
 
 def test_a_follower_in_repair_sends_no_fetch_from_its_log_end() -> None:
-    """The leader would take it for complete."""
+    """The leader would assume that the log is complete up to that offset."""
     cluster = stopped(3)
     flip(cluster, 3, 1)
     cluster.start(3)
@@ -147,7 +147,7 @@ def test_a_crash_during_a_repair() -> None:
 
 
 class FullDisk(MemoryDisk):
-    """Has no room for copies of segments."""
+    """A disk without space for copies of segments."""
 
     def append(self, path: str, buffers: Sequence[Buffer]) -> int:
         if path.endswith(".cleaned"):

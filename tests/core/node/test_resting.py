@@ -1,4 +1,4 @@
-"""Partitions that rest in a fetch session: leaders and readers learn as much as without it."""
+"""Partitions that rest in a fetch session: leaders and readers have the same knowledge."""
 
 import pytest
 from node_cluster import ORDERS, Cluster, fetch, produce

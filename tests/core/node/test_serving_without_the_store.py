@@ -1,4 +1,4 @@
-"""Brokers go on serving while the metadata store is away, if their followers confirm it."""
+"""Brokers continue to serve during an outage of the metadata store, if followers confirm it."""
 
 import pytest
 from node_cluster import ORDERS, TTL_MS, Cluster, produce
@@ -16,7 +16,7 @@ REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 def cluster_without_store(
     replicas: tuple[int, ...] = (1, 2, 3), *, unclean: bool = False
 ) -> Cluster:
-    """A cluster whose store went away for longer than a session."""
+    """A cluster whose store does not respond for longer than a session."""
     cluster = Cluster()
     cluster.start()
     allowed = "true" if unclean else "false"

@@ -18,7 +18,7 @@ ALL = (1, 2, 3)
 
 
 def files(cluster: Cluster, broker: BrokerId) -> dict[str, bytes | None]:
-    """Every file of a broker's disk."""
+    """Return every file on a broker's disk."""
     disk = cluster.disks[broker]
     paths = [
         name if not disk.is_dir(name) else f"{name}/{inner}"
@@ -35,7 +35,7 @@ def crash_all(cluster: Cluster) -> None:
 
 
 def with_records(**settings: Any) -> tuple[Cluster, Mvcc]:
-    """A cluster whose topic was made after the copy of its store."""
+    """A cluster whose topic was created after its store was copied."""
     cluster = Cluster()
     cluster.start()
     cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))

@@ -7,7 +7,7 @@ from tidelog.core.node import events as on
 
 
 @pytest.mark.parametrize("controlled", [True, False])
-def test_leadership_is_handed_over_only_if_it_is_wanted(controlled: bool) -> None:
+def test_leadership_is_handed_over_only_if_configured(controlled: bool) -> None:
     cluster = Cluster(settings={"controlled_shutdown_enable": controlled})
     cluster.start()
     cluster.create_topic()

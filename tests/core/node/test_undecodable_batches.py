@@ -79,7 +79,7 @@ def test_a_batch_that_claims_two_billion_records_is_refused(codec: Codec) -> Non
 
 @pytest.mark.parametrize("codec", PACKING)
 def test_doubtful_record_count_is_verified(codec: Codec) -> None:
-    """Within the budget, but more than so few bytes hold as a rule."""
+    """The count is within the budget, but unusually high for so few bytes."""
     cluster = started()
     batch = encode_batch(RECORDS, attributes=codec)
     doubtful = claiming(4 * len(batch), batch)
@@ -105,7 +105,7 @@ def test_record_check_decodes_each_record(codec: Codec) -> None:
 
 
 def test_record_check_finds_an_invalid_block() -> None:
-    """Framed well, so without the check it is taken."""
+    """The frame is valid, so the batch is accepted without this check."""
     block = b"\xff" * 40
     head = (len(block) << 3 | 2 << 1 | 1).to_bytes(3, "little")
     framed = b"\x28\xb5\x2f\xfd\x00\x58" + head + block

@@ -39,7 +39,7 @@ def cluster() -> Cluster:
 
 
 def write(cluster: Cluster, count: int = SEGMENTS, ahead_ms: int = 0) -> None:
-    """Each record fills a segment, and bears the producer's time."""
+    """Write records that each fill a segment, with the producer's timestamps."""
     cluster.run_until(lambda: cluster.leader() is not None)
     leader = cluster.leader()
     assert leader is not None

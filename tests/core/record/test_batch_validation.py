@@ -16,7 +16,7 @@ PLAIN = BatchRules()
 
 
 def changed(format_: str, at: int, value: int, data: bytearray | None = None) -> bytearray:
-    """A batch with one header field changed and its checksum made good."""
+    """Return a batch with one header field changed and a correct checksum."""
     data = data or encode_batch(TWO)
     struct.pack_into(format_, data, at, value)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))

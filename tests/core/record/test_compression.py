@@ -20,7 +20,7 @@ PACKING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 
 def xerial(*blocks: bytes) -> bytes:
-    """As snappy-java frames a stream."""
+    """Frame blocks as snappy-java does."""
     packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
     framed = b"".join(struct.pack(">i", len(block)) + block for block in packed)
     return XERIAL_MAGIC + struct.pack(">ii", 1, 1) + framed

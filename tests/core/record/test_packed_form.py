@@ -54,7 +54,7 @@ def test_frames_of_other_clients_are_valid(size: int) -> None:
 @pytest.mark.parametrize("codec", PACKING)
 @given(body=st.binary(max_size=40))
 def test_truncated_or_uncompressed_data_is_detected(codec: Codec, body: bytes) -> None:
-    """Never an exception; and nothing that the codec unpacks is refused."""
+    """No input raises an exception, and no data that the codec accepts is refused."""
     assert packing_fault(packed(codec, b"")) is not None
     sound = bytes(parse(encode_batch([Record(b"k", bytes(90), 0)], attributes=codec)).view())
     packing_fault(packed(codec, sound[HEADER_SIZE:] + body))

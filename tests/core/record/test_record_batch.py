@@ -27,7 +27,7 @@ def three_records() -> bytearray:
 
 
 def with_field(format_: str, at: int, value: int) -> bytearray:
-    """A batch with one header field changed and its checksum made good."""
+    """Return a batch with one header field changed and a correct checksum."""
     data = three_records()
     struct.pack_into(format_, data, at, value)
     struct.pack_into(">I", data, 17, crc32c(data[21:]))

@@ -63,7 +63,7 @@ def test_encode_value_equals_encode_batch(value: bytes, timestamp: int, producer
 
 
 def test_known_bytes() -> None:
-    """A batch worked out by hand from the format."""
+    """A batch that was encoded by hand from the format's specification."""
     encoded = encode_batch([Record(b"k", b"v", 5, (Header("h", None),))])
     assert encoded[61:].hex(" ") == "16 00 00 00 02 6b 02 76 02 02 68 01"
     assert encoded[:17].hex(" ", -4) == "00000000 00000000 0000003d ffffffff 02"

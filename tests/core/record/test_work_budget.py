@@ -52,7 +52,7 @@ def open_all(batches: list[RecordBatch], budget: WorkBudget) -> list[ErrorCode]:
 
 
 def test_bytes_decompressed_to_find_keys_are_charged() -> None:
-    """They were not: 300 batches of 60 MB each kept a broker busy for 48 seconds."""
+    """Regression test: 300 batches of 60 MB each kept a broker busy for 48 seconds."""
     budget = WorkBudget(1_000_000)
     assert OpenedBatch(bomb(), budget).without_key() == []
     assert budget.bytes_left == 1_000_000 - BOMB_BYTES - len(b"k") - 11

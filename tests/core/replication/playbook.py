@@ -82,7 +82,7 @@ class Playbook:
 
 
 def _plain(effect: do.Effect) -> do.Effect:
-    """Batches as a list, whether a leader's tuple or a follower's list."""
+    """Return batches as a list, whether a leader's tuple or a follower's list."""
     if isinstance(effect, do.AppendRecords):
         return do.AppendRecords(list(effect.batches))
     return effect

@@ -232,7 +232,7 @@ def test_kafka_14704_a_diverging_reply_moves_no_high_watermark_and_no_log_start(
 
 
 def test_truncation_below_the_high_watermark_lowers_it() -> None:
-    """After an unclean election only; the effect says what was there."""
+    """Only after an unclean election; the effect has the values from before."""
     partition = follower(epoch=2, epochs=[(0, 3)], log=(3, 6), hw=5, unclean=1)
     assert (
         Playbook(partition)
@@ -247,7 +247,7 @@ def test_truncation_below_the_high_watermark_lowers_it() -> None:
 
 
 def refusing(*, of: int = A, epoch: int = 3) -> Partition:
-    """A follower that refused to drop what it knows to be committed."""
+    """A follower that refused to drop records that it knows to be committed."""
     partition = follower(of=of, epoch=epoch, epochs=[(0, 0), (1, 4)], log=(0, 8), hw=6)
     assert (
         Playbook(partition)
@@ -331,7 +331,7 @@ def test_the_log_is_truncated_for_a_second_leader_that_lacks_the_same_records() 
 
 
 def test_a_refused_leader_is_refused_in_a_later_epoch_too() -> None:
-    """It was alone in the ISR, and came back after a time without any leader."""
+    """The leader was alone in the ISR, and returned after a time without a leader."""
     partition = refusing()
     assert (
         Playbook(partition)
@@ -349,7 +349,7 @@ def test_a_refused_leader_is_refused_in_a_later_epoch_too() -> None:
 
 @pytest.mark.parametrize("agreed", ["as its follower", "as the leader"])
 def test_a_refusal_is_forgotten_once_a_leader_has_the_records(agreed: str) -> None:
-    """A later leader that lacks them is the first one, not the second."""
+    """A later leader that lacks the records counts as the first one, not the second."""
     partition = refusing()
     if agreed == "as its follower":
         partition.step(elected(A, 4))
@@ -363,7 +363,7 @@ def test_a_refusal_is_forgotten_once_a_leader_has_the_records(agreed: str) -> No
 
 
 def test_a_leader_whose_log_starts_later_is_not_refused() -> None:
-    """Retention deleted what this replica has: the leader lacks nothing that it should keep."""
+    """Retention deleted the records of this replica, so the leader lacks nothing."""
     partition = astray(hw=8)
     assert (
         Playbook(partition)
@@ -375,7 +375,7 @@ def test_a_leader_whose_log_starts_later_is_not_refused() -> None:
 
 @pytest.mark.parametrize("policy", list(POLICIES.values())[1:], ids=list(POLICIES)[1:])
 def test_historical_rules_drop_committed_records(policy: TruncationPolicy) -> None:
-    """As Kafka did: stories compare with it."""
+    """As in older Kafka; stories compare the shipped rule with these."""
     partition = follower(epochs=[(0, 0)], log=(0, 8), hw=8, policy=policy)
     partition.step(on.EpochEndAnswered(1, 0, NONE, EpochEnd(0, 8), 0))
     partition.step(reply(8, error=OUT_OF_RANGE))
@@ -441,7 +441,7 @@ def test_a_fenced_follower_stops_until_the_next_registration() -> None:
 
 
 def astray(*, log: tuple[int, int] = (2, 8), hw: int = 6) -> Partition:
-    """A follower that got OFFSET_OUT_OF_RANGE."""
+    """A follower that received OFFSET_OUT_OF_RANGE."""
     partition = follower(epochs=[(0, log[0])], log=log, hw=hw)
     assert Playbook(partition) >> reply(log[1], error=OUT_OF_RANGE) << None
     assert partition.next_question(0) == do.OffsetsQuestion(1)
@@ -560,7 +560,7 @@ def test_damaged_log_is_truncated_to_its_sound_part() -> None:
 
 
 def test_a_log_that_ends_inside_a_batch_of_the_leader_drops_its_last_batch() -> None:
-    """A damaged header let it end there; fetches would never make progress."""
+    """A damaged header made the log end there; fetches would never make progress."""
     partition = follower(log=(0, 8), hw=2, epochs=[(1, 0)])
     assert Playbook(partition) >> reply(8, span(5, 9)) << do.TruncateTo(5, 8, 2)
     assert partition.next_question(0) == position(5, last=1)

@@ -84,7 +84,7 @@ def test_m10_high_watermark_waits_for_the_slowest_replica(
 
 
 def test_m10_high_watermark_never_decreases() -> None:
-    """C joined at 4 when the HW was 6: the smallest end is below what was already shown."""
+    """C joined at 4 when the HW was 6: the smallest log end is below the HW that clients saw."""
     assert high_watermark({B: at(8), C: at(4)}, current=6) == 6
 
 
@@ -211,7 +211,7 @@ def test_a_proposed_shrink_does_not_move_the_high_watermark_yet() -> None:
 
 
 def test_follower_that_falls_behind_no_longer_holds_the_high_watermark_back() -> None:
-    """C waits outside the ISR at 7 of 8, and falls silent."""
+    """C waits outside the ISR at 7 of 8, and stops fetching."""
     partition = leader(isr=(A, B), log=(0, 6), epochs=[(0, 0)], hw=4)
     partition.step(produce(2))
     brokers = dict(BROKERS)

@@ -66,7 +66,7 @@ def test_proposed_isr() -> None:
 
 
 def test_frozen_isrs_differ_by_proposal() -> None:
-    """A proposal on another partition epoch is another one."""
+    """Proposals that refer to different partition epochs are different."""
     isrs: list[Isr] = [
         Committed(AB),
         PendingExpand(AB, C, 5),
@@ -92,7 +92,7 @@ def awaiting(
 
 
 def test_a_follower_that_has_caught_up_is_proposed() -> None:
-    """testIsrExpansion: each member with the incarnation that is meant, if it has fetched."""
+    """testIsrExpansion: each member is named with its broker epoch, if it has fetched."""
     partition = awaiting()
     assert (
         Playbook(partition)
@@ -258,7 +258,7 @@ def test_accepted_proposal_is_applied(propose: Propose) -> None:
 
 @BOTH
 def test_accepted_proposal_without_a_new_partition_epoch(propose: Propose) -> None:
-    """The controller had it so already."""
+    """The controller had this ISR already."""
     partition, proposal = propose()
     partition.step(confirmed(proposal, partition_epoch=5))
     assert partition.isr == Committed(proposal.members)
@@ -341,7 +341,7 @@ def test_outdated_acceptance_changes_nothing(propose: Propose, answered: dict[st
 @BOTH
 @pytest.mark.parametrize("error", [NONE, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NOT_CONTROLLER])
 def test_response_to_an_outdated_proposal_is_ignored(propose: Propose, error: ErrorCode) -> None:
-    """testAlterIsrLeaderAndIsrRace: metadata came first."""
+    """testAlterIsrLeaderAndIsrRace: the metadata arrived before the response."""
     partition, proposal = propose()
     partition.step(elected(A, 1, partition_epoch=6, isr=(A, C)))
     before = partition.freeze()

@@ -265,12 +265,12 @@ def test_kafka_15583_the_high_watermark_is_frozen_under_min_isr() -> None:
 
 
 def sequence(number: int, *, epoch: int = 0) -> RecordBatch:
-    """A batch of producer 0, which is a producer like any other."""
+    """Return a batch of producer 0, which is a valid producer id."""
     return parse(encode_value(b"x", producer=Producer(0, epoch, number)))
 
 
 def idempotent(isr: tuple[int, ...] = (A,)) -> tuple[Partition, ProducerState]:
-    """A leader that has written sequences 0 and 1, as a host carries it out."""
+    """A leader that has appended sequences 0 and 1, as a host carries it out."""
     producers = ProducerState()
     partition = leader(isr=isr, replicas=isr, producers=producers)
     for number in (0, 1):
@@ -337,7 +337,7 @@ def test_a_fenced_producer_is_refused() -> None:
 
 
 def test_without_producer_state_nothing_is_deduplicated() -> None:
-    """The model checker has none, and sends plain batches only."""
+    """The model checker has no producer state, and sends batches without producers only."""
     partition = leader(isr=(A,), replicas=(A,))
     for _ in range(2):
         partition.step(produce(batch=sequence(0)))
@@ -358,7 +358,7 @@ def test_fetch_from_unrecognized_follower(epoch: int | None, error: ErrorCode) -
 
 
 def test_m12_commit_takes_two_rounds_of_fetches() -> None:
-    """The walk-through, with three replicas: as many rounds as the slowest needs."""
+    """The example of the documentation, with three replicas: the slowest decides."""
     assert (
         Playbook(leader(isr=(A, B, C)))
         >> fetch(B, 0)
@@ -390,7 +390,7 @@ def test_kafka_13091_a_granted_shrink_commits_at_once() -> None:
 
 
 def test_a_fetch_of_a_repair_does_not_count_as_progress() -> None:
-    """What it brings is not in the follower's log yet."""
+    """The fetched records are not in the follower's log yet."""
     partition = leader(isr=(A,), log=(0, 4), epochs=[(0, 0)], hw=2)
     ordinary = fetch(B, 4, last=0, incarnation=20)
     repairs = fetch(B, 4, last=0, incarnation=20, start=on.NO_PROGRESS)

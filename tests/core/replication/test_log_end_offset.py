@@ -90,13 +90,13 @@ def test_caught_up(offset: int | None, last_caught_up: int, now: int, in_sync: b
 
 
 def test_a_follower_outside_the_isr_is_not_caught_up_by_an_early_clock() -> None:
-    """Time zero is a time like any other: a new follower did not catch up at zero."""
+    """Time zero is valid: a new follower did not catch up at time zero."""
     follower = unknown_follower(in_sync=False, now_ms=0)
     assert not follower.caught_up(leader_log_end_offset=20, now_ms=0, lag_ms_max=30_000)
 
 
 def test_a_slow_follower_leaves_and_returns() -> None:
-    """It fetches all the time, but is always behind; then it reaches the end."""
+    """The follower fetches all the time but is always behind; then it reaches the end."""
     follower = unknown_follower(in_sync=True, now_ms=0)
 
     def in_sync(now: int) -> bool:
@@ -114,7 +114,7 @@ def test_a_slow_follower_leaves_and_returns() -> None:
 
 
 def test_one_round_trip_behind_a_busy_leader_is_in_sync() -> None:
-    """Each fetch reaches what the leader had at the fetch before, never its present end."""
+    """Each fetch reaches the log end of the previous fetch, never the current one."""
     follower = unknown_follower(in_sync=True, now_ms=0)
     for round_trip in range(1, 50):
         now = round_trip * 90

@@ -102,7 +102,7 @@ def test_a_leader_epoch_that_goes_back_is_an_error() -> None:
 def test_an_unknown_event_is_an_error() -> None:
     @dataclass(slots=True)
     class Nonsense:
-        """No event at all."""
+        """A class that is not an event."""
 
     partition = leader()
     before = partition.freeze()

@@ -135,7 +135,7 @@ def test_m03_consumers_read_below_the_high_watermark(
 
 
 def test_followers_read_to_the_end() -> None:
-    """M02: that is how the high watermark moves."""
+    """M02: this lets the high watermark advance."""
     assert Playbook(half_committed()) >> fetch(B, 5) << answer(FETCHER, 5, 8, hw=5, start=2)
 
 
@@ -230,7 +230,7 @@ def listed(start: int, end: int, *, known: bool = True) -> do.AnswerOffsets:
 
 
 def test_kip_207_a_new_leader_does_not_know_the_end_until_its_epoch_commits() -> None:
-    """testMonotonicOffsetsAfterLeaderChange: the start is answered all the time."""
+    """testMonotonicOffsetsAfterLeaderChange: requests for the log start always succeed."""
     assert (
         Playbook(half_committed())
         >> offsets()

@@ -100,7 +100,7 @@ def test_m03_an_ended_transaction_limits_no_reader_once_its_marker_is_committed(
 
 
 def busy_leader() -> Partition:
-    """Something in every field: a pending ISR change, progress, epochs."""
+    """A leader with a value in every field: a pending ISR change, progress, epochs."""
     partition = leader(isr=(A, B), log=(1, 5), epochs=[(0, 1)], hw=2, now=7)
     partition.step(produce(2))
     partition.step(fetch(B, 6, last=1, start=1, incarnation=20, now=8))

@@ -1,7 +1,7 @@
 """Three replicas and a controller: invariants hold for every order of events.
 
-Messages arrive at once or not at all; what varies is who learns of an election when, and
-what happens in between. Elections are clean, so nothing committed may ever be lost.
+Messages arrive at once or not at all. The order in which replicas learn of elections varies, and so
+do the events in between. Elections are clean, so no committed record may be lost.
 """
 
 from collections.abc import Sequence
@@ -89,13 +89,13 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule(broker=brokers)
     def learn(self, broker: BrokerId) -> None:
-        """A broker gets the controller's last registration; it may have missed earlier ones."""
+        """Let a broker receive the last registration; it may have missed earlier ones."""
         self.word.now_ms = self.now_ms
         self.step(broker, self.word)
 
     @rule(choice=choices, heard=st.booleans())
     def elect(self, choice: int, heard: bool) -> None:
-        """Another member of the ISR is to lead; at most it itself knows yet."""
+        """Elect another member of the ISR; at most the new leader itself learns of it yet."""
         elected = self.word.isr[choice % len(self.word.isr)]
         self.speak(elected, self.word.leader_epoch + 1, self.word.isr)
         if heard:
@@ -103,7 +103,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        """Time passes: the leader drops who has not caught up."""
+        """Let time pass: the leader drops followers that have not caught up."""
         self.now_ms += LAG_MS // 3
         for broker in ALL:
             self.step(broker, on.Ticked(self.now_ms))
@@ -114,7 +114,7 @@ class ReplicaGroup(RuleBasedStateMachine):
         )
 
     def decide(self, broker: BrokerId, proposal: do.ProposeIsr) -> None:
-        """Grant what the leader of now proposes upon the state of now."""
+        """Accept a proposal of the current leader that refers to the current registration."""
         error = ErrorCode.INVALID_UPDATE_VERSION
         now = (self.word.leader, self.word.leader_epoch, self.word.partition_epoch)
         if (broker, proposal.leader_epoch, proposal.partition_epoch) == now:
@@ -149,20 +149,20 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule(broker=brokers, back=st.integers(0, 3))
     def delete_records(self, broker: BrokerId, back: int) -> None:
-        """Drop the head, to the high watermark or a little before it."""
+        """Delete records up to the high watermark or a little before it."""
         partition = self.hosts[broker].partition
         self.step(broker, on.DeleteRecordsRequested(None, partition.high_watermark - back))
 
     @rule(broker=brokers, checkpoint=st.integers(0, 5))
     def restart(self, broker: BrokerId, checkpoint: Offset) -> None:
-        """A clean stop and start: the log is whole, only the HW on disk may be old."""
+        """Stop and start cleanly: the log is complete, only the HW on disk may be old."""
         self.hosts[broker].restart(checkpoint)
 
     # --- replication ------------------------------------------------------------------------
 
     @rule(broker=brokers, lose_reply=st.booleans())
     def fetch(self, broker: BrokerId, lose_reply: bool) -> None:
-        """One question of a follower to whom it takes for the leader, and the reply."""
+        """Let a follower send one request to the leader that it knows, and apply the reply."""
         follower = self.hosts[broker].partition
         question = follower.next_question(self.now_ms)
         if question is None or follower.leader is None:
@@ -179,7 +179,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @rule(broker=brokers)
     def catch_up(self, broker: BrokerId) -> None:
-        """As many fetches as it takes to have all and to say so."""
+        """Fetch until the follower has all records and the leader knows it."""
         self.now_ms += PartitionConfig().replica_fetch_backoff_ms
         for _ in range(3):
             self.fetch(broker, lose_reply=False)
@@ -257,7 +257,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @invariant()
     def epochs_strictly_increase_and_tell_the_truth(self) -> None:
-        """Epochs and starts both grow, and each record lies in the epoch it was written in."""
+        """Epochs and start offsets increase, and each record is in the epoch it was written in."""
         for host in self.hosts.values():
             entries = host.partition.epochs.entries
             for one, other in pairwise(entries):
@@ -268,7 +268,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @invariant()
     def what_is_shown_is_committed(self) -> None:
-        """Below any replica's HW there are the committed records and no others."""
+        """Below the HW of any replica there are only committed records."""
         for host in self.hosts.values():
             for offset, written in host.log.items():
                 if offset < host.partition.high_watermark:
@@ -276,7 +276,7 @@ class ReplicaGroup(RuleBasedStateMachine):
 
     @invariant()
     def a_leader_has_everything_committed(self) -> None:
-        """Every member of the ISR holds all that was committed, or has deleted it."""
+        """Every member of the ISR has all committed records, or has deleted them."""
         for broker in self.word.isr:
             host = self.hosts[broker]
             for offset, written in self.committed.items():

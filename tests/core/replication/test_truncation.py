@@ -74,7 +74,7 @@ ASKS = POLICIES["kip-279"]
 def told(
     epoch: int, end: tuple[int, int] | None, *, error: ErrorCode = ErrorCode.NONE, leader: int = 5
 ) -> on.EpochEndAnswered:
-    """The leader's answer to "where does this epoch end?"."""
+    """Return the leader's response with the end of an epoch."""
     return on.EpochEndAnswered(leader, epoch, error, EpochEnd(*end) if end else None, now_ms=0)
 
 

@@ -33,7 +33,7 @@ def test_invalid_connection_limits_are_refused(text: str) -> None:
 
 
 def test_request_memory_must_hold_the_largest_request() -> None:
-    """As Kafka wants it; and -1: no limit."""
+    """The same rule as in Kafka; -1 means no limit."""
     with pytest.raises(InvalidSettings, match="104857600"):
         settings_of({**NODE, "queued.max.request.bytes": "104857599"})
     settings_of({**NODE, "queued.max.request.bytes": "104857600"})

@@ -27,7 +27,7 @@ NARROW = {
 
 
 def other_text(setting: Setting) -> str:
-    """A value that is not the default."""
+    """Return a value that is not the default."""
     if setting.name in NARROW:
         return NARROW[setting.name]
     if setting.type == "boolean":
@@ -38,7 +38,7 @@ def other_text(setting: Setting) -> str:
 
 
 def differences(texts: dict[str, str]) -> set[str]:
-    """Which fields differ from those of a broker that sets nothing."""
+    """Return the fields that differ from those of a broker without settings."""
     plain, changed = node_config(settings_of(NODE)), node_config(settings_of({**NODE, **texts}))
     found = {
         f.name for f in fields(NodeConfig) if getattr(plain, f.name) != getattr(changed, f.name)

@@ -19,7 +19,7 @@ def test_a_brokers_defaults_for_topics(broker: int | None) -> None:
     assert "unknown broker setting" in str(broker_problem("retention.ms", "7", broker))
 
 
-def test_read_only_ones_say_what_to_do() -> None:
+def test_errors_for_read_only_settings_say_what_to_do() -> None:
     assert broker_problem("log.retention.hours", "7", 3) == (
         "log.retention.hours cannot be changed at run time; change broker 3's file and restart"
     )

@@ -126,7 +126,7 @@ def test_security_setting_at_its_default_is_allowed() -> None:
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_listener_with_an_unsupported_protocol_is_refused(protocol: str) -> None:
-    """That of Kafka's controllers too: brokers talk in the clear here."""
+    """Also a controller listener is refused: brokers communicate without encryption."""
     texts = {
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
         "controller.listener.names": "CONTROLLER",
@@ -230,7 +230,7 @@ def test_contradicting_settings_are_refused(texts: dict[str, str], names: str) -
 
 
 def test_one_wrong_value_is_one_problem() -> None:
-    """Rules that need a value which could not be read are left out."""
+    """Rules that need an unreadable value are not checked."""
     assert list(problems(replica_lag_time_max_ms="soon", log_dirs="a,,b")) == [
         "replica.lag.time.max.ms",
         "log.dirs",

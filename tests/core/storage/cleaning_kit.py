@@ -49,7 +49,7 @@ def put(
     producer: Producer = NO_PRODUCER,
     epoch: int = 0,
 ) -> None:
-    """One batch of these keys and values; a value of None is a tombstone."""
+    """Return one batch of these keys and values; a value of None is a tombstone."""
     records = [
         Record(
             None if key is None else key.encode(),
@@ -78,7 +78,7 @@ def close_segment(log: Log) -> None:
 
 
 def all_batches(log: Log) -> list[RecordBatch]:
-    """Read as a follower does, from the end of each batch."""
+    """Read all batches as a follower does, from the end of each batch."""
     found: list[RecordBatch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -95,7 +95,7 @@ def all_batches(log: Log) -> list[RecordBatch]:
 
 
 def seen(log: Log) -> list[Seen]:
-    """All records except control records."""
+    """Return all records except control records."""
     found = []
     for one in all_batches(log):
         for record in decode(one):
@@ -109,12 +109,12 @@ def seen(log: Log) -> list[Seen]:
 
 
 def pairs(log: Log) -> list[tuple[str, str | None]]:
-    """Keys and values without the filler records."""
+    """Return keys and values without the filler records."""
     return [(one.key, one.value) for one in seen(log) if one.key != "filler"]
 
 
 def latest(found: Iterable[Seen]) -> dict[str, Seen]:
-    """The last value of each key."""
+    """Return the last value of each key."""
     return {one.key: one for one in found}
 
 

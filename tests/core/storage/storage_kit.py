@@ -31,7 +31,7 @@ def batch(
     producer: Producer = NO_PRODUCER,
     attributes: int = 0,
 ) -> RecordBatch:
-    """`count` records from `base_offset` on; the first has `timestamp`, each next one more."""
+    """Return a batch of `count` records; the first has `timestamp`, each later one more."""
     records = [
         Record(None, bytes([(base_offset + n) % 256]) * size, timestamp + n) for n in range(count)
     ]
@@ -42,7 +42,7 @@ def batch(
 
 
 def retention_point(log: Log, wall_ms: int, high_watermark: int, *, now_ms: int = 0) -> int | None:
-    """The log start that retention proposes; None if nothing has expired."""
+    """Return the log start that retention proposes; None if nothing has expired."""
     written = (log.segments, log.config, log.log_end_offset)
     expired = expired_segments(*written, high_watermark, wall_ms, now_ms)
     return expired[-1].end_offset if expired else None
@@ -99,7 +99,7 @@ def fill(log: Log, count: int, *, epoch: int = 0, now_ms: int = 0) -> None:
 
 
 def contents(log: Log) -> list[bytes]:
-    """Every batch in the log, as bytes, read the way a consumer reads."""
+    """Return every batch of the log as bytes, read as a consumer does."""
     found: list[bytes] = []
     offset = log.segments.first.base_offset
     log.log_start_offset, start = offset, log.log_start_offset
@@ -115,7 +115,7 @@ def contents(log: Log) -> list[bytes]:
 
 
 def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """A checkpoint as Kafka or an older release writes it: no file has its checksum."""
+    """Write a checkpoint as Kafka or an older release does, without a checksum."""
     disk.delete(layout.CHECKPOINT_CHECKSUMS)
     replace_file(disk, name, format_offsets(offsets))
 
@@ -129,7 +129,7 @@ class Crash(BaseException):
 
 
 class StoppingDisk(MemoryDisk):
-    """Fails at the n-th change, half done; then the process is dead (`crash`) or continues."""
+    """Fails in the middle of the n-th change; then the process is dead (`crash`) or continues."""
 
     def __init__(self, changes: int = 2**31, error: BaseException | None = None) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class StoppingDisk(MemoryDisk):
         super().sync_dir(path)
 
     def survivor(self) -> MemoryDisk:
-        """The disk after the process died, with everything that was written."""
+        """The disk after the process died, with all data that was written."""
         disk = MemoryDisk()
         disk.files = {path: bytearray(data) for path, data in self.files.items()}
         disk.directories = set(self.directories)
@@ -187,7 +187,7 @@ def full_disk(changes: int) -> StoppingDisk:
 
 
 class ForgetfulDisk(MemoryDisk):
-    """Tracks what was synced; `power_failure` returns the disk with only that."""
+    """Tracks which data was synced; `power_failure` returns the disk with only that data."""
 
     def __init__(self) -> None:
         super().__init__()

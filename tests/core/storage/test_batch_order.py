@@ -17,7 +17,7 @@ FILED = [(0, 0), (3, 10), (6, 20)]
 def problems(
     filed: list[tuple[int, int]], found: list[tuple[int, int]], *, gaps: bool = True
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """Offsets of the (offset, epoch) batches that can't be, and the epochs afterwards."""
+    """Return the offsets of invalid (offset, epoch) batches, and the epochs afterwards."""
     epochs = LeaderEpochs([EpochEntry(*entry) for entry in filed])
     order = BatchOrder(epochs, gaps)
     order.begin_segment(0)
@@ -67,7 +67,7 @@ def test_epochs_match_the_file(found: list[tuple[int, int]], refused: list[int])
 
 
 def test_an_epoch_continues_after_the_start_of_the_next_one_in_the_file() -> None:
-    """Kafka writes the file late after a truncation: epoch 6 was cut away, 3 went on."""
+    """Kafka writes the file late after a truncation: epoch 6 was truncated, epoch 3 continued."""
     assert problems(FILED, [(19, 3), (20, 3), (21, 3)]) == ([], FILED[:2])
 
 
@@ -80,7 +80,7 @@ def test_a_batch_lies_across_the_start_of_an_epoch_in_the_file() -> None:
     assert order.problem(batch(28, epoch=6), nothing_follows) is not None
 
 
-def test_below_the_log_start_any_older_epoch_may_be() -> None:
+def test_below_the_log_start_any_older_epoch_is_valid() -> None:
     filed = [(3, 10), (6, 20)]
     assert problems(filed, [(0, 0), (5, 2), (9, 3), (10, 3)]) == ([], filed)
     assert problems(filed, [(4, 2), (5, 4)]) == ([5], filed)

@@ -105,7 +105,7 @@ def test_a_deleted_checkpoint_is_noticed(disk: MemoryDisk, name: str) -> None:
 
 
 def test_without_checksums_the_checkpoints_are_accepted(disk: MemoryDisk) -> None:
-    """As in a folder that Kafka or an older release wrote."""
+    """Such as those of a folder that Kafka or an older release wrote."""
     disk.delete(layout.CHECKPOINT_CHECKSUMS)
     put(disk, layout.LOG_STARTS, 5)
     directory = opened(disk)
@@ -186,7 +186,7 @@ def test_no_crash_makes_a_sound_checkpoint_look_wrong(
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "an older one"])
 def test_gaps_of_a_compacted_log_without_its_cleaner_offset_are_allowed(how: str) -> None:
-    """After a kill the log is read whole: its gaps are allowed though no file says so."""
+    """After a kill the whole log is read; gaps are allowed although no file says so."""
     disk = MemoryDisk()
     directory = filled(disk)
     log = directory.logs[ORDERS]

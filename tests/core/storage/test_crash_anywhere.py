@@ -43,8 +43,10 @@ def close(log: Log) -> None:
 
 
 def crashed(deed: Callable[[Log], None], changes: int) -> tuple[MemoryDisk, list[bytes], bool]:
-    """The disk after a crash at that change, what the log held before, and whether the deed
-    was done without reaching it."""
+    """Return the disk after a crash at that change, the records before, and whether `act` ended.
+
+    `act` ends if it makes fewer changes.
+    """
     disk = StoppingDisk()
     log = new_log(disk)
     fill(log, 20)
@@ -58,7 +60,7 @@ def crashed(deed: Callable[[Log], None], changes: int) -> tuple[MemoryDisk, list
 
 
 def each_crash(deed: Callable[[Log], None]) -> list[tuple[Log, list[bytes]]]:
-    """The log opened after a crash at each change, and at the end of the deed."""
+    """Yield the log opened after a crash at each change, and after the whole action."""
     opened = []
     for changes in range(CHANGES_MAX):
         disk, before, done = crashed(deed, changes)
@@ -88,8 +90,10 @@ def test_records_after_a_crash_are_a_prefix(deed: Callable[[Log], None]) -> None
 
 
 def test_epochs_are_right_after_a_crash_at_every_step() -> None:
-    """After a truncation and records of a new epoch: a record of the new epoch is never filed
-    under the old one, nor the other way."""
+    """No record of the new epoch is assigned to the old one, nor the other way round.
+
+    The log is truncated, then records of a new epoch are appended.
+    """
     for log, before in each_crash(truncate_and_append):
         for data in contents(log):
             offset, epoch = int.from_bytes(data[:8]), int.from_bytes(data[12:16])

@@ -16,7 +16,7 @@ SEGMENTS = FIRST, SECOND, THIRD = tuple(f"orders-0/{base:020d}.log" for base in 
 
 @pytest.fixture
 def disk() -> MemoryDisk:
-    """Twenty records in three segments; the log was stopped cleanly."""
+    """A disk with twenty records in three segments; the log was stopped cleanly."""
     disk = MemoryDisk()
     log = new_log(disk)
     log.epochs.assign(0, 0)
@@ -126,7 +126,7 @@ def test_damaged_properties_are_treated_as_missing(disk: MemoryDisk) -> None:
 
 
 def test_log_never_ends_with_foreign_bytes(disk: MemoryDisk) -> None:
-    """Two segments have each other's records; the third, above the recovery point, is removed."""
+    """Two segments have each other's records; the third, above the recovery point, is deleted."""
     first, second = (disk.read(path, 0, disk.size(path)) for path in (FIRST, SECOND))
     disk.write(FIRST, second)
     disk.write(SECOND, first)
@@ -139,7 +139,7 @@ def test_log_never_ends_with_foreign_bytes(disk: MemoryDisk) -> None:
 
 
 def test_reasons_name_a_path_once_and_offsets_in_order(disk: MemoryDisk) -> None:
-    """A segment that was renamed begins before the one in front of it ends."""
+    """A renamed segment begins before the previous segment ends."""
     for path in [path for path in disk.files if f"{14:020d}" in path]:
         disk.rename(path, path.replace(f"{14:020d}", f"{10:020d}"))
     for clean in (True, False):

@@ -18,7 +18,7 @@ SIZE = batch(0).size
 
 
 class BadSectors(MemoryDisk):
-    """Reads of some files fail."""
+    """A disk on which reads of some files fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def opened(disk: MemoryDisk) -> LogDirectory:
 
 @pytest.fixture
 def disk() -> BadSectors:
-    """Twenty records in three segments; stopped cleanly."""
+    """A disk with twenty records in three segments; the log was stopped cleanly."""
     disk = BadSectors()
     directory = opened(disk)
     fill(directory.create(ORDERS, bytes(16), 0, SMALL, revision=1), 20)
@@ -180,7 +180,7 @@ def test_truncation_over_damage_leaves_the_log_usable(disk: BadSectors) -> None:
 
 
 def crash_with(disk: MemoryDisk, damage: Damage | None) -> LogDirectory:
-    """Open, note the damage, and crash; then open again."""
+    """Open the log, report the damage and crash; then open the log again."""
     directory = opened(disk)
     if damage is not None:
         directory.damaged[ORDERS] = damage
@@ -228,7 +228,7 @@ def test_damage_below_the_log_start_is_forgotten(disk: BadSectors) -> None:
 
 
 def test_a_missing_start_is_known_after_the_epoch_file_is_damaged_too(disk: BadSectors) -> None:
-    """The rebuilt epochs begin with the log that is left."""
+    """The rebuilt epochs begin with the remaining log."""
     first = opened(disk).logs[ORDERS].segments.first.path
     disk.delete(first)
     missing = opened(disk).damaged[ORDERS].offset

@@ -21,7 +21,7 @@ EPOCH_AT = 12
 
 @pytest.fixture
 def disk() -> MemoryDisk:
-    """Twenty records in three segments, of four leaders; stopped cleanly."""
+    """A disk with twenty records of four leaders in three segments; stopped cleanly."""
     disk = MemoryDisk()
     log = new_log(disk)
     for epoch, count in ((1, 5), (4, 7), (5, 5), (9, 3)):
@@ -49,7 +49,7 @@ def set_epoch(disk: MemoryDisk, offset: int, epoch: int) -> None:
 
 
 def read_all(log: Log) -> list[int]:
-    """The offsets whose batches are refused."""
+    """Return the offsets whose batches are refused."""
     refused = []
     for offset in range(log.log_end_offset):
         try:
@@ -138,7 +138,7 @@ def test_a_wrong_batch_does_not_spoil_a_file_that_was_deleted(disk: MemoryDisk) 
 
 
 def test_gaps_of_compaction_do_not_make_the_file_wrong() -> None:
-    """Of the epoch in the middle nothing is left."""
+    """No record of the epoch in the middle is left."""
     disk = MemoryDisk()
     log = new_log(disk)
     for epoch, start in TRUE:
@@ -151,7 +151,7 @@ def test_gaps_of_compaction_do_not_make_the_file_wrong() -> None:
 
 
 def test_batches_without_an_epoch_are_ignored() -> None:
-    """Older Kafka releases wrote none."""
+    """Older Kafka releases wrote batches without an epoch."""
     disk = MemoryDisk()
     log = new_log(disk)
     log.append([batch(0, epoch=-1), batch(1, epoch=-1)], 0)
@@ -174,7 +174,7 @@ def test_a_log_that_starts_within_a_batch_has_no_epoch_before_that(disk: MemoryD
 
 
 def test_damaged_headers_do_not_make_the_epoch_file_wrong(disk: MemoryDisk) -> None:
-    """What can't be read proves nothing."""
+    """A header that can't be read proves nothing."""
     second = disk.files[f"orders-0/{7:020d}.log"]
     second[5 * SIZE + 8 : 5 * SIZE + 12] = b"\xff" * 4
     log, report = opened(disk)
@@ -195,7 +195,7 @@ def test_an_epoch_cant_start_within_a_batch(start: int) -> None:
 
 
 class CountingDisk(MemoryDisk):
-    """Counts reads of segments."""
+    """A disk that counts reads of segments."""
 
     reads = 0
 

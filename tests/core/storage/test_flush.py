@@ -110,7 +110,7 @@ def test_nothing_to_flush() -> None:
 
 
 def test_a_truncation_invalidates_earlier_flushes() -> None:
-    """The sync saw bytes that are no longer there."""
+    """The sync covered bytes that were truncated since."""
     log = new_log(MemoryDisk(), LogConfig(flush_ms=100))
     fill(log, 10)
     flush = log.start_flush()
@@ -176,7 +176,7 @@ def test_without_flush_a_power_failure_may_lose_all() -> None:
 
 
 def test_indexes_below_the_recovery_point_are_on_disk() -> None:
-    """They are believed after a crash; so a roll right after a flush has to sync them."""
+    """Recovery trusts them after a crash, so a roll right after a flush must sync them."""
     disk = ForgetfulDisk()
     log = new_log(disk)
     fill(log, SEGMENT_RECORDS)
@@ -189,7 +189,7 @@ def test_indexes_below_the_recovery_point_are_on_disk() -> None:
 
 
 def transaction(log: Log, end: ControlType) -> None:
-    """One record of producer 7, and the marker that ends it."""
+    """Return one record of producer 7, and the marker that ends its transaction."""
     log.append([batch(log.log_end_offset, producer=Producer(7, 0, 0), attributes=TRANSACTIONAL)], 0)
     marker = parse(encode_marker(end, Producer(7, 0), 0, 5))
     marker.assign(log.log_end_offset, 0)
@@ -245,8 +245,7 @@ settings_and_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 def test_flush_messages_limits_the_loss_of_a_power_failure(
     sizes: list[int], flush_messages: int
 ) -> None:
-    """With flush.messages = n and a host that obeys, less than n records are lost; with 1,
-    none that was acknowledged after its flush."""
+    """With flush.messages = n, fewer than n records are lost; with 1, no acknowledged record."""
     disk = ForgetfulDisk()
     log = new_log(disk, replace(SMALL, flush_messages=flush_messages))
     for count in sizes:
@@ -270,7 +269,7 @@ def test_flush_messages_limits_the_loss_of_a_power_failure(
 def test_truncated_records_never_reappear(
     written: int, cut: int, rewritten: int, flushed: bool
 ) -> None:
-    """Old bytes under the epochs of new ones would pass for new ones."""
+    """Old bytes with the offsets and epochs of new records would look like new records."""
     disk = ForgetfulDisk()
     log = new_log(disk)
     fill(log, written)

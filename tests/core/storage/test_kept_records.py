@@ -19,7 +19,7 @@ FIELDS = {"checksum": 17, "length": 11, "magic": 16, "base offset": 0, "last off
 
 @pytest.fixture
 def disk() -> MemoryDisk:
-    """Twenty records in three segments; the log was stopped cleanly."""
+    """A disk with twenty records in three segments; the log was stopped cleanly."""
     disk = MemoryDisk()
     log = new_log(disk)
     fill(log, 20)
@@ -36,7 +36,7 @@ def files(disk: MemoryDisk) -> dict[str, bytes]:
 
 
 def readable(log: Log) -> list[int]:
-    """The offsets that a reader gets."""
+    """Return the offsets that a reader gets."""
     found = []
     for offset in range(log.log_end_offset):
         try:
@@ -117,7 +117,7 @@ def test_a_damaged_end_of_an_older_segment_keeps_the_later_ones(disk: MemoryDisk
 
 
 def test_a_missing_segment_is_not_made_worse_by_a_scan(disk: MemoryDisk) -> None:
-    """A broken transaction index has all segments from there on read again."""
+    """A damaged transaction index causes all later segments to be read again."""
     disk.write(f"orders-0/{0:020d}.txnindex", b"x")
     disk.delete(SECOND)
     log, report = opened(disk, clean=False)
@@ -152,7 +152,7 @@ def test_aborts_whose_marker_is_damaged_stay_listed() -> None:
 
 @pytest.mark.parametrize("following", [True, False])
 def test_a_batch_inside_a_record_is_not_used_as_a_batch_of_the_log(following: bool) -> None:
-    """A record may hold anything, a whole batch too."""
+    """A record may contain any bytes, even a whole batch."""
     disk = MemoryDisk()
     inner = bytes(batch(50).view())
     outer = bytearray(batch(0, size=400).view())

@@ -222,7 +222,7 @@ def test_broken_checkpoints_count_as_empty_with_a_warning() -> None:
 
 
 def test_a_copy_of_a_compacted_log_may_have_gaps_too() -> None:
-    """A follower did not compact it itself; the checkpoint says so before the first gap."""
+    """The follower did not compact the log; the checkpoint is written before the first gap."""
     disk = StoppingDisk()
     log = LogDirectory.open(disk, 0, small).create(ORDERS, TOPIC_ID, 0)
     log.append([batch(0), batch(1)], 0)

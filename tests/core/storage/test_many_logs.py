@@ -17,7 +17,7 @@ NAMES = [TopicPartition("orders", n) for n in range(5)]
 
 
 class CountingDisk(MemoryDisk):
-    """Counts the requested syncs, however much each covers."""
+    """A disk that counts the requested syncs, however much each one covers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def test_creating_many_logs_takes_as_many_syncs_as_one() -> None:
 
 
 def test_no_record_exists_without_its_topic_id() -> None:
-    """Whatever a power failure takes, a log that has records has its topic's id."""
+    """After any power failure, a log that has records has its topic's id."""
     disk = ForgetfulDisk()
     for log in made(disk).logs.values():
         written(log)

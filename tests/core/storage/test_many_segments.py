@@ -19,7 +19,7 @@ FEW = 12
 
 
 class Looks:
-    """How often each method of a segment was called."""
+    """Counts the calls of each method of a segment."""
 
     def __init__(self) -> None:
         self.times = 0

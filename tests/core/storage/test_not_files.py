@@ -187,7 +187,7 @@ def test_an_entry_with_a_partitions_name_is_renamed_for_its_folder(
 
 
 class BadFile(MemoryDisk):
-    """Reads of one file fail, and writes if `broken`."""
+    """A disk on which reads of one file fail, and writes if `broken`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class BadFile(MemoryDisk):
 
 @pytest.fixture
 def bad() -> BadFile:
-    """The topic id of `orders-0` can't be read."""
+    """A disk on which the topic id of `orders-0` can't be read."""
     disk = BadFile()
     write_two_logs(disk, cleaned=True)
     disk.bad = f"orders-0/{layout.PARTITION_METADATA}"

@@ -24,7 +24,7 @@ EPOCHS = "orders-0/leader-epoch-checkpoint"
 
 @pytest.fixture
 def disk() -> MemoryDisk:
-    """Twenty records in three segments, written and not flushed."""
+    """A disk with twenty records in three segments, written and not flushed."""
     disk = MemoryDisk()
     fill(new_log(disk), 20)
     assert sorted(path for path in disk.files if path.endswith(".log")) == [FIRST, SECOND, THIRD]
@@ -116,7 +116,7 @@ def test_an_offset_outside_the_segments_range_ends_the_log(disk: MemoryDisk) -> 
 
 
 def test_a_gap_between_segments_ends_the_log(disk: MemoryDisk) -> None:
-    """A power failure took the end of one segment and spared the next."""
+    """A power failure removed the end of one segment, but not the next segment."""
     del disk.files[SECOND][6 * record_size() :]
     log, report = reopen(disk)
     assert log.log_end_offset == 13
@@ -128,7 +128,7 @@ def test_a_gap_between_segments_ends_the_log(disk: MemoryDisk) -> None:
 def test_a_deleted_segment_that_reappeared_is_deleted_again(
     disk: MemoryDisk, compacted: bool
 ) -> None:
-    """Its deletion was not on disk when the power failed; what replaced it was."""
+    """Its deletion was not durable when the power failed; its replacement was."""
     disk.append(SECOND, [batch(14).view(), batch(15).view()])
     log, report = reopen(disk, compacted=compacted)
     assert log.log_end_offset == 16
@@ -175,7 +175,7 @@ def test_a_magic_byte_turned_into_an_old_one_is_damage(disk: MemoryDisk) -> None
 
 
 def test_a_tail_of_zeros_is_cut(disk: MemoryDisk) -> None:
-    """A file system may keep the length and lose the bytes; zeros have the CRC of nothing."""
+    """A file system may keep the length and lose the bytes; zeros have the CRC of no data."""
     disk.append(THIRD, [bytes(500)])
     log, report = reopen(disk)
     assert log.log_end_offset == 20
@@ -390,7 +390,7 @@ def snapshots_of(disk: MemoryDisk) -> list[int]:
 def test_after_a_crash_the_end_has_a_snapshot_where_producers_are_known(
     producer_id: int, snapshots: list[int]
 ) -> None:
-    """Without any the log is as soon read: the newest segment alone, from its own snapshot."""
+    """Without producers no snapshot is needed: only the newest segment is replayed."""
     disk = MemoryDisk()
     produce(new_log(disk), 20, producer_id=producer_id)
     again, _ = reopen(disk)

@@ -65,7 +65,7 @@ def test_empty_directory_reports_no_progress() -> None:
 
 
 def test_properties_are_written_whole_or_not_at_all() -> None:
-    """Wherever the process ends, the file is what it was or what it became."""
+    """If the process ends at any time, the file has its old or its new content."""
     newer = MetaProperties({**MINE.values, "directory.id": "e"})
     seen = set()
     for changes in range(10):

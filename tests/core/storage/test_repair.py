@@ -52,12 +52,12 @@ WHOLE = contents(new_log(whole_disk()))
 
 
 def leader_batches(start: int, end: int) -> list[RecordBatch]:
-    """What a leader with the whole log answers to a fetch at `start`."""
+    """Return the batches that a leader with the whole log returns for a fetch at `start`."""
     return [one for data in WHOLE for one in batches(data) if start <= one.base_offset < end]
 
 
 def without_gaps(log: Log) -> Log:
-    """As the log directory opens a log that was never compacted."""
+    """Open a log as the log directory does if it was never compacted."""
     log.before_gap = lambda: None
     return log
 
@@ -67,7 +67,7 @@ def opened(disk: MemoryDisk) -> Log:
 
 
 def repair(disk: MemoryDisk, log: Log, *offsets: int) -> list[tuple[int, int]]:
-    """Repair the log; the ranges that came from the leader."""
+    """Repair the log; return the ranges that came from the leader."""
     work = LogRepair(disk, log, offsets, 0)
     while not work.done:
         work.work(FEW_BYTES)
@@ -330,7 +330,7 @@ def test_a_log_that_changed_ends_the_repair(
 
 
 class BadSector(MemoryDisk):
-    """Reads of some bytes of a file fail."""
+    """A disk on which reads of some bytes of a file fail."""
 
     bad: tuple[str, int, int] | None = None
 
@@ -369,7 +369,7 @@ def test_an_index_that_can_not_be_rebuilt_is_not_used(disk: MemoryDisk) -> None:
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_crash_at_any_step_loses_no_sound_record(kind: str) -> None:
-    """After each crash the log still has what was sound, and can be repaired again."""
+    """After each crash the log still has its sound records, and can be repaired again."""
     damage, offset, _ = DAMAGE[kind]
     for changes in range(400):
         disk = StoppingDisk()

@@ -14,7 +14,7 @@ FOREVER = replace(SMALL, retention_ms=-1)
 
 
 def filled(config: LogConfig) -> Log:
-    """Segments 0-6, 7-13, 14-19; the record at offset n has timestamp 1000 + n."""
+    """A log with segments 0-6, 7-13, 14-19; the record at offset n has timestamp 1000 + n."""
     log = new_log(MemoryDisk(), config)
     fill(log, 20)
     assert [segment.base_offset for segment in log.segments] == [0, 7, 14]

@@ -35,7 +35,7 @@ def segment_of(disk: MemoryDisk, *made: RecordBatch, base: int = 0) -> Segment:
 
 
 def ten(disk: MemoryDisk) -> Segment:
-    """Ten batches of two records, 0-1, 2-3, … with rising timestamps."""
+    """A segment of ten batches of two records, 0-1, 2-3, … with rising timestamps."""
     return segment_of(disk, *(batch(n * 2, 2, timestamp=1000 + n * 10) for n in range(10)))
 
 
@@ -100,7 +100,7 @@ def test_read_up_to_a_position(disk: MemoryDisk) -> None:
 
 
 def test_index_entries_follow_kafkas_rule(disk: MemoryDisk) -> None:
-    """Before a batch is counted: an entry if more than the interval lies behind the last."""
+    """An entry is added if more than the interval was appended since the last one."""
     segment = ten(disk)
     size = segment.span_at(0).size
     assert 2 * size < 200 < 3 * size
@@ -152,7 +152,7 @@ def test_truncation_never_splits_a_batch(
 
 
 def test_truncation_to_a_gap_keeps_the_offset(disk: MemoryDisk) -> None:
-    """Compaction took 1 to 6 away; a log may end among them."""
+    """Compaction removed records 1 to 6; the log may end at an offset among them."""
     segment = segment_of(disk, batch(0), batch(7))
     assert segment.truncate_to(4) == 4
     assert segment.next_offset() == 1

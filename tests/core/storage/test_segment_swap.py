@@ -11,7 +11,7 @@ KINDS = (layout.LOG, layout.OFFSET_INDEX, layout.TIME_INDEX)
 
 @pytest.fixture
 def disk() -> MemoryDisk:
-    """Segments at 0, 7 and 14."""
+    """A disk with segments at 0, 7 and 14."""
     disk = MemoryDisk()
     fill(new_log(disk), 20)
     return disk
@@ -22,7 +22,7 @@ def complete_swaps(disk: MemoryDisk) -> list[str] | None:
 
 
 def leave(disk: MemoryDisk, base: int, suffix: str, *offsets: int) -> None:
-    """Files of a replacement that holds these offsets."""
+    """Write the files of a replacement that contains these offsets."""
     data = b"".join(batch(offset).view() for offset in offsets)
     disk.write(f"orders-0/{base:020d}.log{suffix}", data)
     for kind in KINDS[1:]:
@@ -61,7 +61,7 @@ def test_a_replacement_whose_originals_are_deleted_is_renamed(disk: MemoryDisk) 
 
 
 def test_a_rename_that_got_half_way_is_finished(disk: MemoryDisk) -> None:
-    """The log has its name already, its indexes have not."""
+    """The log file has its final name, the indexes do not."""
     leave(disk, 0, ".swap", 2, 9)
     complete_swaps(disk)
     for kind in KINDS[1:]:

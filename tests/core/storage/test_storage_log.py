@@ -50,7 +50,7 @@ def offsets(log: Log, offset: int, max_bytes: int = 10**6, upto: int | None = No
     return [one.base_offset for one in batches(data)]
 
 
-def test_log_end_offset_is_the_next_record_s(log: Log) -> None:
+def test_log_end_offset_is_that_of_the_next_record(log: Log) -> None:
     """M01: fifteen records have offsets 0 to 14; the next gets 15."""
     log.append([batch(0, 15)], 0)
     assert (log.log_start_offset, log.log_end_offset) == (0, 15)
@@ -190,7 +190,7 @@ def test_a_read_in_a_gap_continues_with_the_next_batch(log: Log) -> None:
 
 
 def test_a_log_may_end_in_a_gap(log: Log) -> None:
-    """Compaction took 1 to 6 away, then the log was cut among them."""
+    """Compaction removed records 1 to 6, then the log was truncated among them."""
     log.append([batch(0), batch(7)], 0)
     assert log.truncate_to(4) == 4
     assert log.read(2, 100).length == 0
@@ -231,7 +231,7 @@ def test_offset_for_a_timestamp_inside_a_batch_and_above_the_log_start(log: Log)
 def test_offset_for_a_timestamp_in_a_very_large_batch(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not opened for every question: its first offset is early enough."""
+    """The batch is not decompressed for every lookup: its first offset is low enough."""
     monkeypatch.setattr(work_budget, "STEPS_MAX", 28)
     log.append([batch(0, 4, timestamp=100), batch(4, 5, timestamp=200)], 0)
     assert log.offset_for_timestamp(102) == (102, 2, 0)
@@ -391,8 +391,10 @@ def test_the_start_never_passes_the_end(log: Log) -> None:
 
 
 def test_a_fetch_in_progress_outlives_the_deletion(log: Log) -> None:
-    """M05: the region was handed out before; it can be sent until the file is removed. A new
-    read never gets it."""
+    """M05: a region returned before the deletion can be sent until the file is removed.
+
+    A new read never returns it.
+    """
     fill(log, 20)
     region = log.read(0, 10**6)
     expected = log.read_bytes(region)
@@ -430,7 +432,7 @@ def test_epochs_are_written_on_request(log: Log, disk: MemoryDisk) -> None:
 
 
 def test_log_accepts_no_records_after_a_failed_write() -> None:
-    """KAFKA-10778: the next append could land behind half a batch."""
+    """KAFKA-10778: the next batch could be appended after half a batch."""
     disk = full_disk(changes=2**31)
     log = new_log(disk)
     fill(log, 3)

@@ -21,7 +21,7 @@ def disk() -> MemoryDisk:
 
 
 def read_all(log: Log) -> None:
-    """Read the second segment, as far as each read gets."""
+    """Read the second segment, as far as reads succeed."""
     offset = 7
     while offset < 14:
         offset += log.read(offset, 1 << 20, 14).length // batch(0).size

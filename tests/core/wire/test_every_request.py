@@ -25,7 +25,7 @@ ODD_BYTES = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF]) | st.integers(0, 
 
 
 def read(frame: bytes) -> Any:
-    """As a broker reads it; by both readers where there are two."""
+    """Decode as a broker does; with both decoders if there are two."""
     header = parse_request_header(frame)
     key, version, position = header.api_key, header.api_version, header.position
     if key == PRODUCE:
@@ -36,7 +36,7 @@ def read(frame: bytes) -> Any:
 
 
 def damaged(data: st.DataObject, frame: bytes, first: int) -> bytes:
-    """Bytes changed, taken out or put in, behind the part that says what it is."""
+    """Change, remove or insert bytes after the API key and version."""
     raw = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(first, max(first, len(raw) - 1)))

@@ -161,7 +161,7 @@ def test_damage_is_refused(api_key: int, version: int, body: str) -> None:
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 127, 128])
 @pytest.mark.parametrize("version", [1, 2])
 def test_arrays_short_and_long(version: int, count: int) -> None:
-    """ElectLeaders before and after it became flexible."""
+    """ElectLeaders before and after its first flexible version."""
     topics = [{"topic": f"t{i}", "partitions": list(range(i))} for i in (count, 0)]
     struct = {"election_type": 1, "topic_partitions": topics * (1 + count // 2), "timeout_ms": 9}
     frame = encode_request(43, version, 7, "client", struct)
@@ -169,7 +169,7 @@ def test_arrays_short_and_long(version: int, count: int) -> None:
 
 
 def test_plain_bytes_that_may_be_null() -> None:
-    """No message has them in a version before compact lengths but Produce and Fetch."""
+    """Only Produce and Fetch have such fields in versions before compact lengths."""
     fields = parse_fields(["data bytes ?, ids []uuid, port u16, share f64"])
     for flexible in (False, True):
         encode = make_encoder("test", fields, 0, flexible=flexible)

@@ -26,7 +26,7 @@ SHORT = [exchange for exchange in EXCHANGES if len(exchange["request"]) < 4000]
 
 
 def read_request(frame: bytes) -> None:
-    """As a broker would: the header first, then what it says."""
+    """Decode as a broker does: first the header, then the body."""
     header = parse_request_header(frame)
     api = APIS.get(header.api_key)
     if api is None or not api.first <= header.api_version <= api.last:
@@ -71,7 +71,7 @@ def test_random_bytes_for_the_codecs_by_hand(
 
 @st.composite
 def damaged(draw: st.DrawFn, frame: bytes) -> bytes:
-    """Some bytes changed, some taken out, some put in, or the end cut off."""
+    """Change, remove or insert some bytes, or cut the end off."""
     raw = bytearray(frame)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(raw)))
@@ -108,8 +108,7 @@ def test_damaged_responses_of_real_brokers(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("byte", ["7f", "ff", "00", "01", "02"])
 def test_memory_is_bounded_by_the_frame(byte: str) -> None:
-    """The worst that a frame can do is many tiny structs: a fixed number of bytes for each
-    of its own."""
+    """The worst frame has many tiny structs: each of its bytes costs a fixed amount of memory."""
     body = bytes.fromhex(byte) * 20_000
     for api_key, version, kind in MESSAGES:
         tracemalloc.start()

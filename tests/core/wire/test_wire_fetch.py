@@ -149,7 +149,7 @@ RICH = FetchResponse(
 
 
 def joined(chunks: list[Any]) -> bytes:
-    """The frame without its length, which must be right."""
+    """Return the frame without its length, which must be correct."""
     sent = b"".join(b"R" * c.length if isinstance(c, Region) else bytes(c) for c in chunks)
     assert int.from_bytes(sent[:LENGTH_SIZE]) == len(sent) - LENGTH_SIZE
     return sent[LENGTH_SIZE:]

@@ -1,4 +1,4 @@
-"""Any struct that a message allows, drawn from its fields."""
+"""A strategy for any struct that a message allows, drawn from its fields."""
 
 from typing import Any
 

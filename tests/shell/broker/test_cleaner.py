@@ -94,7 +94,7 @@ def test_a_cleaning_reports_each_group(stage: Stage) -> None:
 
 
 def test_a_large_plan_gets_through(stage: Stage) -> None:
-    """More than a socket takes at once."""
+    """The plan is larger than a socket accepts in one call."""
     plan = stage.plan()
     producers = dict.fromkeys(range(200_000), LastBatch(0, 5))
     stage.cleaner.clean(CleanLog(1, plan._replace(producers=producers), UNLIMITED))

@@ -12,7 +12,7 @@ from tidelog.shell.net.event_loop import Timer
 
 
 class Loop:
-    """Timers that are rung by hand."""
+    """A loop whose timers the test fires."""
 
     def __init__(self) -> None:
         self.timers: list[tuple[int, Timer]] = []

@@ -14,14 +14,14 @@ from tidelog.shell.os_disk import OsDisk
 
 
 class SurprisingDisk(OsDisk):
-    """Fails in a way that no disk should."""
+    """A disk that raises an unexpected kind of exception."""
 
     def sync_many(self, files: Sequence[str], directories: Sequence[str]) -> None:
         raise MemoryError(f"too little for {len(files)} files and {len(directories)} folders")
 
 
 def carried_out(disk: OsDisk, *flushes: Flush) -> list[on.FlushCompleted]:
-    """The events that report these flushes."""
+    """Return the events that report these flushes."""
     loop, told = EventLoop(Clock()), list[on.Event]()
     flusher = Flusher(loop, disk, told.append)
     for flush in flushes:
@@ -46,7 +46,7 @@ def test_every_flush_is_reported(tmp_path: Path, kind: type[OsDisk]) -> None:
     assert all((event.error is None) == (kind is OsDisk) for event in events)
 
 
-def test_a_topic_that_is_deleted_while_it_is_flushed_is_no_failure(tmp_path: Path) -> None:
+def test_deleting_a_topic_during_its_flush_is_not_a_failure(tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path))
     disk.make_dir("orders-0")
     disk.append("orders-0/0.log", [b"x"])

@@ -1,4 +1,4 @@
-"""News of the store reach the node in order, and a flood of them over several turns."""
+"""Changes of the store reach the node in order; many of them take several turns."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ class Stage:
         self.turns_until(before + revisions, on.TransactionAnswered)
 
     def watch_and_wait(self, after: int, revisions: int) -> None:
-        """The store's thread has left all of them before the loop's next turn."""
+        """Watch; the store's thread has delivered all changes before the loop's next turn."""
         delivered = self._delivered
         self.keeper.watch(do.WatchStore(after))
         give_up_s = time.monotonic() + PATIENCE_S

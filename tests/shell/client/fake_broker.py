@@ -1,4 +1,4 @@
-"""A broker that says what a test wants it to say, over a real socket."""
+"""A broker on a real socket that sends the responses of a test."""
 
 import socket
 import threading
@@ -41,7 +41,7 @@ class FakeBroker:
         self._threads[0].start()
 
     def close(self) -> None:
-        """Stop listening and end every connection; twice is fine."""
+        """Stop listening and close every connection; may be called twice."""
         if self._listener.fileno() < 0:
             return
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -52,7 +52,7 @@ class FakeBroker:
             assert not thread.is_alive()
 
     def hang_up(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         for connection in self._connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
@@ -122,7 +122,7 @@ class FakeBroker:
         controller: int = 1,
         ids: bool = True,
     ) -> None:
-        """Topics with a leader for each partition, changed by changing `leaders`."""
+        """Respond to Metadata with these topics; `leaders` can be changed later."""
 
         def answer(_version: int, request: Struct) -> Struct:
             wanted = request["topics"]
@@ -179,7 +179,7 @@ def _receive(connection: socket.socket, length: int) -> bytes | None:
 
 @contextmanager
 def fake_brokers(count: int, host: str = "127.0.0.1") -> Iterator[list[FakeBroker]]:
-    """Brokers 1 to `count`, closed at the end whatever happens."""
+    """Start brokers 1 to `count`, and close them at the end."""
     brokers: list[FakeBroker] = []
     try:
         brokers.extend(FakeBroker(host, number + 1) for number in range(count))

@@ -1,4 +1,4 @@
-"""Finding brokers, leaders and the controller, and finding them again."""
+"""Finding brokers, leaders and the controller, also after changes."""
 
 import time
 from collections.abc import Iterator
@@ -128,7 +128,7 @@ def test_a_leader_is_waited_for(brokers: list[FakeBroker]) -> None:
 
 
 def test_a_new_leader_is_found(brokers: list[FakeBroker]) -> None:
-    """The first says that it leads no more; the metadata then names the second."""
+    """The first broker responds that it no longer leads; the metadata then names the second."""
     leaders = {"orders": [1]}
     tell(brokers, leaders)
 
@@ -308,7 +308,7 @@ def test_a_request_times_out_when_all_brokers_hang(brokers: list[FakeBroker]) ->
 
 
 def test_a_refresh_reconnects_after_all_connections_were_lost(brokers: list[FakeBroker]) -> None:
-    """Every connection was cut; the next question is asked over new ones."""
+    """All connections were closed; the next request opens new ones."""
     tell(brokers, {"orders": [2]})
     with Cluster(brokers[0].address, timeout_s=2) as cluster:
         cluster.refresh()

@@ -1,4 +1,4 @@
-"""The client against real brokers of ours, also while they are killed."""
+"""The client with real Tidelog brokers, also while they are killed."""
 
 from collections.abc import Iterator
 
@@ -140,7 +140,7 @@ def test_describe_state_returns_the_state_of_a_broker(cluster: Cluster) -> None:
         assert [each["topic"] for each in state["partitions"]] == ["state"]
 
 
-def test_kills_lose_nothing_and_double_nothing(running: LocalCluster, cluster: Cluster) -> None:
+def test_kills_lose_and_duplicate_nothing(running: LocalCluster, cluster: Cluster) -> None:
     admin.create_topic(cluster, "kept", 1, 3, {"min.insync.replicas": "2"})
     producer = Producer(cluster, timeout_s=30)
     wanted = [f"record {number}" for number in range(150)]

@@ -35,7 +35,7 @@ def connect(broker: FakeBroker, timeout_s: float = 5.0) -> KafkaConnection:
     return KafkaConnection(broker.host, broker.port, timeout_s=timeout_s)
 
 
-def test_the_newest_version_that_both_speak_is_used(broker: FakeBroker) -> None:
+def test_the_newest_common_version_is_used(broker: FakeBroker) -> None:
     broker.offered[METADATA] = (0, 99)
     with connect(broker) as connection:
         assert connection.call(METADATA, {"topics": None})["cluster_id"] == "fake"
@@ -45,7 +45,7 @@ def test_the_newest_version_that_both_speak_is_used(broker: FakeBroker) -> None:
 
 
 def test_an_older_broker_gets_versions_that_it_supports(broker: FakeBroker) -> None:
-    """Kafka 2.1: ApiVersions up to 2; it answers a newer one in version 0."""
+    """Kafka 2.1 has ApiVersions up to 2, and responds to a newer one in version 0."""
     broker.newest_api_versions = 2
     broker.offered[METADATA] = (0, 7)
     with connect(broker) as connection:
@@ -84,7 +84,7 @@ def test_ipv6(broker: FakeBroker) -> None:
 def test_a_name_with_two_addresses_is_tried_at_both(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`localhost` is ::1 and 127.0.0.1; the broker may listen on one of them only."""
+    """`localhost` is ::1 and 127.0.0.1; the broker may listen on only one of them."""
     free = socket.create_server(("127.0.0.1", 0))
     refused = free.getsockname()
     free.close()
@@ -134,7 +134,7 @@ def test_no_answer_within_the_time(broker: FakeBroker) -> None:
 
 
 def test_the_time_is_for_the_whole_answer() -> None:
-    """A broker that sends a byte now and then does not keep us for ever."""
+    """A broker that sends single bytes slowly does not extend the time limit."""
     listener = socket.create_server(("127.0.0.1", 0))
     stop = threading.Event()
 
@@ -217,7 +217,7 @@ def test_private_calls_are_json_each_way(broker: FakeBroker) -> None:
     assert broker.versions(API_VERSIONS) == [], "never advertised, so not asked for"
 
 
-def test_a_kafka_hangs_up_on_private_calls(broker: FakeBroker) -> None:
+def test_kafka_disconnects_on_private_calls(broker: FakeBroker) -> None:
     with connect(broker) as connection, pytest.raises(NotOffered, match="not a Tidelog broker"):
         connection.call_private(DESCRIBE_STATE, {})
 

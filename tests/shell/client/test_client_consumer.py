@@ -1,4 +1,4 @@
-"""Reading many partitions at once, from brokers that hang, vanish, refuse and lie."""
+"""Reading many partitions at once, from brokers that hang, disconnect, refuse or are wrong."""
 
 import os
 import resource
@@ -31,7 +31,7 @@ PATIENCE_S = 20
 
 
 class Log:
-    """Batches by partition, served as a leader does; `trouble` is answered first."""
+    """Batches by partition, served as by a leader; errors in `trouble` are returned first."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
@@ -106,7 +106,7 @@ class Log:
 
 
 class Reading:
-    """Two brokers, a topic with two partitions that the first one leads, and a consumer."""
+    """Two brokers, a topic with two partitions that the first broker leads, and a consumer."""
 
     def __init__(self, brokers: list[FakeBroker]) -> None:
         self.brokers = brokers
@@ -124,7 +124,7 @@ class Reading:
         return self.reader
 
     def values(self, consumer: Consumer, *, until: int | None = None) -> list[str]:
-        """The records until the consumer is done, or until the count is reached."""
+        """Return the values until the consumer is done or the count is reached."""
         found: list[str] = []
         deadline = time.monotonic() + PATIENCE_S
         while not consumer.done or until is not None:
@@ -149,7 +149,7 @@ def reading() -> Iterator[Reading]:
 
 @pytest.fixture
 def many_open_files() -> Iterator[None]:
-    """The next file that is opened gets a number above 1,024."""
+    """Open files until the next descriptor is above 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip("the hard limit of open files is too low")
@@ -171,7 +171,7 @@ def test_reads_in_a_process_with_more_than_1024_open_files(reading: Reading) -> 
     assert reading.values(consumer) == ["a", "b"]
 
 
-def test_spans_are_kept_to_the_record(reading: Reading) -> None:
+def test_exactly_the_records_of_a_span_are_read(reading: Reading) -> None:
     reading.log.write(0, "a", "b", "c", "d", attributes=Codec.ZSTD)
     reading.log.write(0, "e", "f")
     reading.log.write(1, "x", "y")
@@ -224,7 +224,7 @@ def test_a_leader_that_is_silent_is_given_up(reading: Reading) -> None:
     assert "did not answer Fetch" in reading.told[0]
 
 
-def test_patience_ends(reading: Reading) -> None:
+def test_reading_fails_when_patience_ends(reading: Reading) -> None:
     reading.leaders["orders"] = [-1, 1]
     consumer = reading.consumer(patience_s=0.3)
     consumer.assign({ONE: Span(0, 1)})
@@ -250,7 +250,7 @@ def test_an_error_that_is_not_retriable_is_raised(reading: Reading) -> None:
 
 
 def move_leader(reading: Reading, epoch: int) -> None:
-    """The second broker leads from now on, in another epoch."""
+    """Make the second broker the leader, in another epoch."""
     reading.leaders["orders"] = [2, 2]
     for broker in reading.brokers:
         answer = broker.answers[3]

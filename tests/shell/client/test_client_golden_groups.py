@@ -76,7 +76,7 @@ def all_offsets(request: Struct) -> Struct:
 
 
 def ends(request: Struct) -> Struct:
-    """Of logs that end at 500."""
+    """Return ListOffsets results for logs that end at 500."""
     return {
         "topics": [
             {

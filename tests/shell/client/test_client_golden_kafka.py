@@ -31,7 +31,7 @@ DESCRIBE_CLUSTER = 60
 
 
 def recorded(api_key: int, version: int) -> list[tuple[int, Struct, Struct]]:
-    """(broker, request, response) of each exchange."""
+    """Return (broker, request, response) of each exchange."""
     found = []
     for line in gzip.decompress(DATA.read_bytes()).splitlines():
         exchange: dict[str, Any] = json.loads(line)
@@ -78,7 +78,7 @@ def metadata(brokers: list[FakeBroker], everything: Struct, request: Struct) -> 
 
 
 def offsets(request: Struct) -> Struct:
-    """What Kafka said of this partition and time, or of the other end of an empty one."""
+    """Return Kafka's recorded offset for this partition and time."""
 
     def place(asked: Struct) -> tuple[str, int, int]:
         (topic,) = asked["topics"]

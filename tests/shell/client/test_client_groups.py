@@ -1,4 +1,4 @@
-"""Groups through the client: any version of Kafka, any answer, members of librdkafka's mock."""
+"""Groups through the client: all Kafka versions, any response, librdkafka's mock."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,7 +53,7 @@ def cluster(broker: FakeBroker) -> Iterator[Cluster]:
 
 
 def found(broker: FakeBroker, *errors: int) -> Any:
-    """FindCoordinator: these errors first, then the broker itself."""
+    """Respond to FindCoordinator: first these errors, then the broker itself."""
     left = list(errors)
 
     def answer(version: int, request: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def refuse_to_delete(code: int) -> Any:
     return lambda _version, _request: {"error_code": code, "topics": []}
 
 
-def test_deleting_offsets_needs_a_broker_that_knows_it(
+def test_deleting_offsets_needs_a_broker_with_that_api(
     broker: FakeBroker, cluster: Cluster
 ) -> None:
     broker.offered = KAFKA_2_1
@@ -248,7 +248,7 @@ NAMES = st.text("abc", min_size=1, max_size=3)
 
 
 @given(st.lists(st.builds(TopicPartition, NAMES, st.integers(0, 9)), unique=True))
-def test_assignments_there_and_back(partitions: list[TopicPartition]) -> None:
+def test_assignments_are_encoded_and_decoded(partitions: list[TopicPartition]) -> None:
     assert sorted(decode_assignment(encode_assignment(partitions))) == sorted(partitions)
 
 
@@ -258,7 +258,7 @@ def test_subscriptions_are_what_coordinators_read(topics: list[str]) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_no_bytes_break_the_reader(data: bytes) -> None:
+def test_any_bytes_decode_or_are_malformed(data: bytes) -> None:
     with suppress(MalformedRequest):
         decode_assignment(data)
 
@@ -267,7 +267,7 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
     st.dictionaries(st.text("mn", min_size=1, max_size=3), st.sets(NAMES), min_size=1),
     st.dictionaries(NAMES, st.integers(0, 7)),
 )
-def test_each_partition_has_one_reader_among_those_who_want_it(
+def test_each_partition_is_assigned_to_one_subscriber(
     subscriptions: dict[str, set[str]], counts: dict[str, int]
 ) -> None:
     assigned = assign_ranges(subscriptions, counts)

@@ -1,4 +1,4 @@
-"""The client against brokers that we did not write: librdkafka's mock cluster."""
+"""The client with librdkafka's mock cluster, whose brokers share no code with ours."""
 
 from collections.abc import Iterator
 
@@ -42,7 +42,7 @@ def test_append_and_read(bootstrap: str) -> None:
 
 
 def _make_topic(cluster: Cluster, name: str) -> None:
-    """The mock makes topics when they are asked for; it knows no CreateTopics."""
+    """Create a topic by requesting its metadata: the mock has no CreateTopics."""
     request = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
     cluster.any_broker().call(3, request)
     admin.await_leaders(cluster, name)

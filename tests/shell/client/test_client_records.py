@@ -29,7 +29,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class OneLog:
-    """A partition that knows its producers, as a broker does, in few lines."""
+    """A partition with producer state, as in a broker, in few lines."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
@@ -184,7 +184,7 @@ def test_an_error_after_silence_does_not_mean_that_nothing_was_written(
 
 
 def test_an_append_survives_a_short_outage_of_the_cluster(log: OneLog) -> None:
-    """The metadata can't be asked either; the batch stays one."""
+    """Metadata requests fail too; the batch is still written once."""
     with fake_brokers(1) as (other,):
         other.tell_metadata([log.broker], {"orders": [1]})
         moments = [True]
@@ -240,8 +240,8 @@ def test_a_broker_without_topic_ids_gets_topic_names(log: OneLog) -> None:
     assert (log.broker.versions(PRODUCE), log.broker.versions(FETCH)[0]) == ([12], 12)
 
 
-def test_the_oldest_versions_do(log: OneLog, cluster: Cluster) -> None:
-    """Those of Kafka 2.1 and below."""
+def test_append_and_read_with_the_oldest_versions(log: OneLog, cluster: Cluster) -> None:
+    """The versions of Kafka 2.1 and older."""
     log.broker.offered[PRODUCE] = (0, 3)
     log.broker.offered[FETCH] = (0, 4)
     Producer(cluster).append("orders", 0, records("a"))

@@ -1,4 +1,4 @@
-"""Disks: in memory, of the system, and of the system with a single open file."""
+"""Disks: in memory, of the operating system, and the latter with a single open file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every disk does, the real one as the one in memory."""
+"""Behaviour that the disk in memory and the real disk share."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from tidelog.lab.memory_disk import MemoryDisk
 from tidelog.shell.os_disk import OsDisk
 
 
-def test_append_gathers_and_tells_where(disk: Disk) -> None:
+def test_append_gathers_buffers_and_returns_the_position(disk: Disk) -> None:
     assert disk.append("f", [b"abc"]) == 0
     assert disk.append("f", [b"de", bytearray(b"f"), memoryview(b"ghi")[1:]]) == 3
     assert disk.append("f", []) == 8
@@ -65,7 +65,7 @@ def test_truncate_only_shortens(disk: Disk) -> None:
     assert read_file(disk, "f") == b"0123x"
 
 
-def test_preallocation_does_not_show(disk: Disk) -> None:
+def test_preallocation_does_not_change_the_size(disk: Disk) -> None:
     disk.append("f", [b"abc"])
     disk.preallocate("f", 100_000)
     disk.preallocate("f", 1)

@@ -1,4 +1,4 @@
-"""Syncs: of one file from any thread, and of many at once."""
+"""Syncs of one file from any thread, and of many files at once."""
 
 import os
 import sys

@@ -28,7 +28,7 @@ def test_descriptors_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_lease_outlives_deletion_and_ends(real: OsDisk) -> None:
-    """M05: a fetch in progress neither fails nor keeps the file open for ever."""
+    """M05: a fetch in progress does not fail, and does not keep the file open forever."""
     real.append("f", [b"0123456789"])
     before = len(os.listdir("/dev/fd"))
     one, other = (real.lease(Region("f", 2, 3)) for _ in range(2))

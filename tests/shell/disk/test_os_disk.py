@@ -1,4 +1,4 @@
-"""What only a real disk has to do: to fail, to be full, to reserve, to hold a log."""
+"""Behaviour that only a real disk has: errors, full disks, reserved space, a real log."""
 
 import errno
 import os
@@ -50,7 +50,7 @@ def test_a_write_that_is_cut_short_is_continued(
 
 
 def test_half_a_write_then_an_error_leaves_the_true_size(tmp_path: Path) -> None:
-    """A real limit of the kernel, not a patched one: the file may not grow past 10 bytes."""
+    """A real limit of the kernel, without a patch: the file may not grow past 10 bytes."""
     disk = OsDisk(str(tmp_path))
     pid = os.fork()
     if pid == 0:
@@ -92,7 +92,7 @@ def test_reading_can_fail(real: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_space_is_reserved_and_given_back(real: OsDisk, tmp_path: Path) -> None:
-    """Only where the file system can: elsewhere nothing is reserved and nothing breaks."""
+    """Only if the file system supports it; on others nothing is reserved and nothing fails."""
     real.append("f", [b"abc"])
     real.preallocate("f", 1_000_000)
     assert os.stat(tmp_path / "f").st_size == 3

@@ -69,7 +69,7 @@ def client(server: Server) -> Iterator[http.client.HTTPConnection]:
 
 
 def exchange(server: Server, request: bytes) -> bytes:
-    """All that comes until the server closes."""
+    """Return all bytes until the server closes the connection."""
     with server.connect() as sock:
         sock.sendall(request)
         answer = b""
@@ -160,7 +160,7 @@ def test_two_requests_at_once_are_answered_in_turn(server: Server) -> None:
 def test_a_response_is_produced_only_as_fast_as_it_is_read(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is made is what the system's buffers take; then the reader is dropped."""
+    """Only as much is produced as the system's buffers accept; then the reader is disconnected."""
     monkeypatch.setattr(http_connection, "ANSWER_MS", 500)
     with server.connect() as sock:
         sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
@@ -193,7 +193,7 @@ def test_http_connections_are_limited(server: Server) -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"])
 def test_idle_connections_keep_no_scraper_out(server: Server, begun: bytes) -> None:
-    """Connections without a request, with half of one, and kept alive after one."""
+    """Connections without a request, with half of one, and idle after one."""
     socks = []
     try:
         for _ in range(CONNECTIONS_MAX):

@@ -1,4 +1,4 @@
-"""Where the brokers of `tidelog up` tell their metrics."""
+"""The addresses of the metrics of `tidelog up` brokers."""
 
 import json
 import socket
@@ -29,7 +29,7 @@ KEY = "tidelog.metrics.listener"
         ((f"{KEY}=localhost:0",), ["localhost:0"] * 3),
     ],
 )
-def test_a_port_that_is_set_is_the_first_ones(
+def test_a_configured_metrics_port_is_the_first_brokers(
     sets: tuple[str, ...], wanted: list[str | None], tmp_path: Path
 ) -> None:
     plan = ClusterPlan(str(tmp_path), (1, 2, 3), 0, sets)
@@ -56,7 +56,7 @@ def up(*pages: str | None) -> UpFile:
     return UpFile(1, "", "localhost:9092", "/data", False, False, False, brokers)
 
 
-def test_up_says_where() -> None:
+def test_up_prints_the_metrics_addresses() -> None:
     pages = [f"http://127.0.0.1:{port}/metrics" for port in (9644, 9645, 9646)]
     text = announcement(up(*pages), 0.1)
     assert "metrics    http://127.0.0.1:9644/metrics, and on 9645, 9646\n" in text

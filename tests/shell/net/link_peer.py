@@ -1,4 +1,4 @@
-"""Both ends of a link between brokers, on real sockets, turned by the test."""
+"""Both ends of a link between brokers, on real sockets; the test runs the loop."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ def text_of(address: tuple[str, int]) -> str:
 
 
 def handshake_to(address: tuple[str, int]) -> ConnectingHandshake:
-    """As broker 2 connects to broker 1."""
+    """Return the handshake of broker 2, which connects to broker 1."""
     return ConnectingHandshake(CONNECTING, 1, text_of(address), os.urandom(NONCE_BYTES))
 
 
@@ -95,7 +95,7 @@ class LinkStage:
         self.until(lambda: self.link._handshake is None)
 
     def heard(self, sock: socket.socket) -> bytes:
-        """The next message of the handshake that the link sends."""
+        """Return the next handshake message that the link sends."""
         frame = self.frame(sock)
         header = parse_request_header(memoryview(frame))
         assert (header.api_key, header.api_version) == (HELLO, HELLO_VERSION)
@@ -126,7 +126,7 @@ class LinkStage:
         return bytes(got)
 
     def sent_until_closed(self, sock: socket.socket) -> bytes:
-        """Everything that the link sends before it closes the connection."""
+        """Return everything that the link sends before it closes the connection."""
         self.until(lambda: self.link._transport is None)
         got = b""
         try:

@@ -1,4 +1,4 @@
-"""A listener on a real socket, with an echo behind it, turned by the test."""
+"""A listener on a real socket with an echo service; the test runs the loop."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ FRAME_MAX = 1 << 20
 
 
 class Echo:
-    """Answers at once, unless the frame says `wait`. Frames that begin with `alone` run alone."""
+    """Responds at once, unless the frame says `wait`. Frames that begin with `alone` run alone."""
 
     def __init__(self) -> None:
         self.waiting: list[Slot] = []
@@ -57,7 +57,7 @@ class Echo:
 
 
 class Stage:
-    """A listener with an Echo behind it."""
+    """A listener with an Echo service."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 def stages(root: Path) -> Iterator[Callable[..., Stage]]:
-    """Sets stages up as they are asked for, and takes them down in the end."""
+    """Provide a function that creates stages; they are closed at the end of the test."""
     made: list[Stage] = []
 
     def make(
@@ -159,7 +159,7 @@ def stages(root: Path) -> Iterator[Callable[..., Stage]]:
 
 
 def send_part(stage: Stage, peer: socket.socket, data: bytes) -> bytes:
-    """As much as the broker takes; what is left."""
+    """Send as much as the broker accepts; return the rest."""
     peer.setblocking(False)
     idle = 0
     while data and idle < 20:

@@ -1,8 +1,8 @@
-"""A transport with all that is awkward about TLS: a stand-in for it in tests.
+"""A transport with the difficulties of TLS, as a replacement for TLS in tests.
 
-Both sides first send a greeting, then every byte is exchanged for another. The transport reads
+Both sides first send a greeting; then every byte is mapped to another one. The transport reads
 ahead of its owner, passes on a few bytes at a time, refuses every second call to send, and has no
-sendfile. A peer without the greeting is a failed handshake.
+sendfile. If a peer does not send the greeting, the handshake fails.
 """
 
 import socket
@@ -105,7 +105,7 @@ class SealedTransport:
             self._failure = ConnectionError(FAILED)
 
     def _serve(self) -> None:
-        """Call the owner while there is something that it wants to do."""
+        """Call the owner while it wants to read or write and can."""
         self._scheduled = False
         events = self._possible()
         if events and self._sock.fileno() >= 0:

@@ -1,4 +1,4 @@
-"""Places: how many connections there may be, and how fast they come."""
+"""Limits on the number of connections, and on the rate of new ones."""
 
 import socket
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Looking for the next request before sleeping, while that pays."""
+"""Polling for the next request before the loop sleeps, while that pays."""
 
 from tidelog.shell.net.event_loop import CREDIT_MAX, LOSS, RESTS, BusyPoll, Ready
 
@@ -6,7 +6,7 @@ FOUND: Ready = [(7, 1)]
 
 
 class Polled:
-    """Has something to tell, or has not; counts who asks."""
+    """A poll function that returns events or none, and counts its calls."""
 
     def __init__(self, tells: bool = True) -> None:
         self.tells = tells

@@ -1,4 +1,4 @@
-"""Connections over real sockets: order, files, limits, rude peers."""
+"""Connections over real sockets: order, files, limits, misbehaving peers."""
 
 import contextlib
 import gc
@@ -23,7 +23,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     finish(stage)
 
 
-def test_answers_leave_in_the_order_of_requests(stage: Stage) -> None:
+def test_responses_are_sent_in_the_order_of_requests(stage: Stage) -> None:
     peer = stage.connect()
     peer.sendall(framed(b"one", b"wait", b"three"))
     assert stage.received(peer, 7) == framed(b"one")
@@ -47,7 +47,7 @@ def test_short_and_long_stretches_of_files_are_sent(stage: Stage) -> None:
     assert got[4:] == data[50:150] + data[1000:201_000] + b"end"
 
 
-def test_a_file_deleted_on_its_way_is_still_sent(stage: Stage) -> None:
+def test_a_file_deleted_while_it_is_sent_is_sent_completely(stage: Stage) -> None:
     data = os.urandom(8_000_000)
     stage.disk.append("a.log", [data])
     stage.echo.answer = lambda _: [Region("a.log", 0, len(data))]
@@ -71,7 +71,7 @@ def test_a_file_that_ended_early_closes_the_connection(stage: Stage) -> None:
 def test_a_file_deleted_while_its_answer_waited_closes_the_connection(
     stage: Stage, length: int
 ) -> None:
-    """Behind a request that is answered later: nothing is held open for it yet."""
+    """The response waits for an earlier one, so its file is not open yet."""
     stage.disk.append("a.log", [bytes(length)])
     stage.echo.answer = lambda _: [Region("a.log", 0, length)]
     peer = stage.connect()
@@ -108,7 +108,7 @@ def test_a_response_without_a_slot_from_a_missing_file_closes_the_connection(
 
 
 @pytest.mark.parametrize("length", [-5, FRAME_MAX + 1, 0x47455420])
-def test_nonsense_for_a_length_closes_the_connection(stage: Stage, length: int) -> None:
+def test_an_invalid_length_closes_the_connection(stage: Stage, length: int) -> None:
     peer = stage.connect()
     peer.sendall(PREFIX.pack(length) + b"garbage")
     stage.until(lambda: stage.is_closed(peer))
@@ -130,7 +130,7 @@ def test_a_peer_that_never_reads_is_not_read_from(stage: Stage) -> None:
 
 
 def test_unanswered_requests_are_bounded(tmp_path: Path) -> None:
-    """Also those that have come already: the rest of them is handled later, in order."""
+    """The limit includes received requests: the rest are handled later, in order."""
     stage = Stage(tmp_path, in_flight_max=50)
     peer = stage.connect()
     count = 3 * 50 + 20
@@ -166,7 +166,7 @@ def test_connections_are_bounded_in_all_and_by_address(tmp_path: Path) -> None:
 
 
 def test_connections_leave_descriptors_for_files(tmp_path: Path) -> None:
-    """Else a client that connects again and again would keep a broker from writing."""
+    """Otherwise a client that connects repeatedly would keep a broker from writing."""
     stage = Stage(tmp_path, descriptor_max=2)
     try:
         peer = stage.connect()
@@ -188,7 +188,7 @@ def test_files_being_sent_leave_descriptors_for_writing(stage: Stage) -> None:
 
 
 def test_a_closed_connection_releases_its_memory_at_once(stage: Stage) -> None:
-    """Not some day, when the collector comes: its buffer may be large."""
+    """The memory is released without a garbage collection: the buffer may be large."""
     gc.collect()
     gc.disable()
     try:
@@ -206,7 +206,7 @@ def test_a_closed_connection_releases_its_memory_at_once(stage: Stage) -> None:
 
 
 def later(stage: Stage, passed_ms: int) -> None:
-    """Let every connection have been silent for longer, without waiting."""
+    """Make every connection idle for longer, without waiting."""
     for connection in stage.listener.connections:
         connection.active_ms -= passed_ms
 

@@ -1,4 +1,4 @@
-"""The loop does what is due, in its order."""
+"""The loop runs everything that is due, in order."""
 
 import socket
 import threading
@@ -93,7 +93,7 @@ def test_a_ticker_is_woken_at_its_deadline() -> None:
 
 
 class Waits:
-    """Stands before the loop's poll, notes how long it was willing to wait, and is back soon."""
+    """Replaces the loop's poll: records the time-out and returns soon."""
 
     def __init__(self, loop: EventLoop) -> None:
         self.asked: list[float] = []

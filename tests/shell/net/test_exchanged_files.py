@@ -1,4 +1,4 @@
-"""A file is exchanged for another under its name while answers wait that refer to it."""
+"""A file is replaced by another of the same name while responses that refer to it wait."""
 
 import os
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_a_response_is_sent_from_the_file_it_was_made_of(stage: Stage, length: i
     assert stage.received(peer, 4 + length) == b"head" + data[10 : 10 + length]
 
 
-def test_a_hold_is_let_go_with_the_connection(stage: Stage) -> None:
+def test_held_files_are_released_with_the_connection(stage: Stage) -> None:
     stage.disk.append("a.log", [bytes(200_000)])
     stage.echo.answer = lambda _: [Region("a.log", 0, 200_000)]
     peer = stage.connect()

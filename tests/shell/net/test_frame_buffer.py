@@ -1,4 +1,4 @@
-"""Frames come out whole and in order, however the bytes arrive."""
+"""Frames are returned whole and in order, however the bytes arrive."""
 
 import socket
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def taken(buffer: FrameBuffer, sock: socket.socket) -> list[bytes]:
     bodies=st.lists(st.integers(0, 3 * SMALL), min_size=1, max_size=8),
     cuts=st.lists(st.integers(1, 2 * SMALL), min_size=1, max_size=40),
 )
-def test_frames_survive_any_cut(bodies: list[int], cuts: list[int]) -> None:
+def test_frames_are_complete_however_bytes_arrive(bodies: list[int], cuts: list[int]) -> None:
     sent = [bytes([65 + number]) * length for number, length in enumerate(bodies)]
     stream = b"".join(map(framed, sent))
     here, there = socket.socketpair()
@@ -134,7 +134,7 @@ def test_the_end_of_the_stream_is_zero_and_silence_is_none(
 def test_a_length_without_its_bytes_allocates_little_memory(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    """Else a few hundred connections that promise much and send nothing would take it all."""
+    """Otherwise a few hundred connections that announce large frames would use all memory."""
     here, there = pair
     buffer = FrameBuffer(100 << 20)
     there.sendall(PREFIX.pack(90 << 20))
@@ -146,7 +146,7 @@ def test_a_length_without_its_bytes_allocates_little_memory(
     "length", [ALLOCATED_AHEAD_MAX - 4, ALLOCATED_AHEAD_MAX, 5 * ALLOCATED_AHEAD_MAX + 3]
 )
 @pytest.mark.parametrize("before", [0, 1, SMALL])
-def test_a_very_large_frame_comes_whole(
+def test_a_very_large_frame_is_received_whole(
     pair: tuple[socket.socket, socket.socket], length: int, before: int
 ) -> None:
     here, there = pair

@@ -1,4 +1,7 @@
-"""Framing as a property: how the bytes arrive never matters, and nonsense waits or is refused."""
+"""Framing as a property: frames do not depend on how the bytes arrive.
+
+Invalid bytes wait for more or are refused.
+"""
 
 import socket
 from typing import cast
@@ -36,7 +39,7 @@ class Script:
 
 
 def taken(pieces: list[bytes], memory: RequestMemory | None = None) -> tuple[list[bytes], int]:
-    """The frames that come out, and how many bytes wait for more."""
+    """Return the complete frames, and the number of bytes of the incomplete one."""
     sock = cast(socket.socket, Script(pieces))
     buffer = FrameBuffer(FRAME_MAX, memory)
     found: list[bytes] = []
@@ -60,7 +63,7 @@ def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def read_plainly(stream: bytes) -> tuple[list[bytes], int]:
-    """What the bytes mean, read by the simplest means."""
+    """Return the frames, parsed in the simplest way."""
     found: list[bytes] = []
     while len(stream) >= PREFIX.size:
         (length,) = PREFIX.unpack_from(stream)
@@ -79,7 +82,9 @@ def read_plainly(stream: bytes) -> tuple[list[bytes], int]:
     tail=st.binary(max_size=9),
     cuts=st.lists(st.integers(0, 400_000), max_size=30),
 )
-def test_any_cut_gives_the_same_frames(bodies: list[int], tail: bytes, cuts: list[int]) -> None:
+def test_frames_do_not_depend_on_how_bytes_arrive(
+    bodies: list[int], tail: bytes, cuts: list[int]
+) -> None:
     stream = b"".join(
         PREFIX.pack(length) + bytes([number + 1]) * length for number, length in enumerate(bodies)
     )

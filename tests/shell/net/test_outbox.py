@@ -1,4 +1,4 @@
-"""What a connection has to send leaves in order and whole, however little the socket takes."""
+"""A connection's data is sent whole and in order, however little the socket accepts."""
 
 import socket
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def received(there: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("sizes", [[1], [5, 7, 9], [3000] * 5, [JOINED_MAX, 1], [40_000, 3, 50]])
-def test_bytes_leave_whole_and_in_order(
+def test_bytes_are_sent_completely_and_in_order(
     tmp_path: Path, pair: tuple[SocketTransport, socket.socket], sizes: list[int]
 ) -> None:
     here, there = pair
@@ -72,10 +72,10 @@ def test_unsent_bytes_wait_for_a_full_socket(
     assert got == b"x" * sent + b"y" * 10
 
 
-def test_two_readers_of_one_region_get_what_was_promised(
+def test_two_readers_of_one_region_get_the_same_bytes(
     tmp_path: Path, pair: tuple[SocketTransport, socket.socket]
 ) -> None:
-    """Even if the file is another by the time the second one is served."""
+    """Even if the file was replaced before the second one is served."""
     here, there = pair
     disk = OsDisk(str(tmp_path))
     disk.append("log", [b"0123456789"])
@@ -137,7 +137,7 @@ def test_a_lone_response_is_sent_at_once_or_queued(
 @pytest.mark.parametrize(
     "chunks", [None, [], [b"a", b"b"], [bytearray(1)], [bytes(JOINED_MAX + 1)]]
 )
-def test_only_small_answers_of_one_piece_leave_at_once(
+def test_only_small_responses_of_one_piece_are_sent_at_once(
     tmp_path: Path, pair: tuple[SocketTransport, socket.socket], chunks: list[bytes] | None
 ) -> None:
     here, there = pair

@@ -32,7 +32,7 @@ def stage(tmp_path: Path) -> Iterator[LinkStage]:
 
 
 def connected(stage: LinkStage) -> socket.socket:
-    """The hostile process's end, when the link wants to send a request."""
+    """Return the hostile process's end of the connection, when the link sends a request."""
     stage.link.send(7, REQUEST)
     return stage.accept()
 
@@ -188,8 +188,8 @@ def test_a_reason_is_reported_once_until_a_peer_is_proved(stage: LinkStage) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_at_the_port_and_the_name(stage: LinkStage) -> None:
-    """The Unix socket is another user's, so the link falls back to TCP: no request there."""
+def test_another_users_process_gets_no_request(stage: LinkStage) -> None:
+    """The Unix socket belongs to another user, so the link uses TCP and sends no request there."""
     stage.door.close()
     ready, told = os.pipe()
     child = os.fork()

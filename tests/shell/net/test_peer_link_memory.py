@@ -1,4 +1,4 @@
-"""What a link to another broker keeps of the answers that came through it."""
+"""The memory that a link to another broker keeps after it received responses."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ MB = 1024 * 1024
 
 
 @pytest.mark.parametrize(("size", "kept"), [(KEPT_BYTES_MAX - MB, True), (40 * MB, False)])
-def test_room_is_kept_for_usual_answers_only(tmp_path: Path, size: int, kept: bool) -> None:
+def test_memory_is_kept_for_usual_responses_only(tmp_path: Path, size: int, kept: bool) -> None:
     stage = LinkStage(tmp_path)
     loop, link = stage.loop, stage.link
     assert link._connect()

@@ -1,4 +1,4 @@
-"""A fetch session outlives the connection that it began on: so must the ids of its topics."""
+"""A fetch session continues on a new connection, and so do the ids of its topics."""
 
 import socket
 from pathlib import Path
@@ -42,10 +42,10 @@ def answer(number: int, topic: str, topic_id: bytes) -> bytes:
 
 
 class Leader(LinkStage):
-    """The other end of a link, and the loop that turns it."""
+    """The other end of a link, and its event loop."""
 
     def ask(self, correlation: int, request: Fetch) -> socket.socket:
-        """Send it over a new connection."""
+        """Send a request over a new connection."""
         self.link.send(correlation, request)
         sock = self.accept()
         self.prove(sock)

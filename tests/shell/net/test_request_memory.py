@@ -118,7 +118,7 @@ def test_an_idle_connection_has_no_buffer(staged: Callable[..., Stage]) -> None:
 
 
 def test_large_requests_share_the_memory_limit(staged: Callable[..., Stage]) -> None:
-    """All begin, none could end with its share alone; each ends all the same."""
+    """None could complete with its share alone, but each completes in turn."""
     limit = 800 * KB
     stage = staged(request_bytes=limit)
     stage.echo.answer = lambda frame: [framed(frame[:1])]
@@ -152,7 +152,7 @@ def test_large_requests_share_the_memory_limit(staged: Callable[..., Stage]) -> 
 
 
 def test_a_request_that_holds_memory_for_too_long_is_dropped(staged: Callable[..., Stage]) -> None:
-    """Memory is taken by requests that never end; an honest one waits, and is served."""
+    """Requests that never complete use the memory; a valid one waits, and is served."""
     stage = staged(request_bytes=800 * KB, receive_timeout_ms=1500)
     stage.echo.answer = lambda frame: [framed(frame[:1])]
     for _ in range(4):
@@ -176,7 +176,7 @@ def test_a_request_that_holds_memory_for_too_long_is_dropped(staged: Callable[..
     assert stage.shares.requests.used < 800 * KB
 
 
-def test_the_loop_rests_while_a_request_waits_for_memory(staged: Callable[..., Stage]) -> None:
+def test_the_loop_sleeps_while_a_request_waits_for_memory(staged: Callable[..., Stage]) -> None:
     stage = staged(request_bytes=300 * KB)
     for _ in range(3):
         send_part(stage, stage.connect(), framed(b"h" * LARGE)[: LARGE - 1000])

@@ -55,7 +55,7 @@ def test_frame_that_arrives_alone_is_put_back_whole(stage: Stage) -> None:
     assert stage.received(peer, len(expected)) == expected
 
 
-def test_requests_that_are_answered_at_once_do_not_bar_the_connection(stage: Stage) -> None:
+def test_requests_that_are_answered_at_once_do_not_block_the_connection(stage: Stage) -> None:
     peer = stage.connect()
     peer.sendall(framed(*[b"alone"] * 500))
     stage.until(lambda: stage.echo.frames == 500)
@@ -82,7 +82,10 @@ def test_peer_that_resets_behind_a_waiting_request_is_noticed(stage: Stage) -> N
 
 
 def test_last_requests_of_a_peer_that_left_are_handled_at_once(stage: Stage) -> None:
-    """A consumer that closes while it joins sends LeaveGroup and goes. Nothing of it may stay."""
+    """A consumer that closes while it joins sends LeaveGroup and disconnects.
+
+    No member may remain.
+    """
     peer = stage.connect()
     peer.sendall(framed(b"alone wait"))
     stage.until(lambda: stage.echo.frames == 1)
@@ -94,7 +97,7 @@ def test_last_requests_of_a_peer_that_left_are_handled_at_once(stage: Stage) -> 
 
 
 def test_waiting_connection_does_not_keep_counted_memory_for_ever(tmp_path: Path) -> None:
-    """Others wait for that memory; a small buffer, which is not counted, may stay."""
+    """Other connections wait for that memory; a small buffer, which is not counted, may stay."""
     stage = Stage(tmp_path, receive_timeout_ms=200)
     try:
         small, large = stage.connect(), stage.connect()

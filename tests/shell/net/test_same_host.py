@@ -1,4 +1,4 @@
-"""Brokers of one machine talk over a Unix socket, if it is one of their own; else over TCP."""
+"""Brokers of one machine connect over a Unix socket of the same user, otherwise over TCP."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def doors() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A TCP socket that listens, and the one beside it."""
+    """A listening TCP socket, and the Unix socket beside it."""
     with ExitStack() as stack:
         [door] = map(stack.enter_context, bind("127.0.0.1", 0))
         beside = listen_beside(door, 5)
@@ -84,7 +84,7 @@ def test_tcp_is_used_if_the_socket_buffer_is_too_small(
         assert listen_beside(other, 5) is None
 
 
-def test_only_a_loopback_address_has_one() -> None:
+def test_only_a_loopback_address_has_a_unix_socket() -> None:
     with bind("0.0.0.0", 0)[0] as door:
         assert listen_beside(door, 5) is None
     assert connect_beside("192.0.2.1", 9092) is None
@@ -119,7 +119,7 @@ def beside_of(stage: Stage, limits: Limits) -> Listener:
 
 
 @pytest.mark.parametrize("name", ["{folder}/peer.sock", "\0", "\0{folder}"])
-def test_a_peer_may_have_a_name_of_its_own(tmp_path: Path, name: str) -> None:
+def test_a_peer_socket_may_have_a_name(tmp_path: Path, name: str) -> None:
     stage = Stage(tmp_path)
     second = beside_of(stage, Limits(frame_max=FRAME_MAX))
     with socket.socket(socket.AF_UNIX) as sock:
@@ -147,7 +147,7 @@ def test_a_buffer_size_for_tcp_does_not_apply_to_unix_sockets(tmp_path: Path) ->
     finish(stage)
 
 
-def test_a_listener_serves_it_as_any_other(tmp_path: Path) -> None:
+def test_a_listener_serves_a_unix_socket_like_tcp(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     second = beside_of(stage, Limits(frame_max=FRAME_MAX))
     sock = connect_beside("127.0.0.1", stage.listener.port)
@@ -178,7 +178,7 @@ def test_a_client_over_loopback_is_sent_to_without_pacing(tmp_path: Path) -> Non
     finish(stage)
 
 
-def test_elsewhere_the_systems_congestion_control_stays() -> None:
+def test_remote_peers_keep_the_systems_congestion_control() -> None:
     with socket.socket() as sock:
         before = congestion_control(sock)
         same_host.unpace(sock, "192.0.2.1")

@@ -43,7 +43,7 @@ def sealed_stage(root: Path, piece: int, **limits: int) -> Iterator[tuple[Stage,
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_frames_pass_in_pieces_and_in_order(tmp_path: Path, piece: int) -> None:
-    """All are sent at once, so no event of the socket announces those that were read ahead."""
+    """All frames are sent at once, so no socket event announces those that were read ahead."""
     frames = framed(*[bytes([size % 251]) * size for size in (0, 1, 3, 4, 5, 300, 2000, 1)] * 2)
     with sealed_stage(tmp_path, piece) as (stage, peer):
         peer.sendall(frames)

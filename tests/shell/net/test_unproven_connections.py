@@ -14,7 +14,7 @@ LONG_MS = 600_000
 
 
 class Gate(Echo):
-    """Takes a frame `hello` for a proof."""
+    """A service that accepts a frame `hello` as a proof."""
 
     def frame(self, connection: Connection, frame: memoryview) -> None:
         if bytes(frame) == b"hello":
@@ -55,7 +55,7 @@ def test_an_unproven_peer_sends_small_frames_only(staged: Callable[..., Stage]) 
 
 
 def test_an_unproven_peer_is_closed_at_its_deadline(staged: Callable[..., Stage]) -> None:
-    """Also one that sends part of a frame now and then."""
+    """Also a peer that slowly sends parts of a frame."""
     stage = staged(UnprovenLimits(100, 10, 1000))
     broker = prove(stage)
     silent, slow = stage.connect(), stage.connect()
@@ -95,8 +95,10 @@ def test_proved_brokers_do_not_count_as_unproven(staged: Callable[..., Stage]) -
     assert not stage.echo.gone
 
 
-def test_a_crowd_from_one_address_replaces_its_own(staged: Callable[..., Stage]) -> None:
-    """A broker of another machine, whose handshake takes long, keeps its place."""
+def test_many_unproven_connections_of_one_address_replace_each_other(
+    staged: Callable[..., Stage],
+) -> None:
+    """A broker of another machine with a slow handshake stays connected."""
     stage = staged(UnprovenLimits(100, 8, LONG_MS))
     stage.connect()
     stage.until(lambda: len(stage.listener.connections) == 1)

@@ -1,6 +1,6 @@
-"""A store client that waits for its answers, and stores to try it on.
+"""A store client that waits for its responses, and stores to test it with.
 
-The test's own thread plays the host's loop: what the client delivers is run by `until`.
+The test's own thread is the host's loop: `until` runs the callbacks that the client delivers.
 """
 
 import time
@@ -59,7 +59,7 @@ class LocalClient:
             )
 
     def until(self, done: Callable[[], object], patience_s: float = PATIENCE_S) -> bool:
-        """Run deliveries until this is so; whether it came to be."""
+        """Run deliveries until the condition is true; return whether it became true."""
         give_up = time.monotonic() + patience_s
         while not done():
             left = give_up - time.monotonic()
@@ -141,7 +141,7 @@ class Seen:
         self.lost = True
 
     def image(self, start: Snapshot) -> dict[str, KV]:
-        """The keys after all that was seen."""
+        """Return the keys after all received changes."""
         keys = {kv.key: kv for kv in start.kvs}
         for batch in self.batches:
             for change in batch.changes:

@@ -1,6 +1,6 @@
-"""What other processes do to a store in these tests: `python store_worker.py ROLE PATH ...`.
+"""Other processes that use a store in tests: `python store_worker.py ROLE PATH ...`.
 
-Each says "ready" on its standard output once it has done what the test waits for.
+Each prints "ready" on its standard output when it has reached the state that the test waits for.
 """
 
 import os
@@ -32,7 +32,7 @@ def ready(text: str = "ready") -> None:
 
 
 def member(path: str, log_dir: str, ttl_ms: str, writes: str) -> None:
-    """A broker as the store sees it: a lock, a session, a key; then it counts, then it waits."""
+    """Act as a broker: take a lock, open a session, write a key, count, then wait."""
     lock = LogDirLock.acquire(log_dir) if log_dir else None
     client = LocalClient(path, lock.path if lock else "")
     name = f"ids/{os.getpid()}"
@@ -63,7 +63,7 @@ def count(client: LocalClient, writes: int) -> None:
 
 
 def holder(path: str, manner: str) -> None:
-    """Take the write lock inside a transaction and keep it: stopped, hung, or as a stranger."""
+    """Hold the write lock in a transaction: stopped, hung, or as another program."""
     if manner == "stranger":
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
@@ -86,7 +86,7 @@ def holder(path: str, manner: str) -> None:
 
 
 def server() -> None:
-    """Do as the test says, on its behalf: pickled calls in, pickled answers out."""
+    """Carry out pickled calls of the test, and return pickled results."""
     store: BlockingStore | None = None
     while True:
         try:
@@ -108,7 +108,7 @@ def server() -> None:
 
 
 def die_in_a_transaction(path: str) -> None:
-    """A process writes half of a transaction, and is killed."""
+    """Start a process that is killed in the middle of a transaction."""
     hear, tell = os.pipe()
     child = os.fork()
     if child == 0:

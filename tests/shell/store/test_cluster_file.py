@@ -26,7 +26,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def read_only() -> Iterator[Path]:
-    """A folder that may be looked into but not written to, once we are not root."""
+    """A folder that can be read but not written by a user who is not root."""
     with TemporaryDirectory() as name:
         yield Path(name)
         Path(name).chmod(0o755)

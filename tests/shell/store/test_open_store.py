@@ -1,4 +1,4 @@
-"""A store is opened by its URL, and a broker's death is proved beside it."""
+"""A store is opened by its URL; a broker's death is proved by a separate protocol."""
 
 import time
 from contextlib import closing
@@ -69,7 +69,7 @@ class SaidDead:
 
 
 class Broker:
-    """A broker's access to the store, with a main thread that the test plays."""
+    """A broker's access to the store; the test is its main thread."""
 
     def __init__(self, url: str, proof: ProofOfDeath) -> None:
         self._deliveries: SimpleQueue[object] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""The store on SQLite does what the specification does: one client, several, processes."""
+"""The SQLite store conforms to the specification: one client, several, several processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ class TestSeveralClients(StoreConformance, ChainedChecksums):
 
 
 class ProcessStore:
-    """Two processes in turn; before each transaction a third dies in the middle of one."""
+    """Two processes in turn; before each transaction a third one dies in a transaction."""
 
     def __init__(self, path: Path, servers: list[Worker]) -> None:
         self._path = str(path)

@@ -1,4 +1,4 @@
-"""The client's own promises: every call answered, sessions by time, watches, doubtful commits."""
+"""The client's guarantees: every call is answered, sessions end by time, watches, commits."""
 
 import sqlite3
 import time
@@ -178,7 +178,7 @@ def test_old_changes_are_deleted_a_few_at_a_time(
 
 
 class _FailingCommit(sqlite3.Connection):
-    """A connection whose next commit is done, and then reported as failed."""
+    """A connection whose next commit succeeds but is reported as failed."""
 
     armed = False
 
@@ -252,7 +252,7 @@ def _clients(path: str) -> int:
         return int(connection.execute("SELECT count(*) FROM client").fetchone()[0])
 
 
-def test_a_call_waits_a_second_and_not_a_second_each(path: str, client: LocalClient) -> None:
+def test_several_waiting_calls_share_one_second(path: str, client: LocalClient) -> None:
     put(client, "a")
     with closing(cluster_file.connect(path, 0.0)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -311,10 +311,10 @@ def test_any_transactions_do_what_the_specification_does(
     store.close()
 
 
-def test_a_thread_that_fails_takes_the_broker_with_it(
+def test_a_failed_store_thread_ends_the_broker(
     client: LocalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its store a broker would only look alive."""
+    """Without its store a broker would seem to run but could not work."""
 
     def broken(_store: SqliteStore, _give_up_s: float, earlier: int) -> Snapshot:
         raise OverflowError("of something that nobody thought of")

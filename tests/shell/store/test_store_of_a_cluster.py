@@ -1,4 +1,4 @@
-"""The store under real brokers: a stuck stranger among its clients, and a broker's sudden death."""
+"""The store of real brokers: another process that holds its lock, and a killed broker."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def offices(data: Path) -> dict[str, int]:
-    """Who is registered and who is controller, each with the revision that is its epoch."""
+    """Return the registered brokers and the controller, each with its epoch (a revision)."""
     kvs = read_contents(str(data / "cluster.db")).kvs
     return {
         kv.key: kv.create_rev
@@ -39,7 +39,7 @@ def sessions_left_ms(data: Path) -> dict[int, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="only Linux names the holder")
-def test_a_stuck_writer_costs_no_broker_its_session(data: Path) -> None:
+def test_no_broker_loses_its_session_because_of_a_stuck_writer(data: Path) -> None:
     before = offices(data)
     assert set(before) == {"brokers/ids/1", "brokers/ids/2", "brokers/ids/3", "controller"}
     holder = Worker("holder", data / "cluster.db", "stopped")

@@ -29,7 +29,7 @@ linux_only = pytest.mark.skipif(
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts workers; all of them are ended with the test."""
+    """Provide a function that starts workers; all are ended with the test."""
     workers: list[Worker] = []
 
     def start(*words: object) -> Worker:
@@ -229,7 +229,7 @@ def test_a_holder_stopped_in_a_transaction_is_killed(
 def test_a_holder_that_hangs_in_a_transaction_is_killed_later(
     start: Start, path: str, tmp_path: Path
 ) -> None:
-    """The call is answered in time, and the client continues to free the store by itself."""
+    """The call is answered in time, and the client frees the store later."""
     with closing(LocalClient(path, stuck_after_ms=1_500)) as client:
         holder = start("holder", path, "hung")
         assert holder.said() == "ready"
@@ -258,7 +258,7 @@ def test_a_stranger_is_reported_and_left_alone(
 
 
 @linux_only
-def test_only_the_very_process_counts_as_the_holder(start: Start, path: str) -> None:
+def test_only_the_same_process_counts_as_the_holder(start: Start, path: str) -> None:
     holder = start("holder", path, "hung")
     assert holder.said() == "ready"
     pid = holder.process.pid

@@ -94,7 +94,7 @@ def test_a_missing_store_is_not_created_if_data_of_its_cluster_exists(tmp_path: 
     assert not path.exists()
 
 
-def test_garbage_is_answered_with_the_way_out(tmp_path: Path) -> None:
+def test_a_store_of_garbage_bytes_is_reported_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "cluster.db"
     path.write_bytes(b"garbage" * 1000)
     with pytest.raises(NotAStore, match="tidelog store restore"):

@@ -1,4 +1,4 @@
-"""Other processes in the hands of a test, ended whatever happens."""
+"""Child processes that a test controls; all are ended with the test."""
 
 import pickle
 import subprocess
@@ -11,7 +11,7 @@ WORKER = Path(__file__).with_name("store_worker.py")
 
 
 class Worker:
-    """A child process in some role."""
+    """A child process with a role."""
 
     def __init__(self, *words: object) -> None:
         self.process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Worker:
         return self.process.stdout.readline().decode().strip()
 
     def call(self, name: str, *args: object) -> Any:
-        """Have a `server` do something."""
+        """Let a `server` process carry out a call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         pickle.dump((name, args), self.process.stdin)
@@ -44,7 +44,7 @@ class Worker:
         self.process.wait()
 
     def end(self) -> None:
-        """Clean up, whatever state it is in."""
+        """End the process in whatever state it is."""
         self.kill()
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None

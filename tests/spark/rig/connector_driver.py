@@ -1,6 +1,6 @@
-"""A program for the environment of Spark's own connector: JSON lines with jobs in, results out.
+"""A program for the environment of Spark's own connector: jobs and results as lines of JSON.
 
-It knows nothing of Tidelog, and imports nothing but PySpark. Bytes travel as hexadecimal text.
+It imports only PySpark, not Tidelog. Bytes are hexadecimal text.
 """
 
 import json
@@ -13,7 +13,7 @@ ROW = "struct<key:string,value:string,partition:int,headers:array<struct<key:str
 
 
 def columns(frame: Any) -> Any:
-    """Rows that JSON can carry, with every column of the source."""
+    """Convert rows to values that JSON has, with every column of the source."""
     shown = ["hex(key) key", "hex(value) value", "topic", "partition", "offset", "timestampType"]
     shown.append("unix_millis(timestamp) timestamp")
     if "headers" in frame.columns:
@@ -49,7 +49,7 @@ class Jobs:
         return [row.asDict(recursive=True) for row in rows]
 
     def write(self, options: dict[str, str], rows: list[dict[str, Any]]) -> None:
-        """Rows with key, value, partition and headers."""
+        """Write rows with key, value, partition and headers."""
         lines = [(json.dumps(row),) for row in rows]
         frame = self.spark.createDataFrame(lines, "line string")
         picked = frame.selectExpr(f"from_json(line, '{ROW}') r").selectExpr(
@@ -67,7 +67,7 @@ class Jobs:
         return frame.writeStream.format("parquet").options(**target)
 
     def stream_what_is_there(self, options: dict[str, str], folder: str) -> list[int]:
-        """To a table, until all is read; how many rows each micro-batch had."""
+        """Stream all records to a table; return the row count of each micro-batch."""
         query = self._stream(options, folder).trigger(availableNow=True).start()
         query.awaitTermination(90)
         if query.isActive:
@@ -81,7 +81,7 @@ class Jobs:
         )
 
     def start_copy(self, source: dict[str, str], sink: dict[str, str], folder: str) -> None:
-        """From topic to topic, with headers."""
+        """Start a stream that copies a topic to another, with headers."""
         frame = self.spark.readStream.format(FORMAT).options(**source).load()
         picked = frame.select("key", "value", "partition", "headers")
         written = picked.writeStream.format(FORMAT).options(**sink)
@@ -89,7 +89,7 @@ class Jobs:
         self.query = written.trigger(processingTime="200 milliseconds").start()
 
     def rows_of_stream(self, folder: str) -> list[dict[str, Any]]:
-        """What the table has now."""
+        """Return the current rows of the table."""
         if self.query is not None and self.query.exception() is not None:
             raise self.query.exception()
         if not os.path.exists(f"{folder}/rows/_spark_metadata"):

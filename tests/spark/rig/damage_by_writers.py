@@ -1,4 +1,4 @@
-"""What only producers and cleaners do: gaps, repeats, compaction; and what is no damage at all."""
+"""Effects that only producers and cleaners have: gaps, repeats, compaction; some are not damage."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Ways to damage a log directory, each with what an audit must say: that, and nothing else.
+"""Ways to damage a log directory, each with the findings that an audit must report.
 
-A case breaks broker 2 of a small cluster, unless it says otherwise. What is expected is the kind,
-the replica, the file and, where they matter, the byte and the offsets.
+A case damages broker 2 of a small cluster, unless it says otherwise. The expected finding has the
+kind, the replica, the file and, where they matter, the byte and the offsets.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
 
 
 def matches(found: Sequence[Finding], expected: Sequence[Expected]) -> bool:
-    """Whether exactly that was found; replicas are named by the last part of their path."""
+    """Whether exactly these were found; a replica is named by the last part of its path."""
     return len(found) == len(expected) and all(map(_fits, found, expected))
 
 

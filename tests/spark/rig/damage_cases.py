@@ -1,4 +1,4 @@
-"""All ways to damage a log directory that the audit is tried with."""
+"""All ways to damage a log directory in tests of the audit."""
 
 import damage_by_writers
 import damage_ends

@@ -1,4 +1,4 @@
-"""Damage at the end of a log, where a crash or a lag looks much the same."""
+"""Damage at the end of a log, which looks similar to a crash or a lag."""
 
 import os
 

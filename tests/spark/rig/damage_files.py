@@ -1,4 +1,4 @@
-"""What checkpoints, indexes and snapshots can suffer."""
+"""Damage to checkpoints, indexes and snapshots."""
 
 import os
 import shutil
@@ -213,7 +213,7 @@ def an_index_lost_its_end(cluster: MiniCluster) -> list[Expected]:
 
 @case()
 def an_index_lacks_one_entry(cluster: MiniCluster) -> list[Expected]:
-    """As one that a broker restarted beside."""
+    """An index without one entry is not damage: a restarted broker may write such an index."""
     path = cluster.folder(2) / "00000000000000000065.index"
     data = path.read_bytes()
     path.write_bytes(data[:16] + data[24:])
@@ -299,7 +299,7 @@ def the_newest_snapshot_is_gone(cluster: MiniCluster) -> list[Expected]:
 
 
 def _snapshot(cluster: MiniCluster, number: int) -> list[Expected]:
-    """One with another last number of the producer, and a checksum that fits."""
+    """Return a snapshot with another last sequence number and a correct checksum."""
     newest = max(cluster.folder(2).glob("*.snapshot"))
     state = ProducerState()
     state.load_snapshot(newest.read_bytes(), END)
@@ -341,7 +341,7 @@ def a_transaction_index_lost_its_entry(cluster: MiniCluster) -> list[Expected]:
 
 
 def _long_transactions() -> list[bytearray]:
-    """Producer 9 aborts twice, over several segments; 8's transaction is open all the time."""
+    """Producer 9 aborts twice, over several segments; producer 8 has a transaction open."""
     made: list[bytearray] = []
 
     def write(producer: int, *sequences: int) -> None:

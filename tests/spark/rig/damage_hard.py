@@ -1,4 +1,4 @@
-"""More damage, where the first explanation that comes to mind is the wrong one."""
+"""Damage for which the first explanation is the wrong one."""
 
 import shutil
 
@@ -12,7 +12,7 @@ from tidelog.core.storage import layout
 
 
 def _cut_out(cluster: MiniCluster, number: int, broker: int = 2) -> None:
-    """A batch is gone, indexes are left as they were."""
+    """Remove a batch and leave the indexes unchanged."""
     at = cluster.batches(broker)[number]
     path = cluster.path(at, broker)
     data = path.read_bytes()
@@ -20,7 +20,7 @@ def _cut_out(cluster: MiniCluster, number: int, broker: int = 2) -> None:
 
 
 def _sealed(cluster: MiniCluster, number: int, place: int, value: bytes, broker: int = 2) -> None:
-    """Other bytes in a batch, and a checksum that fits them."""
+    """Change bytes of a batch and correct its checksum."""
     at = cluster.batches(broker)[number]
     path = cluster.path(at, broker)
     data = bytearray(path.read_bytes()[at.position : at.position + at.size])
@@ -30,7 +30,7 @@ def _sealed(cluster: MiniCluster, number: int, place: int, value: bytes, broker:
 
 
 def _copied(cluster: MiniCluster, source: int, target: int) -> None:
-    """A segment and its indexes once more, under another name."""
+    """Copy a segment and its indexes to another name."""
     for kind in (layout.LOG, layout.OFFSET_INDEX, layout.TIME_INDEX):
         folder = cluster.folder(2)
         shutil.copy(folder / f"{source:020}{kind}", folder / f"{target:020}{kind}")

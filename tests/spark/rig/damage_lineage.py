@@ -1,4 +1,4 @@
-"""Epochs that do not fit, and replicas that do not agree."""
+"""Wrong epochs, and replicas that differ."""
 
 import shutil
 
@@ -29,7 +29,7 @@ def an_epoch_flips_at_the_end(cluster: MiniCluster) -> list[Expected]:
 
 @case()
 def an_epoch_flips_at_a_border(cluster: MiniCluster) -> list[Expected]:
-    """The last batch of epoch 0 says 1: rising all the same."""
+    """The last batch of epoch 0 has epoch 1, so epochs still rise."""
     at = cluster.batches()[9]
     cluster.flip(cluster.path(at), at.position + 15, 0)
     return [Expected("epoch-order", log(at.file), at.position, (at.base, at.last))]
@@ -37,7 +37,7 @@ def an_epoch_flips_at_a_border(cluster: MiniCluster) -> list[Expected]:
 
 @case()
 def an_epoch_flips_to_the_next_one(cluster: MiniCluster) -> list[Expected]:
-    """The last batch of epoch 0 says 2, as the one behind it: only others know better."""
+    """The last batch of epoch 0 has epoch 2, like the next batch: only other replicas show it."""
     at = cluster.batches()[9]
     cluster.flip(cluster.path(at), at.position + 15, 1)
     return [Expected("epoch-order", log(at.file), at.position, (at.base, at.last))]
@@ -125,7 +125,7 @@ def a_replica_lags(cluster: MiniCluster) -> list[Expected]:
 
 @case()
 def an_old_leader_kept_what_was_never_committed(cluster: MiniCluster) -> list[Expected]:
-    """Killed in epoch 2; others went on from offset 125 with epoch 3."""
+    """The leader was killed in epoch 2; the others continued from offset 125 in epoch 3."""
     made = [batch_at(n, b"o" if n >= 25 else b"v", **_old(n)) for n in range(28)]
     cluster.write_anew(2, made)
     cluster.crash(2)
@@ -154,7 +154,7 @@ def a_replica_is_of_an_older_topic(cluster: MiniCluster) -> list[Expected]:
 
 
 def _twin(cluster: MiniCluster) -> None:
-    """Another partition on all brokers; on broker 2 its log stands in place of the right one."""
+    """Add a partition on all brokers; on broker 2 its log replaces the right one."""
     cluster.write_anew(2, [_of_twin(n) for n in range(BATCHES // 2)])
     twin = TopicPartition("twin", 0)
     for broker in BROKERS:
@@ -166,7 +166,7 @@ def _twin(cluster: MiniCluster) -> None:
 
 
 def _of_twin(number: int) -> bytearray:
-    """Batches that begin at other offsets than those of the right log."""
+    """Return batches that begin at other offsets than those of the right log."""
     records = [Record(None, b"twin", NOW + number * 9 + i) for i in range(9)]
     return encode_batch(records, base_offset=number * 9, leader_epoch=0)
 

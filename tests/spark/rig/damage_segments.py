@@ -1,4 +1,4 @@
-"""What a segment can suffer: its bytes, and the order of its batches."""
+"""Damage to a segment: its bytes, and the order of its batches."""
 
 import os
 
@@ -253,7 +253,7 @@ def a_segment_is_renamed_a_little(cluster: MiniCluster) -> list[Expected]:
 
 
 def _drop_indexes(cluster: MiniCluster, file: str) -> None:
-    """Make them again, so that only the log is wrong."""
+    """Rebuild the indexes, so that only the log is wrong."""
     from tidelog.core.storage.segment.indexes import OffsetIndex
 
     path = cluster.folder(2) / file

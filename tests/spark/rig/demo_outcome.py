@@ -46,7 +46,7 @@ def _round(at_s: float) -> Round:
 
 
 def _sample(leader: int, epoch: int, end: int, isr: tuple[int, ...], leads: bool) -> Sample:
-    """Eight records are not committed; a restarted replica knows high watermark 0."""
+    """Return a sample with eight uncommitted records; a restarted replica has high watermark 0."""
     start = int(KILLED_S * ROWS_A_SECOND)
     epochs = ((0, 0), (1, start))[: epoch + 1]
     back = len(isr) < 3 and end == start

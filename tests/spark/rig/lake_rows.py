@@ -1,4 +1,4 @@
-"""What a lake holds, read as anybody reads Parquet; and what was to be there."""
+"""The rows of a lake, read with a plain Parquet reader, and the expected rows."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,10 @@ START_MS = 1_763_000_000_000
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Every row under a folder. A file that is gone was merged: list again, as people are told."""
+    """Return every row under a folder.
+
+    If a file was deleted because it was merged, list the folder again, as the docs advise.
+    """
     for _ in range(50):
         try:
             return _listed(path)
@@ -33,12 +36,12 @@ def _listed(path: Path) -> list[dict[str, Any]]:
 
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
-    """Where each row came from, sorted: a row that is there twice is here twice."""
+    """Return the topic, partition and offset of each row, sorted, with duplicates."""
     return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
 
 
 def orders(first: int, count: int, days: int = 1) -> list[Record]:
-    """Records of all sorts: with keys and without, with headers, a few days apart."""
+    """Return records of all kinds: with and without keys, with headers, a few days apart."""
     return [
         Record(
             None if number % 3 == 0 else b"k%d" % (number % 7),
@@ -51,7 +54,7 @@ def orders(first: int, count: int, days: int = 1) -> list[Record]:
 
 
 def as_row(topic: str, partition: int, offset: int, record: Record) -> dict[str, Any]:
-    """A record as the lake should have it."""
+    """Return the row that the lake should have for a record."""
     return {
         "topic": topic,
         "partition": partition,
@@ -64,7 +67,7 @@ def as_row(topic: str, partition: int, offset: int, record: Record) -> dict[str,
 
 
 def record_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The same from a row of the lake."""
+    """Return the record of a row of the lake."""
     wanted = {name: row[name] for name in ("topic", "partition", "offset", "key", "value")}
     return {
         **wanted,

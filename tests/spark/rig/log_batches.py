@@ -1,4 +1,4 @@
-"""Record batches of all sorts, and what core's decoder makes of them: rows to compare with."""
+"""Record batches of all kinds, and the rows that core's decoder returns for them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ codecs = st.sampled_from(list(Codec))
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """Some batches one after another, with gaps, as a log has them."""
+    """Generate some batches one after another, with gaps, as in a log."""
     data = b""
     offset = draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(0, 4))):
@@ -46,21 +46,21 @@ def logs(draw: st.DrawFn) -> bytes:
 
 
 def microseconds(milliseconds: int) -> int:
-    """As far as 64 bits go."""
+    """Convert milliseconds to microseconds, limited to 64 bits."""
     if abs(milliseconds) > INT64_MAX // 1000:
         return INT64_MAX if milliseconds > 0 else -INT64_MAX - 1
     return milliseconds * 1000
 
 
 def text(header: Header) -> str:
-    """As Java reads it."""
+    """Decode bytes as Java does."""
     return header.key_bytes().decode(errors="replace")
 
 
 def expected_rows(
     data: bytes, names: Iterable[str], start: int = 0, end: int = 2**63 - 1
 ) -> list[dict[str, Any]]:
-    """The rows as core's decoder has them."""
+    """Return the rows as core's decoder has them."""
     wanted = list(names)
     rows = []
     for batch in batches(data):
@@ -84,13 +84,13 @@ def expected_rows(
 
 
 def sealed(batch: bytearray) -> bytes:
-    """With the checksum that its bytes have now."""
+    """Return the batch with a correct checksum."""
     UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_FROM:]))
     return bytes(batch)
 
 
 def simple_log(count: int, each: int, codec: Codec = Codec.NONE) -> bytes:
-    """`count` batches of `each` records."""
+    """Return a log of `count` batches of `each` records."""
     data = bytearray()
     for number in range(count):
         rows = [

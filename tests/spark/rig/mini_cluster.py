@@ -33,7 +33,7 @@ def epoch_at(offset: int) -> int:
 
 
 def batch_at(number: int, value: bytes = b"v", **fields: int) -> bytearray:
-    """The batch with that number; `fields` change what it says."""
+    """Return the batch with that number; `fields` replaces header fields."""
     base = fields.get("base_offset", number * RECORDS)
     records = [
         Record(b"k%d" % (base + i), value * 20 + b"%d" % i, NOW + base + i) for i in range(RECORDS)
@@ -60,7 +60,7 @@ class Written(NamedTuple):
 
 
 class MiniCluster:
-    """The folders, and ways to break them."""
+    """The folders, and ways to damage them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -91,7 +91,7 @@ class MiniCluster:
         self.write(path, position, bytes([data[position] ^ (1 << bit)]))
 
     def crash(self, *brokers: int, recovery_point: int = 0) -> None:
-        """As if they had been killed."""
+        """Make the folders look as if the brokers had been killed."""
         for broker in brokers or BROKERS:
             (self.root / f"broker-{broker}" / layout.CLEAN_SHUTDOWN).unlink()
             self.offsets(broker, layout.RECOVERY_POINTS, recovery_point)
@@ -105,7 +105,7 @@ class MiniCluster:
         (self.folder(broker) / layout.LEADER_EPOCHS).write_text("0\n" + "\n".join(rows) + "\n")
 
     def write_anew(self, broker: int, made: list[bytearray]) -> None:
-        """The log with these batches instead."""
+        """Rewrite the log with these batches."""
         shutil.rmtree(self.folder(broker))
         write_log(self.root / f"broker-{broker}", made)
 
@@ -125,7 +125,7 @@ def write_log(log_dir: Path, made: list[bytearray]) -> None:
 
 
 def make_mini_cluster(root: Path, made: list[bytearray] | None = None) -> MiniCluster:
-    """Stopped in an orderly way; every replica has everything."""
+    """Create a cluster that was stopped cleanly; every replica has all records."""
     for broker in BROKERS:
         log_dir = root / f"broker-{broker}"
         log_dir.mkdir(parents=True)

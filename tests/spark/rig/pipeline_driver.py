@@ -1,8 +1,8 @@
-"""A pipeline in a process of its own that kills itself with -9 at a place that is named.
+"""A pipeline in a separate process that kills itself with -9 at a named place.
 
 `python pipeline_driver.py FILE PLACE BATCH`: places are `before-commit` (files are written, the
-lake's record is not), `after-record` (committed, nothing moved yet), `before-done` (a stretch of
-a backfill is in the topic, and not noted).
+commit record is not), `after-record` (committed, no file is moved yet), `before-done` (a batch of a
+backfill is in the topic, but not marked as done).
 """
 
 import os

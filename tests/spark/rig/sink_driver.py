@@ -1,12 +1,14 @@
-"""A driver that copies a topic into another one, and kills itself where it is told to.
+"""A driver that copies a topic to another one, and kills itself at a given place.
 
-Run as a program: BOOTSTRAP SOURCE SINK CHECKPOINT KILL BATCH. KILL is one of
-- task: a worker dies with -9 in the middle of a task, once; Spark tries the task again
-- midway: the driver and a worker die with -9 while a task is in the middle
-- before: the driver dies between the tasks' end and the ledger
-- after: the driver dies between the ledger and Spark's own commit
-- none: it runs to its end
-and BATCH the number of the micro-batch in which that happens.
+Arguments: BOOTSTRAP SOURCE SINK CHECKPOINT KILL BATCH. KILL is one of
+
+- task: a worker dies with -9 in the middle of a task, once; Spark retries the task
+- midway: the driver and a worker die with -9 in the middle of a task
+- before: the driver dies after the tasks and before the ledger
+- after: the driver dies after the ledger and before Spark's own commit
+- none: the driver runs to its end
+
+BATCH is the number of the micro-batch in which that happens.
 """
 
 import os
@@ -33,7 +35,7 @@ def kill(pids: list[int]) -> None:
 
 
 class KillingWriter(TidelogStreamWriter):
-    """Goes to other processes by value, and its attributes with it."""
+    """A writer that is pickled to other processes, with its attributes."""
 
     point = "none"
     batch = -1
@@ -63,7 +65,7 @@ class KillingWriter(TidelogStreamWriter):
 
 
 class KillingSource(TidelogDataSource):
-    """`format("tidelog-killing")`."""
+    """The data source `format("tidelog-killing")`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""What a sink has left in topics, read by a plain client."""
+"""The rows that a sink wrote to topics, read by a plain client."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tidelog.shell.client.offsets import EARLIEST, list_offset
 
 
 def rows_of(bootstrap: str, topic: str) -> dict[int, list[LogRecord]]:
-    """Every record by partition."""
+    """Return every record by partition."""
     with Cluster(bootstrap) as cluster:
         reader = Reader(cluster)
         found = {}
@@ -20,14 +20,14 @@ def rows_of(bootstrap: str, topic: str) -> dict[int, list[LogRecord]]:
 
 
 def values_of(bootstrap: str, topic: str) -> list[bytes]:
-    """Every value, sorted."""
+    """Return every value, sorted."""
     return sorted(
         record.value or b"" for records in rows_of(bootstrap, topic).values() for record in records
     )
 
 
 def writing(frame: Any, bootstrap: str, **options: Any) -> Any:
-    """`frame.write` (or `writeStream`) of the format, not started yet."""
+    """Return `frame.write` (or `writeStream`) of the format, not started yet."""
     door = frame.writeStream if frame.isStreaming else frame.write.mode("append")
     door = door.format("tidelog").option("kafka.bootstrap.servers", bootstrap)
     for name, value in options.items():

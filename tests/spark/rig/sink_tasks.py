@@ -1,4 +1,4 @@
-"""Tasks of a sink without Spark: calls against a real broker that die where one says so."""
+"""Tasks of a sink without Spark: calls to a real broker that die at a given place."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -20,7 +20,7 @@ names = (f"t{number}" for number in count())
 
 
 class Killed(Exception):
-    """The process is gone."""
+    """The process was killed."""
 
 
 def arrow(rows: KeyedRows, rows_each: int = 40) -> Iterator[Any]:
@@ -35,7 +35,7 @@ def arrow(rows: KeyedRows, rows_each: int = 40) -> Iterator[Any]:
 
 
 def rows_for(batch: int, task: int, keyed: bool = True) -> KeyedRows:
-    """With rows that are equal to others, in the same task and in other ones."""
+    """Return rows; some equal others in the same task or in other tasks."""
     return [
         (b"%d" % (number % 7) if keyed else None, b"%d.%d" % (batch, number // 2 + task * 50))
         for number in range(160)

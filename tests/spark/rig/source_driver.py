@@ -1,7 +1,7 @@
-"""A driver that dies: a stream that is killed with -9 when a batch is written, not committed.
+"""A driver that is killed with -9 when a batch is written but not committed.
 
-Arguments: bootstrap, topic, checkpoint, folder for batches, number of the batch to die in, how
-many offsets a batch waits for.
+Arguments: bootstrap, topic, checkpoint, folder for batches, number of the batch in which to die,
+how many offsets a batch waits for.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A standalone Spark cluster from the pip package: a master and workers of one core each.
 
-Always true: after `close` none of the processes it started is left; each has a session of its
-own, so a worker dies together with its executors, as a machine does.
+Invariants: after `close` no process that it started is left. Each process has its own session, so a
+worker dies together with its executors, as a machine does.
 """
 
 import os
@@ -20,7 +20,7 @@ _URL = re.compile(r"spark://127\.0\.0\.1:\d+")
 
 
 class SparkCluster:
-    """Processes on 127.0.0.1, at ports that were free."""
+    """Processes on 127.0.0.1, on free ports."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class SparkCluster:
         self.close()
 
     def add_worker(self) -> int:
-        """One core, one gigabyte; its number."""
+        """Start a worker with one core and one gigabyte; return its number."""
         number = len(self._processes)
         name = f"worker-{number}"
         limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / name))
@@ -60,7 +60,7 @@ class SparkCluster:
         self._processes[number].wait(WAIT_S)
 
     def executors(self, number: int) -> int:
-        """How many a worker has started so far."""
+        """Return how many executors a worker has started so far."""
         return len(list((self._folder / f"worker-{number}").glob("app-*/*")))
 
     def close(self) -> None:

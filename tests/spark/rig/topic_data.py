@@ -1,4 +1,4 @@
-"""Topics with records in them, for tests of the source, and what Spark makes of those."""
+"""Topics with records for tests of the source, and the rows that Spark reads from them."""
 
 import json
 import time
@@ -22,7 +22,7 @@ def append(
     batch: int = 1000,
     codec: Codec = Codec.NONE,
 ) -> int:
-    """Append records (bytes: only a value) with acks=all; the offset of the first."""
+    """Append records (bytes mean only a value) with acks=all; return the first offset."""
     now = int(time.time() * 1000)
     ready = [each if isinstance(each, Record) else Record(None, each, now) for each in records]
     first = -1
@@ -35,17 +35,17 @@ def append(
 
 
 def numbered(start: int, end: int) -> list[bytes]:
-    """Values that say which they are."""
+    """Return values that contain their number."""
     return [b"%d" % number for number in range(start, end)]
 
 
 def reading(spark: Any, bootstrap: str, **options: Any) -> Any:
-    """`spark.read` of the format, not loaded yet."""
+    """Return `spark.read` of the format, not loaded yet."""
     return _with(spark.read.format("tidelog"), bootstrap, options)
 
 
 def streaming(spark: Any, bootstrap: str, **options: Any) -> Any:
-    """`spark.readStream` of the format, not loaded yet."""
+    """Return `spark.readStream` of the format, not loaded yet."""
     return _with(spark.readStream.format("tidelog"), bootstrap, options)
 
 
@@ -57,7 +57,7 @@ def _with(door: Any, bootstrap: str, options: dict[str, Any]) -> Any:
 
 
 def run_available(frame: Any, checkpoint: Any, out: Any) -> list[dict[str, Any]]:
-    """Run a stream over what is there into Parquet at `out`; the progress of its batches."""
+    """Stream all available records to Parquet at `out`; return the progress of the batches."""
     query = (
         frame.writeStream.format("parquet")
         .option("checkpointLocation", str(checkpoint))
@@ -73,13 +73,13 @@ def run_available(frame: Any, checkpoint: Any, out: Any) -> list[dict[str, Any]]
 
 
 def numbers_in(spark: Any, path: Any) -> list[int]:
-    """Values that `numbered` made, from Parquet, sorted."""
+    """Return the numbers of `numbered` values in Parquet, sorted."""
     rows = spark.read.parquet(str(path)).select("value").collect()
     return sorted(int(bytes(row.value)) for row in rows)
 
 
 def failed_with(run: Any) -> str:
-    """The text of the error with which a query ends; Spark's own words around it are kept."""
+    """Return the text of the error with which a query ends, with Spark's text around it."""
     from pyspark.errors import PySparkException
 
     try:
@@ -90,7 +90,7 @@ def failed_with(run: Any) -> str:
 
 
 def last_end(checkpoint: Any) -> dict[str, Any]:
-    """The end of the last batch that a stream planned, from its checkpoint."""
+    """Return the end of the last batch that a stream planned, from its checkpoint."""
     folder = Path(checkpoint, "offsets")
     last = max(int(file.name) for file in folder.iterdir() if file.name.isdecimal())
     lines = (folder / str(last)).read_text().splitlines()

@@ -1,8 +1,8 @@
 """A crash or power failure at any time of a cleaning loses nothing.
 
-Every change that the cleaning and its swap make to the disk is a moment at which the process
-may end (`StoppingDisk`) or the power may go (`SimDisk`: unsynced bytes and names are lost, torn
-or damaged, by many seeds).
+The process may end (`StoppingDisk`) or the power may fail (`SimDisk`: unsynced bytes and names are
+lost, torn or damaged, by many seeds) at every change to the disk that the cleaning and its swap
+make.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,10 @@ SEEDS = 6
 
 
 def fill(log: Log) -> None:
-    """Repeated keys, a deleted key, a producer's last batch and an aborted transaction,
-    in several segments that cleaning merges."""
+    """Write repeated keys, a deleted key, a producer's last batch and an aborted transaction.
+
+    They are in several segments that the cleaning merges.
+    """
     for number in range(12):
         put(log, (f"k{number % 5}", str(number)), ("same", str(number)))
     put(log, ("gone", "1"), ("k9", "stays"), producer=Producer(3, 0, 0))
@@ -57,7 +59,7 @@ def fill(log: Log) -> None:
 
 
 def clean_thrice(disk: Disk, log: Log) -> None:
-    """Half of it; the rest; and again, when there is little left, and segments become one."""
+    """Clean half of the log, then the rest, then again when few records are left to merge."""
     half = log.segments.active.base_offset // 2
     first_dirty = compact(disk, log, last_stable=half, now_ms=NOW_MS).end_offset
     assert 0 < first_dirty < half
@@ -68,7 +70,7 @@ def clean_thrice(disk: Disk, log: Log) -> None:
 
 
 def clean_and_append(disk: Disk, log: Log) -> None:
-    """With records that are not on disk yet, some of which are cleaned already."""
+    """Clean a log that also has unsynced records, some of which are cleaned already."""
     first_dirty = compact(disk, log, now_ms=NOW_MS).end_offset
     put(log, ("k2", "newest"))
     close_segment(log)
@@ -99,8 +101,10 @@ def prepared(disk: Disk) -> tuple[Log, list[Seen]]:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_files_of_an_earlier_cleaning_do_no_harm(number: int) -> None:
-    """Files of a dead cleaner precede a group that is installed: a start would take the group for
-    incomplete, and its original segments are deleted."""
+    """Files of a dead cleaner have lower offsets than a group that is swapped in.
+
+    At startup the group would then count as incomplete, although its original segments are deleted.
+    """
     for changes in range(CHANGES_MAX):
         disk = StoppingDisk()
         log, before = prepared(disk)

@@ -68,7 +68,7 @@ def test_batches_keep_offsets_sequences_and_epochs(disk: MemoryDisk, log: Log) -
 
 
 def test_last_batch_of_a_producer_keeps_its_header(disk: MemoryDisk, log: Log) -> None:
-    """Otherwise a retry of it would be appended."""
+    """Otherwise a retry of the batch would be appended."""
     put(log, ("a", "1"), producer=Producer(7, 0, 0))
     put(log, ("a", "2"), ("a", "3"), producer=Producer(7, 0, 1), timestamp=4000)
     put(log, ("a", "4"), producer=Producer(8, 0, 0))
@@ -131,7 +131,7 @@ def test_append_time_of_a_batch_stays(disk: MemoryDisk, log: Log) -> None:
 
 
 def test_records_without_a_key_are_removed(disk: MemoryDisk, log: Log) -> None:
-    """They came before the topic was compacted."""
+    """Records without a key are from before the topic was compacted."""
     put(log, (None, "1"), ("a", "1"))
     close_segment(log)
     compact(disk, log)
@@ -275,8 +275,10 @@ def test_cleaning_keeps_the_last_record_of_each_key(
 
 
 def test_a_failed_cleaning_keeps_its_finished_groups(disk: MemoryDisk, log: Log) -> None:
-    """They may be on their way into place: a file that vanished in the middle of that would
-    take the log offline, or leave a segment without its aborted transactions."""
+    """The finished groups may be in use: deleting their files could take the log offline.
+
+    It could also leave a segment without its aborted transactions.
+    """
     for number in range(30):
         put(log, (f"k{number % 3}", "x" * 100))
     close_segment(log)

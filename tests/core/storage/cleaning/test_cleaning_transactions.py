@@ -58,7 +58,7 @@ def test_aborted_records_replace_no_earlier_record(disk: MemoryDisk, log: Log) -
 
 
 def test_an_abort_whose_marker_is_far_away_is_known(disk: MemoryDisk, log: Log) -> None:
-    """Records in a closed segment, the marker in the active one."""
+    """The records are in a closed segment, the marker is in the active one."""
     put(log, ("a", "1"))
     put(log, ("a", "taken back"), attributes=TRANSACTIONAL, producer=ONE)
     close_segment(log)
@@ -122,7 +122,7 @@ def test_a_marker_is_removed_after_its_records_and_its_retention_time(
 
 
 def test_a_producer_of_which_only_a_marker_is_known_keeps_it(disk: MemoryDisk, log: Log) -> None:
-    """It bears the producer's epoch, which fences earlier ones."""
+    """The marker has the producer's epoch, which fences earlier epochs."""
     put_marker(log, COMMIT, Producer(9, 4, -1))
     close_segment(log)
     for now_ms in (5000, 6000, 7000):

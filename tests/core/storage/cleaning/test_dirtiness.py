@@ -20,7 +20,7 @@ def disk() -> MemoryDisk:
 
 @pytest.fixture
 def log(disk: MemoryDisk) -> Log:
-    """Four closed segments and an active one."""
+    """A log of four closed segments and an active one."""
     log = new_log(disk, COMPACT)
     for number in range(4):
         put(log, ("a", str(number)), timestamp=1000 * (number + 1))
