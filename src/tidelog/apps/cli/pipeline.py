@@ -28,7 +28,7 @@ LAND = """\
 kind = "land"
 name = "orders"
 topics = ["orders"]             # or: pattern = "orders-.*"
-trigger = "available-now"       # read what is there and stop; or "10 seconds": run forever
+trigger = "available-now"       # read all records and stop; or "10 seconds": run forever
 # The default is the cluster of ./tidelog-data:
 # bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 
@@ -51,7 +51,7 @@ AGGREGATE = """\
 kind = "aggregate"
 name = "per-minute"
 topics = ["orders"]
-trigger = "available-now"       # read what is there and stop; or "10 seconds": run forever
+trigger = "available-now"       # read all records and stop; or "10 seconds": run forever
 # The default is the cluster of ./tidelog-data:
 # bootstrap = "localhost:9092,localhost:9093,localhost:9094"
 

@@ -113,7 +113,7 @@ class HeldPorts:
 
     The system may assign a free port to any process, also the port of a broker that is about to be
     restarted. A socket that is bound and does not listen prevents that. On Linux a broker can
-    listen on the port all the same, because both set SO_REUSEADDR. On other systems it could not,
+    still listen on the port, because both set SO_REUSEADDR. On other systems it could not,
     so nothing is reserved. Connections are refused unless a broker listens.
     """
 

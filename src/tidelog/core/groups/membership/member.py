@@ -39,7 +39,7 @@ class Member:
     def is_excused(self) -> bool:
         """Whether it need not send heartbeats because it waits for a rebalance.
 
-        A new member that waits has a time-out all the same: it may have given up, and joined
+        A new member that waits still has a time-out: it may have given up, and joined
         again under another id.
         """
         return not self.is_new and (

@@ -161,7 +161,7 @@ class Rebalance:
         self._timers.arm(Timer(TimerKind.JOIN, group.group_id), until_ms)
 
     def _complete(self, group: Group, now_ms: int) -> None:
-        """Begin the generation with the members that have joined. Static members may be away
+        """Begin the generation with the members that have joined. Static members may be absent
         for a while, so they stay until their session times out."""
         self._timers.cancel(Timer(TimerKind.JOIN, group.group_id))
         group.initial_delay_ms = None

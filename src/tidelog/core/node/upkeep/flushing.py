@@ -73,8 +73,8 @@ class Flushing:
             self._report_flushed(replica)
 
     def _report_flushed(self, replica: HostedReplica) -> None:
-        """Report the flushed offset; to a leader only while this broker serves, as it would
-        commit."""
+        """Report the flushed offset to the partition. A leader might then commit, so it gets the
+        report only while this broker serves."""
         partition = replica.partition
         if partition.config.flush_before_ack and (self._gate.serving or not partition.is_leader):
             event = RecordsFlushed(replica.log.recovery_point, self._turn.now_ms)
