@@ -92,7 +92,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="random seed (default: the time)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument(
-        "--corpus", type=Path, default=Path("tests/fuzz/corpus"), help="directory of kept frames"
+        "--corpus", type=Path, default=Path("tests/fuzz/corpus"), help="directory of stored frames"
     )
     parser.add_argument("--write-seeds", action="store_true", help="write the seeds and exit")
     return parser

@@ -106,7 +106,7 @@ def describe_cluster(
 
 
 def _all_settings() -> Mapping[str, Setting]:
-    """A broker's settings, including those of Kafka's that have no effect."""
+    """All settings of a broker, including Kafka's settings without effect."""
     from tidelog.core.settings.ignored_keys import IGNORED
 
     return {**BROKER, **IGNORED}

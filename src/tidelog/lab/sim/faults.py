@@ -371,7 +371,7 @@ class Faults:
         self._damage_log(process, action)
 
     def _damage_checkpoint(self, process: Process, action: Action) -> None:
-        """Damage one replica's checkpoints or indexes while its broker is down, or all are."""
+        """Damage one replica's checkpoints or indexes while its broker or every broker is down."""
         name = self._damaged_partition(action)
         copies = copy_checkpoints(process.disk, name)
         self._world.after(COPY_AGE_MS, self._put_checkpoint, process, action, copies)

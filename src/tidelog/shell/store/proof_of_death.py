@@ -49,5 +49,5 @@ class DeathProbe(Protocol):
     """Ends sessions on proof. Like the store's client: no call blocks, each is answered once."""
 
     def probe_deaths(self, answered: Probed | None = None) -> None:
-        """End the sessions of brokers that are proved dead; answer the store's revision."""
+        """End the sessions of brokers that are proved dead; the answer is the store's revision."""
         ...

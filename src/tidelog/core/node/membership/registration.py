@@ -237,7 +237,7 @@ class Registration:
     # -- heartbeats ------------------------------------------------------------------------
 
     def heartbeat_soon(self) -> None:
-        """Send a heartbeat at once: the controller waits for a change, or is a new one."""
+        """Send a heartbeat at once: the controller waits for it, or is a new controller."""
         self._heartbeat_at_ms = self._turn.now_ms
 
     def image_advanced(self, *, controller: bool) -> None:
