@@ -83,7 +83,8 @@ def test_a_wrong_value_inside_the_log_is_rejected(disk: MemoryDisk, name: str) -
     assert log.recovery_point in (0 if name == layout.RECOVERY_POINTS else 20, 20)
     expected = log.log_start_offset if name == layout.HIGH_WATERMARKS else 18
     assert directory.high_watermarks == {ORDERS: expected}
-    assert directory.cleaner_offsets == {ORDERS: 2 if name == layout.CLEANER_OFFSETS else 3}
+    # The log has no gaps, so it needs no row.
+    assert directory.cleaner_offsets == ({} if name == layout.CLEANER_OFFSETS else {ORDERS: 3})
     assert not directory.damaged, "all records are there"
     assert opened(disk).warnings == [], "it was written again"
 
@@ -204,3 +205,22 @@ def test_gaps_of_a_compacted_log_without_its_cleaner_offset_are_allowed(how: str
     assert (again.logs[ORDERS].log_end_offset, again.damaged) == (41, {})
     assert again.reports[ORDERS].cuts == []
     assert again.cleaner_offsets == {ORDERS: 2}
+
+
+@pytest.mark.parametrize("how", ["replaced", "a batch removed"])
+def test_damaged_cleaner_offsets_do_not_hide_later_damage(how: str) -> None:
+    """Found by `tidelog verify --seed 2049272864`: missing records then counted as compacted."""
+    disk = MemoryDisk()
+    directory = opened(disk)
+    log = directory.create(ORDERS, bytes(16), 0, SMALL, revision=1)
+    fill(log, 20)
+    write_all(directory)
+    disk.write(layout.CLEANER_OFFSETS, b"garbage")
+    assert len(opened(disk).warnings) == 1
+    first, last = (f"orders-0/{base:020d}.log" for base in (0, 14))
+    if how == "replaced":
+        disk.write(first, disk.read(last, 0, disk.size(last)))
+    else:
+        del disk.files[first][: disk.size(first) // 7]
+    again = opened(disk)
+    assert again.damaged[ORDERS].offset == 0

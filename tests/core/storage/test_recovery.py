@@ -136,6 +136,21 @@ def test_a_deleted_segment_that_reappeared_is_deleted_again(
     assert "ends at offset 16, the next segment starts at 14" in report.warnings[0]
 
 
+@pytest.mark.parametrize("recovery_point", [0, 3, 7, 20])
+def test_records_of_a_later_segment_are_damage_in_a_compacted_log_too(
+    disk: MemoryDisk, recovery_point: int
+) -> None:
+    """Otherwise the missing offsets count as compacted, and the segments after them are deleted."""
+    own = disk.read(FIRST, 0, disk.size(FIRST))
+    disk.write(FIRST, disk.read(THIRD, 0, disk.size(THIRD)))
+    log, report = reopen(disk, compacted=True, cleaned_upto=0, recovery_point=recovery_point)
+    assert report.damage is not None
+    assert (report.damage.offset, log.log_end_offset, report.deleted) == (0, 20, [])
+    disk.write(FIRST, own)
+    log, report = reopen(disk, compacted=True, cleaned_upto=0, recovery_point=recovery_point)
+    assert (report.damage, len(contents(log))) == (None, 20)
+
+
 @pytest.mark.parametrize("how", ["policy", "cleaned before", "below the recovery point"])
 def test_gaps_of_compaction_are_kept(disk: MemoryDisk, how: str) -> None:
     del disk.files[SECOND][: record_size()]

@@ -34,7 +34,7 @@ from tidelog.core.storage.disk import (
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
 from tidelog.core.storage.recovery import RecoveryReport, open_log
-from tidelog.core.storage.segment.damage import Damage
+from tidelog.core.storage.segment.damage import Damage, is_gapless
 from tidelog.core.types import Offset, StorePoint, TopicId, TopicPartition
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -227,7 +227,9 @@ class LogDirectory:
             self._recheck_damage(partition, log)
             high_watermark = max(high_watermarks.get(partition, 0), log.log_start_offset)
             self.high_watermarks[partition] = min(high_watermark, log.log_end_offset)
-            if partition in cleaned or layout.CLEANER_OFFSETS in self._refused:
+            if partition in cleaned or (
+                layout.CLEANER_OFFSETS in self._refused and not is_gapless(log.segments)
+            ):
                 first_dirty = cleaned.get(partition, log.log_start_offset)
                 self.cleaner_offsets[partition] = min(first_dirty, log.log_end_offset)
             else:

@@ -334,9 +334,9 @@ class _Recovery:
             self._keep_damage(self.producers.end_offset, str(error))
 
     def _joins(self, earlier: Segment, later: Segment) -> bool:
-        """Whether the later segment starts where the earlier one ends. A power failure can lose the
-        end of a segment but not the next one, or restore a deleted one; compaction leaves gaps,
-        too."""
+        """Whether the later segment starts where the earlier one ends, or is kept though the
+        earlier one is damaged. A power failure can lose the end of a segment but not the next
+        one, or restore a deleted one; compaction leaves gaps, too."""
         try:
             end = earlier.next_offset()
         except DiskError:
@@ -344,9 +344,11 @@ class _Recovery:
         if end == later.base_offset or end < later.base_offset <= self.cleaned_upto:
             return True
         damage = missing_between((earlier, later), self.cleaned_upto)
-        if damage is not None and later.base_offset < self.kept_below:
+        if damage is not None and (
+            later.base_offset < self.kept_below or _starts_after(earlier, later)
+        ):
             self._keep_damage(damage.offset, damage.reason)
-            return False
+            return True
         self.report.warnings.append(
             f"{earlier.path}: ends at offset {end}, the next segment starts at "
             f"{later.base_offset}; the later segments were deleted"
@@ -573,6 +575,16 @@ class _Recovery:
     def _delete(self, path: str) -> None:
         self.disk.delete(path)
         self.report.deleted.append(path)
+
+
+def _starts_after(earlier: Segment, later: Segment) -> bool:
+    """Whether the earlier segment has only records from the range of the later one or after it. No
+    append leaves such a segment; the later one has all that a compaction would have put there."""
+    try:
+        first = next(earlier.spans(), None)
+    except DiskError:
+        return False
+    return first is not None and first.base_offset >= later.base_offset
 
 
 def _refuse_old_format(path: str, error: InvalidBatch) -> None:

@@ -78,6 +78,24 @@ def all_missing_between(segments: Iterable[Segment], cleaned_upto: Offset) -> It
             yield Damage(end, f"{earlier.path}: {missing}")
 
 
+def is_gapless(segments: Iterable[Segment]) -> bool:
+    """Whether the headers show that each batch starts where the one before it ends. False if a
+    header is damaged."""
+    expected: Offset | None = None
+    try:
+        for segment in segments:
+            if expected is not None and segment.base_offset != expected:
+                return False
+            expected = segment.base_offset
+            for span in segment.spans():
+                if span.base_offset != expected:
+                    return False
+                expected = span.last_offset + 1
+    except DiskError:
+        return False
+    return True
+
+
 def missing_end(log_end: Offset, known_end: Offset) -> Damage | None:
     """Return damage if the log ends below `known_end`, which it once reached."""
     if log_end >= known_end:
