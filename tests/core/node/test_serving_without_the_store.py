@@ -71,6 +71,27 @@ def test_leader_refuses_where_unclean_elections_are_allowed() -> None:
     assert error(cluster) is REFUSED
 
 
+def test_leader_refuses_where_the_recovery_strategy_allows_unclean_elections() -> None:
+    """`aggressive` elects a replica outside the ISR, too, if the ISR is not alive."""
+    cluster = Cluster()
+    cluster.start(unclean_recovery_strategy="aggressive")
+    cluster.create_topic()
+    cluster.store_away = True
+    cluster.run(3 * TTL_MS)
+    assert error(cluster) is REFUSED
+
+
+def test_broker_shuts_down_soon_without_the_store() -> None:
+    """No controller can move its leaders: it does not wait for the timeout of five minutes."""
+    cluster = cluster_without_store()
+    leader = led_by(cluster)
+    node = cluster.nodes[leader]
+    cluster.step(leader, on.ShutdownRequested(cluster.now_ms))
+    cluster.run(1_000)
+    assert node.halted is not None
+    assert node.halted.clean
+
+
 def test_waiting_write_fails_once_a_follower_is_silent() -> None:
     cluster = cluster_without_store()
     leader = led_by(cluster)

@@ -438,7 +438,10 @@ class Node:
             self._controller.step(controller_on.Ticked(now))
         else:
             self._controller.continue_upkeep()
-        if now >= self._stop_by_ms:
+        if now >= self._stop_by_ms or (
+            # Other brokers replace a broker without a session, or can do nothing either.
+            self._gate.leaving and not self._registration.session_valid
+        ):
             self._stopping = True
 
     def _on_shutdown_requested(self, _event: on.ShutdownRequested) -> None:

@@ -19,6 +19,8 @@ from tidelog.core.types import TopicId
 
 INDEX_INTERVAL_BYTES_MAX = 256 * 1024
 """A lookup scans from the previous index entry: with fewer entries it would take seconds."""
+AGGRESSIVE = "aggressive"
+"""The `unclean.recovery.strategy` that elects live replicas while others may be in sync."""
 GZIP_DEFAULT = ("gzip", "-1")
 _DEFAULT_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
 _NUMBERS = {
@@ -79,7 +81,8 @@ def _partition_config(
         config.replica_lag_time_max_ms,
         config.replica_fetch_backoff_ms,
         log.flush_messages == 1,
-        config.unclean_leader_election_enable if unclean is None else unclean == "true",
+        config.unclean_recovery_strategy == AGGRESSIVE
+        or (config.unclean_leader_election_enable if unclean is None else unclean == "true"),
     )
 
 
