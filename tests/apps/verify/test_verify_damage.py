@@ -150,8 +150,10 @@ def test_running_broker_gets_damage_in_a_partition_it_follows() -> None:
 
 @pytest.mark.ci
 def test_replicas_are_damaged_under_load_and_nothing_is_lost() -> None:
-    kinds = "damage,damage-live"
-    arguments = ["verify", "--faults", kinds, "--seconds", "40", "--rate", "3000"]
+    """With our own client only: librdkafka 2.16 may write a record twice when a sequence error on
+    one partition raises the producer epoch (librdkafka issue 4953)."""
+    arguments = ["verify", "--faults", "damage,damage-live", "--client", "own"]
+    arguments += ["--seconds", "40", "--rate", "3000"]
     found = CliRunner().invoke(cli, [*arguments, "--format", "json"])
     assert found.exit_code == 0, found.output
     data = json.loads(found.stdout)
