@@ -210,9 +210,13 @@ log.retention.hours=168
     )
     resolved = load_settings(str(properties))
     assert resolved.settings.listener == ("PLAINTEXT", "", 9092)
-    assert resolved.settings.advertised(9092, "h") == ("PLAINTEXT", "localhost", 9092)
+    assert resolved.settings.advertised(resolved.settings.listener, 9092, "h") == (
+        "PLAINTEXT",
+        "localhost",
+        9092,
+    )
+    assert resolved.settings.internal_listener.host == "127.0.0.1"
     assert resolved.warnings == [
         "settings of Kafka without effect in Tidelog: controller.quorum.bootstrap.servers,"
-        " inter.broker.listener.name, num.network.threads,"
-        " process.roles"
+        " num.network.threads, process.roles"
     ]

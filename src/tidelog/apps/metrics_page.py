@@ -72,7 +72,12 @@ _PROCESS = (
         "findings when a log was opened: WARN for truncated or damaged records, INFO for files that"
         " were removed or rebuilt; no line for a log without findings",
     ),
-    ("listening", "INFO", "host, port, internal_port, metrics", "the broker's ports are open"),
+    (
+        "listening",
+        "INFO",
+        "host, port, internal_port, listeners, metrics",
+        "the broker's ports are open",
+    ),
     ("acting", "INFO", "", "the broker is unfenced and part of the cluster"),
     ("not_acting", "WARN", "", "the broker was fenced, by the controller or by itself"),
     ("broker_alive", "INFO", "other, alive", "another broker is live"),

@@ -37,6 +37,10 @@ class EpochEnd(NamedTuple):
     end_offset: Offset
 
 
+CLIENT_LISTENER = "CLIENT"
+"""The first client listener in a registration. Older releases know no other name."""
+INTERNAL_LISTENER = "INTERNAL"
+"""The listener for brokers in a registration."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics that brokers write for themselves; clients can only read them."""
 

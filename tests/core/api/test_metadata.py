@@ -13,6 +13,7 @@ from api_cluster import (
 )
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.settings.listeners import Listener
 
 NOT_ASKED_FOR = -(2**31)
 
@@ -229,15 +230,43 @@ def test_a_partition_without_a_leader(cluster: ApiCluster) -> None:
     assert partition["leader_epoch"] >= 0
 
 
-def test_unknown_listener(cluster: ApiCluster) -> None:
+def test_a_broker_of_an_older_release_has_one_address_for_every_listener(
+    cluster: ApiCluster,
+) -> None:
+    for listener in ("CLIENT", "OUT"):
+        answer = cluster.request(1, METADATA, {"topics": []}, listener=listener)
+        assert [one["port"] for one in answer["brokers"]] == [9091, 9092, 9093]
+
+
+def test_brokers_without_the_clients_listener_are_left_out() -> None:
+    """As in Kafka: a live leader without the listener is LISTENER_NOT_FOUND from version 6 on."""
+    cluster = ApiCluster(texts={"default.replication.factor": "3"})
+    for broker in cluster.brokers:
+        named = [Listener("IN", "in", broker), Listener("OUT", f"out-{broker}", broker)]
+        some = tuple(named[:1] if broker == 3 else named)
+        cluster.start(broker, port=9090 + broker, listeners=some)
+    cluster.run_until(lambda: all(cluster.nodes[broker].acting for broker in cluster.brokers))
+    cluster.create("orders", -1, -1, assignments={0: [1, 2, 3], 1: [3, 1, 2]})
     asked = {"topics": [{"name": "orders", "topic_id": NO_TOPIC_ID}]}
-    answer = cluster.request(1, METADATA, asked, listener="ELSEWHERE")
-    assert answer["brokers"] == []
-    for partition in answer["topics"][0]["partitions"]:
-        assert partition["error_code"] == ErrorCode.LEADER_NOT_AVAILABLE
-        assert len(partition["offline_replicas"]) == 3
+    for version, error in ((13, ErrorCode.LISTENER_NOT_FOUND), (5, ErrorCode.LEADER_NOT_AVAILABLE)):
+        answer = cluster.request(1, METADATA, asked, version, listener="OUT")
+        assert [(b["node_id"], b["host"]) for b in answer["brokers"]] == [
+            (1, "out-1"),
+            (2, "out-2"),
+        ]
+        first, second = answer["topics"][0]["partitions"]
+        assert (first["error_code"], first["leader_id"]) == (ErrorCode.NONE, 1)
+        assert (second["error_code"], second["leader_id"]) == (error, -1)
+        assert second["offline_replicas"] == [3]
     described = {"include_cluster_authorized_operations": False}
-    assert cluster.request(1, DESCRIBE_CLUSTER, described, listener="ELSEWHERE")["brokers"] == []
+    for listener, found in (
+        ("OUT", [1, 2]),
+        ("IN", [1, 2, 3]),
+        ("NONE", []),
+        ("CLIENT", [1, 2, 3]),
+    ):
+        answer = cluster.request(1, DESCRIBE_CLUSTER, described, listener=listener)
+        assert [one["broker_id"] for one in answer["brokers"]] == found
 
 
 def test_before_any_broker_is_known() -> None:

@@ -12,7 +12,8 @@ from tidelog.core.settings.setting import Setting
 from tidelog.core.storage.log_config import LogConfig
 
 NODE = {"node.id": "7"}
-TOLD = {"host", "port", "internal_host", "internal_port"}
+TOLD = {"host", "port", "internal_host", "internal_port", "listeners"}
+LISTENERS = ("tidelog.metadata", "tidelog.internal", "listener.", "controller.", "inter.broker")
 """Known only once the listeners are open."""
 NARROW = {
     "log.cleaner.min.cleanable.ratio": "0.25",
@@ -61,7 +62,7 @@ def reached() -> dict[str, set[str]]:
     for name, setting in BROKER.items():
         if name in ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs"):
             continue
-        if name.startswith(("tidelog.metadata", "tidelog.internal", "listener.", "controller.")):
+        if name.startswith(LISTENERS):
             continue
         found[name] = differences({name: other_text(setting)})
     return found

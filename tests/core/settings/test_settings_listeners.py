@@ -5,9 +5,9 @@ import pytest
 from tidelog.core.settings.broker_settings import InvalidSettings, settings_of
 from tidelog.core.settings.listeners import (
     Listener,
-    client_listener,
     parse_listener,
     parse_protocols,
+    split_listeners,
 )
 from tidelog.core.settings.setting import WrongValue
 
@@ -46,24 +46,49 @@ def test_invalid_listeners_are_refused(text: str) -> None:
 
 
 def test_kafkas_own_file_has_one_listener_for_clients() -> None:
-    found = client_listener(
+    found = split_listeners(
         ("PLAINTEXT://:9092", "CONTROLLER://:9093"),
         ("CONTROLLER",),
         ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SSL:SSL"),
+        "PLAINTEXT",
     )
-    assert found == Listener("PLAINTEXT", "", 9092)
+    assert found == ((Listener("PLAINTEXT", "", 9092),), None)
 
 
-def test_several_client_listeners_are_refused() -> None:
-    with pytest.raises(WrongValue, match="IN, OUT"):
-        client_listener(("IN://:1", "OUT://:2"), (), ())
+def test_one_of_several_listeners_is_for_brokers() -> None:
+    texts = ("IN://10.0.0.1:1", "OUT://[::1]:2", "FAR://:3")
+    clients, between_brokers = split_listeners(texts, (), (), "in")
+    assert [one.name for one in clients] == ["OUT", "FAR"]
+    assert between_brokers == Listener("IN", "10.0.0.1", 1)
+    assert split_listeners(texts, (), (), None).between_brokers is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "inter_broker", "reason"),
+    [
+        (("A://:1", "a://:2"), None, "two listeners named A"),
+        (("A://h:1", "B://h:1"), None, "two listeners on port 1"),
+        (("A://:1", "B://:2"), "C", "inter.broker.listener.name=C must be one of A, B"),
+        (("A://:1", "X://:2"), "X", "inter.broker.listener.name=X must be one of A"),
+        (("X://:2",), None, "has no listener for clients"),
+    ],
+)
+def test_invalid_lists_of_listeners_are_refused(
+    texts: tuple[str, ...], inter_broker: str | None, reason: str
+) -> None:
+    with pytest.raises(WrongValue, match=reason):
+        split_listeners(texts, ("X",), (), inter_broker)
+
+
+def test_one_port_on_two_addresses_is_possible() -> None:
+    assert len(split_listeners(("A://127.0.0.1:1", "B://[::1]:1"), (), (), None).clients) == 2
 
 
 @pytest.mark.parametrize("protocols", [("OUT:SSL",), ("OUT:SASL_PLAINTEXT",)])
 def test_secured_listeners_are_refused(protocols: tuple[str, ...]) -> None:
     with pytest.raises(WrongValue, match="PLAINTEXT so far"):
-        client_listener(("OUT://:2",), (), protocols)
-    assert client_listener(("OUT://:2",), (), ("out:plaintext",)).name == "OUT"
+        split_listeners(("IN://:1", "OUT://:2"), (), protocols, None)
+    assert split_listeners(("OUT://:2",), (), ("out:plaintext",), None).clients[0].name == "OUT"
 
 
 def test_protocols_must_be_kafkas() -> None:
@@ -75,7 +100,7 @@ def test_protocols_must_be_kafkas() -> None:
     ("texts", "told"),
     [
         ({}, ("localhost", 40001)),
-        ({"listeners": "PLAINTEXT://0.0.0.0:0"}, ("box", 40001)),
+        ({"listeners": "PLAINTEXT://:0"}, ("box", 40001)),
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, ("127.0.0.1", 40001)),
         ({"advertised.listeners": "PLAINTEXT://kafka.example:29092"}, ("kafka.example", 29092)),
         ({"advertised.listeners": "PLAINTEXT://kafka.example:0"}, ("kafka.example", 40001)),
@@ -83,20 +108,117 @@ def test_protocols_must_be_kafkas() -> None:
     ],
 )
 def test_advertised_address(texts: dict[str, str], told: tuple[str, int]) -> None:
-    assert settings_of({**NODE, **texts}).advertised(40001, "box")[1:] == told
+    settings = settings_of({**NODE, **texts})
+    assert settings.advertised(settings.listener, 40001, "box")[1:] == told
 
 
-def test_the_listener_for_brokers() -> None:
-    assert settings_of(NODE).internal_listener == Listener("INTERNAL", "127.0.0.1", 0)
+def test_each_listener_has_its_own_advertised_address() -> None:
+    settings = settings_of(
+        {
+            **NODE,
+            "listeners": "IN://[::]:1,OUT://0.0.0.0:2",
+            "advertised.listeners": "OUT://kafka.example:29092,IN://10.0.0.1:0",
+        }
+    )
+    found = [settings.advertised(one, 7, "box") for one in settings.listeners.clients]
+    assert found == [("IN", "10.0.0.1", 7), ("OUT", "kafka.example", 29092)]
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("texts", "bound", "told"),
     [
-        ("OTHER://kafka.example:9092", "must name the listener PLAINTEXT"),
-        ("PLAINTEXT://0.0.0.0:9092", "must have a host that clients can reach"),
+        pytest.param({}, "127.0.0.1", "127.0.0.1", id="default"),
+        pytest.param({"listeners": "A://[::1]:1"}, "127.0.0.1", "127.0.0.1", id="loopback"),
+        pytest.param({"listeners": "A://10.0.0.1:1"}, "10.0.0.1", "10.0.0.1", id="address"),
+        pytest.param({"listeners": "A://:1"}, "", "box", id="everywhere"),
+        pytest.param(
+            {"listeners": "A://0.0.0.0:1", "advertised.listeners": "A://k.example:1"},
+            "0.0.0.0",
+            "k.example",
+            id="everywhere, advertised",
+        ),
+        pytest.param(
+            {"listeners": "A://:1", "advertised.listeners": "A://localhost:1"},
+            "127.0.0.1",
+            "127.0.0.1",
+            id="advertised on this machine only",
+        ),
+        pytest.param(
+            {"listeners": "A://10.0.0.1:1", "tidelog.internal.listener": "10.9.0.1:5"},
+            "10.9.0.1",
+            "10.9.0.1",
+            id="own address",
+        ),
+        pytest.param(
+            {"listeners": "A://10.0.0.1:1", "tidelog.internal.listener": "0.0.0.0:5"},
+            "0.0.0.0",
+            "10.0.0.1",
+            id="own port everywhere",
+        ),
     ],
 )
-def test_invalid_advertised_listeners_are_refused(text: str, reason: str) -> None:
-    with pytest.raises(InvalidSettings, match=reason):
-        settings_of({**NODE, "advertised.listeners": text})
+def test_the_listener_for_brokers(texts: dict[str, str], bound: str, told: str) -> None:
+    settings = settings_of({**NODE, **texts})
+    listener = settings.internal_listener
+    assert (listener.name, listener.host) == ("INTERNAL", bound)
+    assert settings.advertised_internal(bound, 7, "box") == (told, 7)
+
+
+@pytest.mark.parametrize(
+    ("advertised", "bound", "told"),
+    [
+        ("IN://k.internal:900,OUT://k.example:2", "10.0.0.1", ("k.internal", 900)),
+        ("IN://localhost:0,OUT://k.example:2", "127.0.0.1", ("127.0.0.1", 7)),
+        ("IN://localhost:0,OUT://k.example:2", "0.0.0.0", ("127.0.0.1", 7)),
+    ],
+)
+def test_inter_broker_listener_name_chooses_the_listener_for_brokers(
+    advertised: str, bound: str, told: tuple[str, int]
+) -> None:
+    settings = settings_of(
+        {
+            **NODE,
+            "listeners": "IN://10.0.0.1:1,OUT://0.0.0.0:2",
+            "inter.broker.listener.name": "IN",
+            "advertised.listeners": advertised,
+        }
+    )
+    assert settings.listener.name == "OUT"
+    assert settings.internal_listener == Listener("IN", "10.0.0.1", 1)
+    assert settings.advertised_internal(bound, 7, "box") == told
+
+
+TWO = {"listeners": "IN://10.0.0.1:1,OUT://10.0.0.1:2"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ({"advertised.listeners": "OTHER://k:1"}, "must name the listener PLAINTEXT"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "must have a host that clients can"),
+        ({**TWO, "advertised.listeners": "IN://k:1"}, "must name the listener OUT: add OUT://"),
+        ({"listeners": "A://0.0.0.0:9"}, "set advertised.listeners to A://HOST:9"),
+        ({"listeners": "A://[::]:0"}, "set advertised.listeners to A://HOST:PORT"),
+        (
+            {**TWO, "inter.broker.listener.name": "IN", "tidelog.internal.listener": "h:1"},
+            "brokers use the listener IN; remove tidelog.internal.listener",
+        ),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": ""},
+            "remove security.inter.broker.protocol",
+        ),
+        (
+            {
+                **TWO,
+                "inter.broker.listener.name": "IN",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+            "remove security.inter.broker.protocol",
+        ),
+        ({"tidelog.internal.listener": "0.0.0.0:5"}, "that the other brokers can reach"),
+    ],
+)
+def test_listeners_that_nobody_can_reach_are_refused(texts: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidSettings, match=reason) as raised:
+        settings_of({**NODE, **texts})
+    assert len(str(raised.value).splitlines()) == 1

@@ -1,4 +1,4 @@
-"""The client listener: from a request frame to the node, and from the node's response to a frame.
+"""A client listener: from a request frame to the node, and from the node's response to a frame.
 
 `core/api_table.py` says which APIs and versions are served. Produce and Fetch are passed directly
 to the node; every other request is decoded by its schema and passed to its handler. A request that
@@ -51,9 +51,9 @@ from tidelog.core.api_table import (
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
-from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.messages import Fetch
 from tidelog.core.replication.events import ACKS_NONE
+from tidelog.core.types import CLIENT_LISTENER
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
@@ -75,7 +75,7 @@ class ResponseCache:
 
     Every client requests metadata, often many clients at once, and a cluster of thousands of
     partitions takes tens of milliseconds to encode, on the one thread that serves all clients. But
-    equal requests have equal responses as long as the image stays the same.
+    equal requests on one listener have equal responses as long as the image stays the same.
 
     Invariant: a cached response was encoded at the image's current revision, with the same recently
     departed brokers. A response with an error (a missing topic) is not cached: the next request may
@@ -179,7 +179,10 @@ class ClientConnection(Protocol):
 
 
 class Dispatch:
-    """Dispatches the requests of one broker's clients."""
+    """Dispatches the requests of the clients of one listener.
+
+    `listener` is its `endpoint_name`: responses have the brokers' addresses on that listener.
+    """
 
     def __init__(
         self,
@@ -190,8 +193,10 @@ class Dispatch:
         next_turn: NextTurn,
         times: RequestTimes | None = None,
         fault: Callable[[Exception], None] | None = None,
+        listener: str = CLIENT_LISTENER,
     ) -> None:
         self._broker = broker
+        self._listener = listener
         self._names = broker.node.image.topic_names
         self._step = step
         self._now_ms = now_ms
@@ -201,7 +206,7 @@ class Dispatch:
         self._resuming = False
         """Whether the first paused request is scheduled to continue in the next turn."""
         self._fetch_max_bytes: int = broker.settings.get("fetch.max.bytes")
-        self._hints = CurrentLeaders(broker.node.image)
+        self._hints = CurrentLeaders(broker.node.image, listener)
         self._cache = ResponseCache(broker)
         self._times = times if times is not None else untimed()
         self._fault = fault
@@ -315,7 +320,7 @@ class Dispatch:
             self._broker,
             version,
             header.client_id,
-            CLIENT_LISTENER,
+            self._listener,
             self._now_ms(),
             connection.peer_host,
             connection.session.software,

@@ -11,11 +11,10 @@ from typing import Any, Protocol, TypeAlias
 from tidelog.core.api.context import PAUSE, Handling, Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.histogram import Histogram
-from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.node.messages import FetchResponse, Produce, ProduceResponse
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import Region
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import CLIENT_LISTENER, TopicPartition
 from tidelog.core.wire.fetch_response import encode_fetch_response
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.produce import encode_produce_response
@@ -60,22 +59,24 @@ class Reply(Protocol):
 
 
 class CurrentLeaders:
-    """Looks up the current leader for a client that used the wrong broker (KIP-951)."""
+    """Looks up the current leader for a client that used the wrong broker (KIP-951), with its
+    address on the client's listener."""
 
-    __slots__ = ("_image",)
+    __slots__ = ("_image", "_listener")
 
-    def __init__(self, image: ClusterImage) -> None:
+    def __init__(self, image: ClusterImage, listener: str = CLIENT_LISTENER) -> None:
         self._image = image
+        self._listener = listener
 
     def __call__(self, topic_partition: TopicPartition) -> CurrentLeader | None:
         known = self._image.partition(*topic_partition)
         if known is None or known.leader is None:
             return None
         broker = self._image.brokers.get(known.leader)
-        endpoint = None
-        for listener, host, port in broker.endpoints if broker and broker.online else ():
-            if broker is not None and listener == CLIENT_LISTENER:
-                endpoint = NodeEndpoint(known.leader, host, port, broker.rack)
+        found = broker.endpoint(self._listener) if broker is not None and broker.online else None
+        if broker is None or found is None:
+            return CurrentLeader(known.leader, known.leader_epoch, None)
+        endpoint = NodeEndpoint(known.leader, found.host, found.port, broker.rack)
         return CurrentLeader(known.leader, known.leader_epoch, endpoint)
 
 

@@ -4,6 +4,7 @@ from enum import IntEnum
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import slotted
+from tidelog.core.types import CLIENT_LISTENER
 
 OFFSETS_TOPIC = "__consumer_offsets"
 NO_BROKER = -1
@@ -24,6 +25,8 @@ class FindCoordinator:
 
     key: str
     key_type: CoordinatorType = CoordinatorType.GROUP
+    listener: str = CLIENT_LISTENER
+    """The listener on which the client's request arrived, by its `endpoint_name`."""
 
 
 @slotted(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.record.validation import TIMESTAMP_AFTER_MAX_MS, TIMESTAMP_BEFORE_MAX_MS
 from tidelog.core.settings.broker_settings import BrokerSettings, fencing_margin_ms
+from tidelog.core.settings.listeners import Listener
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.types import BrokerId
@@ -38,7 +39,9 @@ class NodeConfig:
     rack: str | None = None
     host: str = "localhost"
     port: int = 9092
-    """The address that clients get: `advertised.listeners`."""
+    """The address that clients of the first listener get: `advertised.listeners`."""
+    listeners: tuple[Listener, ...] = ()
+    """The advertised addresses of all client listeners, by name."""
     internal_host: str = "localhost"
     internal_port: int = 0
     """The address for other brokers; port 0 if they have no listener of their own."""
@@ -139,11 +142,12 @@ def node_config(
     port: int = 0,
     internal_host: str = "localhost",
     internal_port: int = 0,
+    listeners: tuple[Listener, ...] = (),
 ) -> NodeConfig:
     """Build the configuration of a node from a broker's settings.
 
-    `host` and `port` are advertised to clients, the other two to brokers; they are known once the
-    listeners are open.
+    `host` and `port` are advertised to clients of the first listener, the other two to brokers;
+    they are known once the listeners are open.
     """
     given: dict[str, Any] = {
         "broker_id": settings.node_id,
@@ -151,6 +155,7 @@ def node_config(
         "port": port,
         "internal_host": internal_host,
         "internal_port": internal_port,
+        "listeners": listeners,
         "log": _log_config(settings),
         "groups": _group_config(settings),
         "log_append_time": settings.get("log.message.timestamp.type") == _APPEND_TIME,

@@ -33,18 +33,30 @@ _PLACE = (
         "listeners",
         "list",
         ("PLAINTEXT://localhost:9092",),
-        "The address for clients, as NAME://host:port. No host: all addresses of the machine;"
-        " port 0: a free port.",
+        "The addresses for clients, as NAME://host:port. No host: all addresses of the machine;"
+        " port 0: a free port. A client gets the brokers' addresses on the listener that it"
+        " connected to.",
         importance=HIGH,
-        note="Kafka listens on all addresses by default, Tidelog on this machine only. One listener"
-        " for clients; those of `controller.listener.names` are ignored.",
+        note="Kafka listens on all addresses by default, Tidelog on this machine only. Listeners in"
+        " `controller.listener.names` are ignored.",
     ),
     Setting(
         "advertised.listeners",
         "list",
         None,
-        "The address that clients connect to, if it is not that of `listeners`.",
+        "The address that clients connect to, for each listener, if it is not that of"
+        " `listeners`. A listener on 0.0.0.0 or [::] needs it.",
         importance=HIGH,
+        note="It must name every listener; in Kafka one that is missing can't be used.",
+    ),
+    Setting(
+        "inter.broker.listener.name",
+        "string",
+        None,
+        "The listener in `listeners` for other brokers. Without it, and if `listeners` has only"
+        " this one, brokers use `tidelog.internal.listener`.",
+        note="Clients can't use this listener. It can't be combined with"
+        " `security.inter.broker.protocol`.",
     ),
     Setting(
         "controller.listener.names",
@@ -621,8 +633,11 @@ _OWN = (
     Setting(
         "tidelog.internal.listener",
         "string",
-        "127.0.0.1:0",
-        "The address for other brokers, as host:port.",
+        None,
+        "The address for other brokers, as host:port. Default: a free port on the host of the first"
+        " client listener. If the host is 0.0.0.0, other brokers get the first client listener's"
+        " advertised host.",
+        note="`inter.broker.listener.name` replaces it.",
     ),
     Setting(
         "tidelog.metrics.listener",

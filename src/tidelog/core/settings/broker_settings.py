@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from tidelog.core.settings import listeners as addresses
 from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, broker_setting, unit_of
-from tidelog.core.settings.listeners import Listener
+from tidelog.core.settings.listeners import Listener, Listeners
 from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
 _INTERNAL = "INTERNAL"
+_LOOPBACK = "127.0.0.1"
 _METRICS = "METRICS"
 _SQLITE = "sqlite:"
 _ETCD = ("etcd://", "etcds://")
@@ -119,19 +120,36 @@ class BrokerSettings:
         return f"{_SQLITE}{folder}{slash}cluster.db"
 
     @property
-    def listener(self) -> Listener:
-        """The listener for clients."""
-        return addresses.client_listener(
+    def listeners(self) -> Listeners:
+        """The listeners for clients, and the one for brokers if `listeners` has it."""
+        return addresses.split_listeners(
             self.get("listeners"),
             self.get("controller.listener.names"),
             self.get("listener.security.protocol.map"),
+            self.get("inter.broker.listener.name"),
         )
 
     @property
+    def listener(self) -> Listener:
+        """The first listener for clients."""
+        return self.listeners.clients[0]
+
+    @property
     def internal_listener(self) -> Listener:
-        """The listener for other brokers."""
+        """The listener for other brokers.
+
+        By default its host is that of the first client listener, so that other machines reach
+        both or, if clients get a loopback address, none of them.
+        """
+        clients, between_brokers = self.listeners
+        if between_brokers is not None:
+            return between_brokers
         text = self.get("tidelog.internal.listener")
-        return Listener(_INTERNAL, *addresses.parse_address(text))
+        if text:
+            return Listener(_INTERNAL, *addresses.parse_address(text))
+        hosts = clients[0].host, self.advertised(clients[0], 0, "").host
+        local = any(map(addresses.is_loopback, hosts))
+        return Listener(_INTERNAL, _LOOPBACK if local else hosts[0], 0)
 
     @property
     def connection_overrides(self) -> dict[str, int]:
@@ -144,10 +162,30 @@ class BrokerSettings:
         text = self.get("tidelog.metrics.listener")
         return None if not text else Listener(_METRICS, *addresses.parse_address(text))
 
-    def advertised(self, bound_port: int, hostname: str) -> Listener:
-        """The address for clients, once the port is known."""
+    def advertised(self, listener: Listener, bound_port: int, hostname: str) -> Listener:
+        """The address of a listener for clients and brokers, once its port is known."""
         advertised = self.get("advertised.listeners") or ()
-        return addresses.advertised_listener(self.listener, advertised, bound_port, hostname)
+        return addresses.advertised_listener(listener, advertised, bound_port, hostname)
+
+    def advertised_internal(
+        self, bound_host: str, bound_port: int, hostname: str
+    ) -> tuple[str, int]:
+        """Host and port at which other brokers reach the listener for brokers.
+
+        `bound_host` is the address that it is bound to. A host that was set for it stands for
+        itself; a listener that follows the first client listener follows its advertised host.
+        """
+        clients, between_brokers = self.listeners
+        if between_brokers is not None:
+            _, host, port = self.advertised(between_brokers, bound_port, hostname)
+            if host == "localhost":  # an address, for the Unix socket beside it
+                host = bound_host if addresses.is_loopback(bound_host) else _LOOPBACK
+            return host, port
+        listener = self.internal_listener
+        is_own = bool(self.get("tidelog.internal.listener"))
+        if addresses.is_loopback(listener.host) or (is_own and not listener.everywhere):
+            return bound_host, bound_port
+        return self.advertised(clients[0], 0, hostname).host, bound_port
 
 
 class Resolved(NamedTuple):
@@ -242,18 +280,44 @@ def _one_folder(settings: BrokerSettings) -> str | None:
 
 def _listener(settings: BrokerSettings) -> str | None:
     try:
-        addresses.check_advertised(settings.listener, settings.get("advertised.listeners") or ())
+        clients, between_brokers = settings.listeners
+        every = clients if between_brokers is None else (*clients, between_brokers)
+        addresses.check_advertised(every, settings.get("advertised.listeners") or ())
     except WrongValue as wrong:
         return str(wrong)
+    return None
+
+
+def _inter_broker(settings: BrokerSettings) -> str | None:
+    """Kafka's rule, and Tidelog's own listener for brokers."""
+    if settings.get("inter.broker.listener.name") is None:
+        return None
+    if settings.source("security.inter.broker.protocol") != DEFAULT:
+        return (
+            "only one of inter.broker.listener.name and security.inter.broker.protocol may be set;"
+            " remove security.inter.broker.protocol"
+        )
+    try:
+        between_brokers = settings.listeners.between_brokers
+    except WrongValue:
+        return None  # reported by `_listener`
+    if between_brokers is not None and settings.get("tidelog.internal.listener"):
+        return f"brokers use the listener {between_brokers.name}; remove tidelog.internal.listener"
     return None
 
 
 def _internal(settings: BrokerSettings) -> str | None:
     try:
         listener = settings.internal_listener
+        client = settings.advertised(settings.listener, 0, "")
     except WrongValue as wrong:
         return str(wrong)
-    return "must have a host" if listener.everywhere else None
+    if listener.everywhere and addresses.is_loopback(client.host):
+        return (
+            f"{listener} listens on all addresses, but advertised.listeners has"
+            f" {client.host}: set its host to one that the other brokers can reach"
+        )
+    return None
 
 
 def _metrics(settings: BrokerSettings) -> str | None:
@@ -320,10 +384,23 @@ _RULES = (
             "advertised.listeners",
             "listener.security.protocol.map",
             "controller.listener.names",
+            "inter.broker.listener.name",
         ),
         _listener,
     ),
-    (("tidelog.internal.listener",), _internal),
+    (
+        (
+            "inter.broker.listener.name",
+            "security.inter.broker.protocol",
+            "tidelog.internal.listener",
+            "listeners",
+        ),
+        _inter_broker,
+    ),
+    (
+        ("tidelog.internal.listener", "listeners", "advertised.listeners"),
+        _internal,
+    ),
     (("tidelog.metrics.listener",), _metrics),
     (("tidelog.metadata.store",), _store),
     (("max.connections.per.ip.overrides",), _overrides),

@@ -97,7 +97,6 @@ group.streams.min.session.timeout.ms int 45000
 group.streams.num.standby.replicas int 0
 group.streams.session.timeout.ms int 45000
 initial.broker.registration.timeout.ms int 60000
-inter.broker.listener.name string null
 kafka.metrics.polling.interval.secs int 10
 kafka.metrics.reporters list ""
 log.cleaner.io.buffer.load.factor double 0.9 dynamic

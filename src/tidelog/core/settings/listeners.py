@@ -1,16 +1,20 @@
 """Listeners in Kafka's form: NAME://host:port, several separated by commas.
 
-Tidelog opens one for clients. Listeners for Kafka's controllers are ignored, so that Kafka's own
-files can be used unchanged.
+Each client listener has a name; a client gets the addresses of the listener that it connected to.
+One listener is for brokers only: the one that `inter.broker.listener.name` names if clients have
+another one, else `tidelog.internal.listener`. Listeners for Kafka's controllers are ignored, so
+that Kafka's own files can be used unchanged.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.core.settings.setting import INT_MAX, WrongValue
 
 PLAINTEXT = "PLAINTEXT"
 _PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_EVERYWHERE = ("", "0.0.0.0", "::")
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+_EVERYWHERE = ("", *_ALL_ADDRESSES)
 
 
 class Listener(NamedTuple):
@@ -60,28 +64,62 @@ def parse_overrides(text: str) -> dict[str, int]:
     return counts
 
 
-def client_listener(
+class Listeners(NamedTuple):
+    """The listeners in `listeners`, without those of controllers."""
+
+    clients: tuple[Listener, ...]
+    between_brokers: Listener | None
+    """The listener that `inter.broker.listener.name` gives to brokers; None: none of these."""
+
+
+def split_listeners(
     listeners: tuple[str, ...],
     for_controllers: tuple[str, ...],
     protocols: tuple[str, ...],
-) -> Listener:
-    """The listener for clients. Raises WrongValue if there is none or more than one."""
+    inter_broker: str | None,
+) -> Listeners:
+    """The listeners for clients and the one for brokers. Raises WrongValue.
+
+    If clients have no other listener than the one for brokers, it is for clients only: Kafka's own
+    files name their one listener in `inter.broker.listener.name`.
+    """
+    every = [parse_listener(text) for text in listeners]
+    _check_protocols(every, protocols)
     ignored = {name.upper() for name in for_controllers}
-    found = [one for text in listeners if (one := parse_listener(text)).name not in ignored]
+    found = [one for one in every if one.name not in ignored]
     if not found:
         raise WrongValue(f"has no listener for clients; add {PLAINTEXT}://:9092")
-    if len(found) > 1:
+    _check_distinct(found)
+    if inter_broker is None:
+        return Listeners(tuple(found), None)
+    name = inter_broker.upper()
+    named = [one for one in found if one.name == name]
+    if not named:
         names = ", ".join(one.name for one in found)
-        raise WrongValue(
-            f"has several listeners for clients ({names}); keep one, and list those of"
-            " controllers in controller.listener.names"
-        )
+        raise WrongValue(f"inter.broker.listener.name={inter_broker} must be one of {names}")
+    if len(found) == 1:
+        return Listeners(tuple(found), None)
+    return Listeners(tuple(one for one in found if one.name != name), named[0])
+
+
+def _check_protocols(listeners: list[Listener], protocols: tuple[str, ...]) -> None:
     by_name = parse_protocols(protocols)
-    for name in (found[0].name, *(parse_listener(text).name for text in listeners)):
+    for name in (one.name for one in listeners):
         protocol = by_name.get(name, name)
         if protocol in _PROTOCOLS and protocol != PLAINTEXT:
             raise WrongValue(f"{name} uses {protocol}; Tidelog supports only {PLAINTEXT} so far")
-    return found[0]
+
+
+def _check_distinct(listeners: list[Listener]) -> None:
+    """Refuse listeners with equal names, and listeners that can't be open at the same time."""
+    names = [one.name for one in listeners]
+    for name in names:
+        if names.count(name) > 1:
+            raise WrongValue(f"has two listeners named {name}; give each listener its own name")
+    places = [(one.host, one.port) for one in listeners if one.port]
+    for place in places:
+        if places.count(place) > 1:
+            raise WrongValue(f"has two listeners on port {place[1]}; give each its own port")
 
 
 def parse_protocols(texts: tuple[str, ...]) -> dict[str, str]:
@@ -107,10 +145,28 @@ def advertised_listener(
     return Listener(listener.name, host, bound_port)
 
 
-def check_advertised(listener: Listener, advertised: tuple[str, ...]) -> None:
-    """Raise WrongValue if clients would get an address that they cannot reach."""
-    named = [one for text in advertised if (one := parse_listener(text)).name == listener.name]
-    if advertised and not named:
-        raise WrongValue(f"must name the listener {listener.name}")
-    if named and named[0].everywhere:
-        raise WrongValue(f"{named[0]} must have a host that clients can reach")
+def check_advertised(listeners: Iterable[Listener], advertised: tuple[str, ...]) -> None:
+    """Raise WrongValue if clients or brokers would get an address that they cannot reach."""
+    by_name = {one.name: one for one in map(parse_listener, advertised)}
+    for listener in listeners:
+        named = by_name.get(listener.name)
+        if advertised and named is None:
+            raise WrongValue(
+                f"must name the listener {listener.name}: add {listener.name}://HOST:PORT"
+            )
+        if named is not None and named.everywhere:
+            raise WrongValue(
+                f"{named} must have a host that clients can reach:"
+                f" set {listener.name}://HOST:{named.port}"
+            )
+        if named is None and listener.host in _ALL_ADDRESSES:
+            raise WrongValue(
+                f"{listener} listens on all addresses: set advertised.listeners to"
+                f" {listener.name}://HOST:{listener.port or 'PORT'} with a host that clients can"
+                " reach"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine can reach a host."""
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -25,16 +25,16 @@ from tidelog.core.api.handshake import (
 from tidelog.core.api.internal_dispatch import InternalDispatch
 from tidelog.core.api_table import SET_FAULTS
 from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.controller.metadata.registrations import endpoint_name
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes
-from tidelog.core.node.membership.registration import INTERNAL_LISTENER
 from tidelog.core.node.node import Node
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.disk import DiskFull
-from tidelog.core.types import BrokerId
+from tidelog.core.types import INTERNAL_LISTENER, BrokerId
 from tidelog.shell.broker.background_work import Cleaner, Flusher
 from tidelog.shell.broker.event_log import EventLog, WriteLine
 from tidelog.shell.broker.store_session import DeathDetector, StoreSession
@@ -104,10 +104,14 @@ class BrokerHost:
         switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
         self._deaths = DeathDetector(loop, node, store.deaths)
         settled, later, fault = self._deaths.when_settled, loop.next_turn, self.event_log.fault
-        self.dispatch = Dispatch(broker, self.take, now_ms, settled, later, self.times, fault)
-        self.clients = ClientService(self)
+        dispatches = [
+            Dispatch(broker, self.take, now_ms, settled, later, self.times, fault, listener)
+            for listener in [endpoint_name(one.name) for one in node.config.listeners]
+        ]
+        self.clients = [ClientService(self, dispatch) for dispatch in dispatches]
+        """The service of each client listener, in the order of `NodeConfig.listeners`."""
         self.internal_dispatch = InternalDispatch(
-            self.dispatch,
+            dispatches[0],
             self._listening_handshake,
             node.image.topic_names,
             self.take,
@@ -295,11 +299,11 @@ class BrokerHost:
 
 
 class ClientService:
-    """Handles the frames of the client listener."""
+    """Handles the frames of one client listener."""
 
-    def __init__(self, host: BrokerHost) -> None:
+    def __init__(self, host: BrokerHost, dispatch: Dispatch) -> None:
         self._host = host
-        self.frame: Callable[[Connection, memoryview], None] = host.dispatch.frame
+        self.frame: Callable[[Connection, memoryview], None] = dispatch.frame
 
     def closed(self, connection: Connection) -> None:
         self._host.connection_ended(connection)

@@ -97,7 +97,7 @@ class BrokerRun:
         self._check_properties(properties, identity, store.place)
         clients, internal = self._bind()
         self._metrics = MetricsEndpoint(loop, settings.metrics_listener)
-        self._node = self._open_node(clients[0], internal[0])
+        self._node = self._open_node([sockets[0] for sockets in clients], internal[0])
         self._warn()
         if properties is None:
             self._node.directory.write_properties(self._new_properties(identity))
@@ -129,6 +129,7 @@ class BrokerRun:
             host=config.host,
             port=config.port,
             internal_port=config.internal_port,
+            listeners=[str(one) for one in config.listeners],
             metrics=self._metrics.address,
         )
 
@@ -153,19 +154,30 @@ class BrokerRun:
             }
         )
 
-    def _bind(self) -> tuple[list[socket.socket], list[socket.socket]]:
-        listener, internal = self._settings.listener, self._settings.internal_listener
+    def _bind(self) -> tuple[list[list[socket.socket]], list[socket.socket]]:
+        """Open the listeners: the sockets of each client listener, and those for brokers."""
+        internal = self._settings.internal_listener
         backlog = self._settings.get("socket.listen.backlog.size")
-        clients = bind(listener.host, listener.port, backlog)
+        clients = [
+            bind(listener.host, listener.port, backlog)
+            for listener in self._settings.listeners.clients
+        ]
         between_brokers = bind(internal.host, internal.port, backlog)
         beside = [listen_beside(sock, backlog) for sock in between_brokers]
         return clients, between_brokers + [sock for sock in beside if sock is not None]
 
-    def _open_node(self, client: socket.socket, internal: socket.socket) -> Node:
+    def _open_node(self, clients: list[socket.socket], internal: socket.socket) -> Node:
         settings = self._settings
-        advertised = settings.advertised(client.getsockname()[1], socket.gethostname())
-        addresses = (advertised.host, advertised.port, *internal.getsockname()[:2])
-        config = node_config(settings, *addresses)
+        hostname = socket.gethostname()
+        listeners = tuple(
+            settings.advertised(listener, sock.getsockname()[1], hostname)
+            for listener, sock in zip(settings.listeners.clients, clients, strict=True)
+        )
+        between_brokers = settings.advertised_internal(*internal.getsockname()[:2], hostname)
+        if hostname in [*(one.host for one in listeners), between_brokers[0]]:
+            _check_resolves(hostname)
+        first = listeners[0]
+        config = node_config(settings, first.host, first.port, *between_brokers, listeners)
         incarnation = int.from_bytes(os.urandom(4), "big") >> 1
         clock = self._loop.clock
         reading = ClockReading(clock.wall_ms(), boot_id(), boot_ms())
@@ -178,7 +190,7 @@ class BrokerRun:
             clock=reading,
         )
 
-    def _listen(self, clients: list[socket.socket], internal: list[socket.socket]) -> None:
+    def _listen(self, clients: list[list[socket.socket]], internal: list[socket.socket]) -> None:
         get = self._settings.get
         limits = Limits(
             get("socket.request.max.bytes"),
@@ -205,10 +217,15 @@ class BrokerRun:
         )
         unlimited = Shares.unlimited()
         self._host.listeners = self._listeners
-        self._listeners += [
-            Listener(self._loop, sock, self._disk, self._host.clients, limits, shares)
-            for sock in clients
-        ]
+        services = zip(self._node.config.listeners, self._host.clients, clients, strict=True)
+        self._by_name = {
+            one.name: [
+                Listener(self._loop, sock, self._disk, service, limits, shares) for sock in sockets
+            ]
+            for one, service, sockets in services
+        }
+        for listeners in self._by_name.values():
+            self._listeners += listeners
         self._listeners += [
             Listener(self._loop, sock, self._disk, self._host.brokers, between_brokers, unlimited)
             for sock in internal
@@ -235,9 +252,15 @@ class BrokerRun:
 
     def _connections(self) -> dict[str, int]:
         """The number of open connections by listener."""
-        of_brokers = sum(len(one.connections) for one in self._listeners)
-        clients = self._admission.total
-        return {self._settings.listener.name: clients, "INTERNAL": of_brokers - clients}
+        total = sum(len(one.connections) for one in self._listeners)
+        counts = {
+            name: sum(len(one.connections) for one in listeners)
+            for name, listeners in self._by_name.items()
+        }
+        name = self._settings.internal_listener.name
+        if name in counts:  # a client listener may have this name
+            name = f"{name} (brokers)"
+        return {**counts, name: total - sum(counts.values())}
 
     def _ended(self) -> dict[str, int]:
         return {**self._host.ended, "too many": self._admission.refused}
@@ -391,6 +414,17 @@ def _descriptors() -> int:
     except (OSError, ValueError):
         return soft
     return wanted
+
+
+def _check_resolves(hostname: str) -> None:
+    """Raise CannotStart if this machine's name, which clients and brokers get, has no address."""
+    try:
+        socket.getaddrinfo(hostname, None, 0, socket.SOCK_STREAM)
+    except OSError as error:
+        raise CannotStart(
+            f"can't resolve this machine's name {hostname}: {error.strerror}; set"
+            " advertised.listeners to a host that clients and brokers can reach"
+        ) from error
 
 
 def _properties_or_none(disk: OsDisk) -> MetaProperties | None:

@@ -8,7 +8,7 @@ from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.events import UnregisterBrokerReceived
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
-from tidelog.core.controller.metadata.registrations import BrokerRegistration, Endpoint
+from tidelog.core.controller.metadata.registrations import Endpoint
 from tidelog.core.errors import ErrorCode
 from tidelog.core.types import BrokerId
 
@@ -39,7 +39,7 @@ def describe_cluster(broker: BrokerContext, request: Struct) -> Struct:
     asked_operations = request["include_cluster_authorized_operations"]
     brokers = []
     for known in sorted(image.brokers.values(), key=lambda known: known.id):
-        endpoint = endpoint_of(known, broker.listener)
+        endpoint = known.endpoint(broker.listener)
         if not known.endpoints:
             # Registered by an older release and down since: its address is unknown.
             endpoint = Endpoint(broker.listener, "", _NO_PORT)
@@ -75,19 +75,11 @@ def unregister_broker(_broker: BrokerContext, request: Struct) -> Handling:
     }
 
 
-def endpoint_of(known: BrokerRegistration, listener: str) -> Endpoint | None:
-    """The broker's endpoint on this listener; of a broker that is down, its last one."""
-    for endpoint in known.endpoints:
-        if endpoint.listener == listener:
-            return endpoint
-    return None
-
-
 def alive_brokers(image: ClusterImage, listener: str) -> dict[BrokerId, Endpoint]:
     """The brokers that are not fenced, with their endpoints on this listener."""
     alive = {}
     for known in image.brokers.values():
-        endpoint = None if known.fenced else endpoint_of(known, listener)
+        endpoint = None if known.fenced else known.endpoint(listener)
         if endpoint is not None:
             alive[known.id] = endpoint
     return alive

@@ -61,7 +61,7 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
         if OFFSETS_TOPIC not in broker.node.image.topics:
             [created] = yield [offsets_topic(broker)]
         if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            answers = yield [FindCoordinator(key) for key in keys]
+            answers = yield [FindCoordinator(key, listener=broker.listener) for key in keys]
         else:
             answers = [_not_created(created)] * len(keys)
     if many:
@@ -96,10 +96,10 @@ def _refusal(broker: BrokerContext, key_type: int) -> FindCoordinatorResponse | 
 def _this_broker(broker: BrokerContext) -> FindCoordinatorResponse:
     node_id = broker.node.config.broker_id
     known = broker.node.image.brokers.get(node_id)
-    for listener, host, port in known.endpoints if known is not None else ():
-        if listener == broker.listener:
-            return FindCoordinatorResponse(ErrorCode.NONE, node_id, host, port)
-    return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    endpoint = known.endpoint(broker.listener) if known is not None else None
+    if endpoint is None:
+        return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return FindCoordinatorResponse(ErrorCode.NONE, node_id, endpoint.host, endpoint.port)
 
 
 def _coordinator(answer: FindCoordinatorResponse, otherwise: str) -> Struct:

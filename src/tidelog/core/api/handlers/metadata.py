@@ -15,7 +15,6 @@ from tidelog.core.api.handlers.brokers import (
     TOPIC_OPERATIONS,
     alive_brokers,
     controller_id,
-    endpoint_of,
 )
 from tidelog.core.api.handlers.refusals import name_problem
 from tidelog.core.controller.events import CreateTopicReceived
@@ -26,6 +25,8 @@ from tidelog.core.types import INTERNAL_TOPICS, BrokerId, TopicId
 
 NO_TOPIC_ID: TopicId = bytes(16)
 _NO_LEADER = -1
+_LISTENER_NOT_FOUND = 6
+"""The first version of Metadata with this error."""
 CREATED_MAX = 500
 """Topics that one Metadata request may create."""
 
@@ -137,7 +138,7 @@ class _View:
         known = [*departed, *(self.image.brokers[id] for id in self._alive)]
         named = {}
         for one in known:
-            endpoint = endpoint_of(one, broker.listener)
+            endpoint = one.endpoint(broker.listener)
             if endpoint is not None:
                 named[one.id] = {
                     "node_id": one.id,
@@ -184,8 +185,8 @@ class _View:
             isr = [replica for replica in isr if replica in alive]
             error = ErrorCode.REPLICA_NOT_AVAILABLE
         if leader is None or leader not in alive:
+            error = self._error_without_leader(leader)
             leader = _NO_LEADER
-            error = ErrorCode.LEADER_NOT_AVAILABLE
         return {
             "error_code": error,
             "partition_index": partition.partition,
@@ -195,6 +196,13 @@ class _View:
             "isr_nodes": isr,
             "offline_replicas": offline,
         }
+
+    def _error_without_leader(self, leader: BrokerId | None) -> ErrorCode:
+        """As in Kafka: a live leader without the client's listener has an error of its own."""
+        known = None if leader is None else self.image.brokers.get(leader)
+        if known is None or known.fenced or self._broker.version < _LISTENER_NOT_FOUND:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return ErrorCode.LISTENER_NOT_FOUND
 
 
 # -- DescribeTopicPartitions ------------------------------------------------------------------

@@ -10,7 +10,14 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from tidelog.core.slotted import slotted
-from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicId
+from tidelog.core.types import (
+    CLIENT_LISTENER,
+    INTERNAL_LISTENER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    TopicId,
+)
 
 NO_EPOCH: BrokerEpoch = -1
 """An unknown broker epoch; in AlterPartition it means "do not check"."""
@@ -38,6 +45,12 @@ class Endpoint(NamedTuple):
     listener: str
     host: str
     port: int
+
+
+def endpoint_name(listener: str) -> str:
+    """The name under which a client listener is registered: its own, unless Tidelog uses it."""
+    reserved = listener in (CLIENT_LISTENER, INTERNAL_LISTENER)
+    return f"{CLIENT_LISTENER}:{listener}" if reserved else listener
 
 
 @slotted(frozen=True)
@@ -141,6 +154,22 @@ class BrokerRegistration:
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
     min_insync_replicas: int = 1
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of a client listener, by its `endpoint_name`; None if it has none.
+
+        A broker of an older release registers its one client listener without the name: that one
+        stands for every name.
+        """
+        unnamed, has_names = None, False
+        for endpoint in self.endpoints:
+            if endpoint.listener == listener:
+                return endpoint
+            if endpoint.listener == CLIENT_LISTENER:
+                unnamed = endpoint
+            elif endpoint.listener != INTERNAL_LISTENER:
+                has_names = True
+        return None if has_names else unnamed
 
     @property
     def online(self) -> bool:

@@ -20,7 +20,6 @@ from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.node.membership.registration import CLIENT_LISTENER
 from tidelog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,20 +97,23 @@ class Coordinators:
 
     def _find_coordinator(self, peer: Peer, correlation: int, request: FindCoordinator) -> None:
         topic = self._topics[request.key_type]
-        self._turn.emit(Respond(peer, correlation, self._coordinator_of(topic, request.key)))
+        self._turn.emit(Respond(peer, correlation, self._coordinator_of(topic, request)))
 
-    def _coordinator_of(self, topic: str, key: str) -> FindCoordinatorResponse:
-        """Return the leader of the key's partition."""
+    def _coordinator_of(self, topic: str, request: FindCoordinator) -> FindCoordinatorResponse:
+        """Return the leader of the key's partition, at its address on the client's listener."""
         known = self._image.topics.get(topic)
         if known is None:
             return _not_available(f"{topic} is being created; retry later.")
-        index = partition_for(key, known.partition_count)
+        index = partition_for(request.key, known.partition_count)
         partition = self._image.partition(topic, index)
         if partition is not None and partition.leader is not None:
             leader = self._image.brokers.get(partition.leader)
-            for listener, host, port in leader.endpoints if leader and not leader.fenced else ():
-                if leader is not None and listener == CLIENT_LISTENER:
-                    return FindCoordinatorResponse(ErrorCode.NONE, leader.id, host, port)
+            if leader is not None and not leader.fenced:
+                endpoint = leader.endpoint(request.listener)
+                if endpoint is None:
+                    return _not_available(f"broker {leader.id} lacks the client's listener.")
+                _, host, port = endpoint
+                return FindCoordinatorResponse(ErrorCode.NONE, leader.id, host, port)
         return _not_available(f"{topic}-{index} has no leader; retry later.")
 
     # -- leadership ------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     TxnResult,
     Unavailable,
 )
-from tidelog.core.controller.metadata.registrations import Endpoint, decode_broker
+from tidelog.core.controller.metadata.registrations import Endpoint, decode_broker, endpoint_name
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import CloseSession, OpenSession
@@ -35,15 +35,13 @@ from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.image_applier import ImageApplier
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.turn import Turn
-from tidelog.core.types import BrokerEpoch
+from tidelog.core.types import CLIENT_LISTENER, INTERNAL_LISTENER, BrokerEpoch
 
 REGISTRATION_TAG = -1
 """The tag of the registration; tags of the controller are not negative."""
 RETRY_MS = 500
 STOP_RETRY_MS = 50
 """How often a broker that shuts down sends a heartbeat: its leaders move within moments."""
-CLIENT_LISTENER = "CLIENT"
-INTERNAL_LISTENER = "INTERNAL"
 
 
 class Registration:
@@ -347,8 +345,11 @@ class Registration:
 
 
 def _endpoints(config: NodeConfig) -> tuple[Endpoint, ...]:
-    """The client listener, and the listener for brokers if there is one."""
-    client = Endpoint(CLIENT_LISTENER, config.host, config.port)
-    if config.internal_port == 0:
-        return (client,)
-    return client, Endpoint(INTERNAL_LISTENER, config.internal_host, config.internal_port)
+    """The first client listener, the listener for brokers if there is one, and all client
+    listeners by name. Older releases know only the first two."""
+    endpoints = [Endpoint(CLIENT_LISTENER, config.host, config.port)]
+    if config.internal_port != 0:
+        endpoints.append(Endpoint(INTERNAL_LISTENER, config.internal_host, config.internal_port))
+    for name, host, port in config.listeners:
+        endpoints.append(Endpoint(endpoint_name(name), host, port))
+    return tuple(endpoints)
