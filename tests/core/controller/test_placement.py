@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tidelog.core.controller.metadata.registrations import NO_EPOCH, BrokerRegistration
@@ -93,3 +93,30 @@ def test_every_placement_is_distinct_and_even(
     assert all(len(set(replicas)) == factor for replicas in assignment)
     leaders = Counter(replicas[0] for replicas in assignment)
     assert max(leaders.values()) - min(leaders.get(n + 1, 0) for n in range(len(racks))) <= 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c", "d", None]), st.booleans()),
+        min_size=1,
+        max_size=9,
+    ),
+    st.integers(1, 9),
+    st.integers(0, 100),
+)
+def test_no_rack_gets_another_replica_while_an_emptier_rack_has_room(
+    kinds: list[tuple[str | None, bool]], factor: int, start: int
+) -> None:
+    """For uneven racks, brokers that are down, more replicas than racks, and brokers without a
+    rack, which Kafka treats as one rack too (StripedReplicaPlacer)."""
+    racks = [rack for rack, _ in kinds]
+    down = tuple(n for n, (_, fenced) in enumerate(kinds, 1) if fenced)
+    assume(len(down) < len(kinds))
+    factor = min(factor, len(racks))
+    sizes = Counter(racks)
+    for replicas in place(brokers(*racks, fenced=down), range(12), factor, start):
+        assert replicas[0] not in down
+        used = Counter(racks[broker - 1] for broker in replicas)
+        for rack, size in sizes.items():
+            if used[rack] < size:
+                assert max(used.values()) <= used[rack] + 1
