@@ -173,7 +173,8 @@ class BrokerRun:
             settings.advertised(listener, sock.getsockname()[1], hostname)
             for listener, sock in zip(settings.listeners.clients, clients, strict=True)
         )
-        between_brokers = settings.advertised_internal(*internal.getsockname()[:2], hostname)
+        bound_host, bound_port = internal.getsockname()[:2]
+        between_brokers = settings.advertised_internal(bound_host, bound_port, hostname)
         if hostname in [*(one.host for one in listeners), between_brokers[0]]:
             _check_resolves(hostname)
         first = listeners[0]
