@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, s
             process = start(folder / "data", broker, logs[-1])
             stack.callback(process.wait, STOP_S)
             stack.callback(process.terminate)
-        yield [eventually(lambda log=log: addresses(log), "it listens") for log in logs]
+        yield [eventually(partial(addresses, log), "it listens") for log in logs]
 
 
 @pytest.mark.parametrize("listener", ["OUT", "SIX"])

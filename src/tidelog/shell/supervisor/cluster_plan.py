@@ -22,6 +22,7 @@ CHOSEN_HERE = (
     "log.dirs",
     "listeners",
     "advertised.listeners",
+    "inter.broker.listener.name",
     "tidelog.metadata.store",
     "tidelog.internal.listener",
 )
