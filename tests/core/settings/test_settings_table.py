@@ -16,6 +16,7 @@ from tidelog.core.settings.setting import (
     spell,
 )
 from tidelog.core.settings.topic_keys import BROKER_NAME, SYNONYMS, TOPIC
+from tidelog.core.settings.topic_values import THROTTLED_REPLICAS
 
 ROWS = [*BROKER.values(), *TOPIC.values()]
 UNITS = {"ms": "ms", "bytes": "bytes", "hours": "hours", "minutes": "minutes"}
@@ -131,7 +132,9 @@ def test_a_topic_setting_and_the_brokers_behind_it_agree() -> None:
 
 def test_supported_topic_setting_has_a_broker_setting() -> None:
     kept = {"local.retention.bytes", "local.retention.ms"}
-    assert {row.name for row in TOPIC.values() if row.has_effect} == set(SYNONYMS) - kept
+    throttles = set(THROTTLED_REPLICAS)  # lists of replicas have no default, as in Kafka
+    supported = {row.name for row in TOPIC.values() if row.has_effect} - throttles
+    assert supported == set(SYNONYMS) - kept
     assert BROKER["log.flush.interval.ms"].default is None, "as Kafka shows it"
 
 

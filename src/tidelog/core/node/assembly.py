@@ -13,6 +13,7 @@ from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import FollowedPartitions
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.hosting.replication_quota import ReplicationQuotas
 from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.image_applier import ImageApplier
 from tidelog.core.node.membership.isr_proposals import IsrProposals
@@ -59,12 +60,12 @@ class Parts:
 
         followed = FollowedPartitions()
         self.replicas = replicas = Replicas(turn=turn, directory=directory, followed=followed)
-        slots = config.max_incremental_fetch_session_cache_slots
-        sessions = FetchSessions(slots=slots, seed=incarnation)
-        confirmed_ms, lease_ms = sessions.confirmed_ms, config.broker_session_timeout_ms // 3
-        self.gate = gate = Gate(turn, replicas, image, confirmed_ms, lease_ms)
+        self.gate = gate = Gate(
+            turn=turn, replicas=replicas, image=image, lease_ms=config.broker_session_timeout_ms
+        )
+        quotas = ReplicationQuotas(config=config, image=image)
         self.fetchers = fetchers = ReplicaFetchers(
-            config=config, turn=turn, calls=calls, replicas=replicas, followed=followed
+            config, turn, calls, replicas, followed, quotas.follower
         )
 
         self.flushing = flushing = Flushing(turn=turn, replicas=replicas, gate=gate)
@@ -112,6 +113,7 @@ class Parts:
             replicas=replicas,
             gate=gate,
             sessions=sessions,
+            quota=quotas.leader,
         )
         self.produces = ProduceService(
             turn=turn, replicas=replicas, gate=gate, wake_resting=fetches.wake_resting

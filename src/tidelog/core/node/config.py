@@ -70,6 +70,8 @@ class NodeConfig:
     replica_fetch_max_bytes: int = 2_097_152
     replica_fetch_response_max_bytes: int = 10_485_760
     replica_fetch_backoff_ms: int = 1000
+    leader_replication_throttled_rate: int | None = None
+    follower_replication_throttled_rate: int | None = None
     high_watermark_linger_ms: int = 5
     """The delay before a follower without new records learns of a new high watermark."""
     replica_socket_timeout_ms: int = 30_000

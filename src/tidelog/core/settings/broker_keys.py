@@ -803,23 +803,40 @@ _TOPICS = (
 )
 
 
-def _throttle(name: str, what: str) -> Setting:
-    return Setting(
-        name,
+_THROTTLES = (
+    Setting(
+        "follower.replication.throttled.rate",
         "long",
         None,
-        f"The largest rate of {what}, set by Kafka's reassignment tool.",
+        "The largest rate at which replicas in `follower.replication.throttled.replicas` fetch"
+        " while they are not in sync.",
+        "bytes a second",
+        0,
+        dynamic=CLUSTER_WIDE,
+    ),
+    Setting(
+        "leader.replication.throttled.rate",
+        "long",
+        None,
+        "The largest rate at which leaders in `leader.replication.throttled.replicas` send records"
+        " to replicas that are not in sync.",
+        "bytes a second",
+        0,
+        dynamic=CLUSTER_WIDE,
+    ),
+)
+
+_WITHOUT_EFFECT = (
+    Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "long",
+        None,
+        "The largest rate of moves between log directories, set by Kafka's reassignment tool.",
         "bytes a second",
         0,
         dynamic=CLUSTER_WIDE,
         has_effect=False,
-    )
-
-
-_THROTTLES = (
-    _throttle("follower.replication.throttled.rate", "fetches of throttled followers"),
-    _throttle("leader.replication.throttled.rate", "responses to throttled followers"),
-    _throttle("replica.alter.log.dirs.io.max.bytes.per.second", "moves between log directories"),
+    ),
 )
 
 
@@ -855,13 +872,13 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Identity and addresses": _PLACE,
     "Topics": _TOPICS,
     "Defaults for topics": tuple(sorted(_topic_defaults())),
-    "Replication": _REPLICATION,
+    "Replication": (*_REPLICATION, *_THROTTLES),
     "Cluster": _CLUSTER,
     "Consumer groups": _GROUPS,
     "Network": _NETWORK,
     "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,
-    "Without effect": _THROTTLES,
+    "Without effect": _WITHOUT_EFFECT,
 }
 
 BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for row in rows}

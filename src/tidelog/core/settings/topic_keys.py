@@ -225,21 +225,23 @@ _ROWS = (
         "Whether a replica that may lack acknowledged records can become leader if no other is"
         " left. True trades lost records for availability.",
     ),
-)
-
-_WITHOUT_EFFECT = (
     Setting(
         "follower.replication.throttled.replicas",
         "list",
         (),
-        "Replicas whose fetching is throttled, as partition:broker, or `*`.",
+        "Replicas that fetch at most at `follower.replication.throttled.rate` while they are not in"
+        " sync, as partition:broker, or `*` for all.",
     ),
     Setting(
         "leader.replication.throttled.replicas",
         "list",
         (),
-        "Replicas whose leader is throttled, as partition:broker, or `*`.",
+        "Leaders that send at most `leader.replication.throttled.rate` to replicas that are not in"
+        " sync, as partition:broker, or `*` for all.",
     ),
+)
+
+_WITHOUT_EFFECT = (
     Setting(
         "local.retention.bytes",
         "long",

@@ -4,6 +4,8 @@ Every broker reads the values in the metadata store, at once and at each start. 
 spelling there (`normal`), and a value that brokers cannot parse is refused.
 """
 
+import re
+
 from tidelog.core.settings.broker_keys import broker_setting
 from tidelog.core.settings.setting import READ_ONLY, Setting, WrongValue, parse, spell
 from tidelog.core.settings.topic_keys import TOPIC
@@ -12,11 +14,21 @@ NOT_FOR_ONE = ("min.insync.replicas", "unclean.leader.election.enable")
 """Refused for a single broker: leaders change, and neither what counts as committed nor who may
 lead must depend on the current leader."""
 
+THROTTLED_REPLICAS = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+)
+_THROTTLED = re.compile(r"\*|([0-9]+:[0-9]+)?(,([0-9]+:[0-9]+)?)*")
+
 
 def topic_problem(name: str, text: str) -> str | None:
     """The reason why a topic cannot have this setting; None if it can."""
     setting = TOPIC.get(name)
-    return f"unknown topic setting {name}" if setting is None else _problem(setting, text)
+    if setting is None:
+        return f"unknown topic setting {name}"
+    if name in THROTTLED_REPLICAS and not _THROTTLED.fullmatch(text.replace(" ", "")):
+        return f"{name}={text!r} is neither `*` nor a list such as 0:1,0:2 (partition:broker)"
+    return _problem(setting, text)
 
 
 def broker_problem(name: str, text: str | None, broker: int | None = None) -> str | None:

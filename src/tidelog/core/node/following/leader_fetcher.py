@@ -17,8 +17,13 @@ from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.following.leader_questions import LeaderQuestions
-from tidelog.core.node.hosting.hosted_replica import FollowedPartitions, LeaderPartitions
+from tidelog.core.node.hosting.hosted_replica import (
+    FollowedPartitions,
+    HostedReplica,
+    LeaderPartitions,
+)
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.hosting.replication_quota import ReplicationQuota
 from tidelog.core.node.messages import (
     NEW_SESSION,
     SESSION_EPOCH_MAX,
@@ -109,6 +114,7 @@ class LeaderFetcher:
         turn: Turn,
         calls: Calls,
         replicas: Replicas,
+        quota: ReplicationQuota,
     ) -> None:
         self.leader = leader
         self._partitions = partitions
@@ -116,6 +122,9 @@ class LeaderFetcher:
         self._turn = turn
         self._calls = calls
         self._replicas = replicas
+        self._quota = quota
+        self._throttled: dict[TopicPartition, None] = {}
+        """Partitions in the session that are left out while the quota is exceeded."""
         self._session = FetchSessionClient()
         self._questions = LeaderQuestions(
             leader, partitions, config, turn, calls, replicas, self._back_off
@@ -150,6 +159,8 @@ class LeaderFetcher:
         changed = self._partitions.changed
         for topic_partition in self._resting.due(now):
             changed[topic_partition] = None
+        if self._throttled and self._quota.wait_ms(now):
+            changed.update(self._throttled)
         while changed:
             topic_partition, _ = changed.popitem()
             self._consider(topic_partition)
@@ -159,17 +170,27 @@ class LeaderFetcher:
 
     def _consider(self, topic_partition: TopicPartition) -> None:
         replica = self._partitions.replicas.get(topic_partition)
+        self._throttled.pop(topic_partition, None)
         if replica is None or self._questions.awaits(topic_partition):
             self._session.forget(topic_partition)
             return
         question = replica.partition.next_question(self._turn.now_ms)
         if isinstance(question, FetchPosition):
+            most_bytes = self._config.replica_fetch_max_bytes
+            if replica.follower_throttled and not self._in_sync(replica):
+                wait_ms = self._quota.wait_ms(self._turn.now_ms)
+                if wait_ms:
+                    self._session.forget(topic_partition)
+                    self._resting.add(topic_partition, self._turn.now_ms + wait_ms)
+                    return
+                self._throttled[topic_partition] = None
+                most_bytes = min(most_bytes, self._quota.most_bytes() or most_bytes)
             self._session.set_position(
                 FetchPartition(
                     topic_partition,
                     replica.topic_id,
                     question.offset,
-                    self._config.replica_fetch_max_bytes,
+                    most_bytes,
                     question.leader_epoch,
                     question.last_fetched_epoch,
                     question.log_start_offset,
@@ -181,6 +202,14 @@ class LeaderFetcher:
             self._questions.queue(replica, question)
         elif replica.partition.retry_at_ms is not None:
             self._resting.add(topic_partition, replica.partition.retry_at_ms)
+
+    def _in_sync(self, replica: HostedReplica) -> bool:
+        """Whether a replica is in the ISR, or has all records that its leader committed."""
+        high_watermark = replica.leader_high_watermark
+        return (
+            self._config.broker_id in replica.isr
+            or 0 <= high_watermark <= replica.partition.log_end_offset
+        )
 
     def _send(self, broker_epoch: BrokerEpoch) -> None:
         config = self._config
@@ -234,6 +263,9 @@ class LeaderFetcher:
                 records = _checked_batches(part.records)  # type: ignore[arg-type]
             except CorruptRecord:
                 error = ErrorCode.CORRUPT_MESSAGE
+        if replica.follower_throttled and part.records is not None:
+            size, in_sync = len(part.records), self._in_sync(replica)
+            self._quota.record(size, self._turn.now_ms, in_sync=in_sync)
         self._partitions.changed[part.topic_partition] = None
         replica.leader_high_watermark = part.high_watermark
         self._replicas.step(
@@ -267,12 +299,14 @@ class ReplicaFetchers:
         calls: Calls,
         replicas: Replicas,
         followed: FollowedPartitions,
+        quota: ReplicationQuota,
     ) -> None:
         self._config = config
         self._turn = turn
         self._calls = calls
         self._replicas = replicas
         self._followed = followed
+        self._quota = quota
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
 
     def leader_restarted(self, leader: BrokerId) -> None:
@@ -292,7 +326,13 @@ class ReplicaFetchers:
         for leader, partitions in self._followed.by_leader.items():
             if leader not in self._fetchers:
                 self._fetchers[leader] = LeaderFetcher(
-                    leader, partitions, self._config, self._turn, self._calls, self._replicas
+                    leader,
+                    partitions,
+                    self._config,
+                    self._turn,
+                    self._calls,
+                    self._replicas,
+                    self._quota,
                 )
 
     def next_ms(self) -> int | None:

@@ -44,6 +44,9 @@ class HostedReplica:
     """The ISR of the image that was applied last; empty before the first."""
     leader_high_watermark: Offset = -1
     """The leader's high watermark in its last response; only for display."""
+    leader_throttled: bool = False
+    """Whether `leader.replication.throttled.replicas` has this replica."""
+    follower_throttled: bool = False
     repair: LogRepair | None = None
     """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
 

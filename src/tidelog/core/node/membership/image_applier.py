@@ -32,6 +32,11 @@ from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replica_notes import note_standing
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.hosting.replication_quota import (
+    FOLLOWER_REPLICAS,
+    LEADER_REPLICAS,
+    throttled,
+)
 from tidelog.core.node.membership.backlog import Backlog
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.topic_settings import topic_settings
@@ -283,6 +288,7 @@ class ImageApplier:
         )
         traffic = self._turn.counters.traffic(name.topic, self._image.topics)
         replica = HostedReplica(name, topic_id, partition, log, settings.rules, traffic)
+        self._throttle(replica)
         self._replicas.hosted[name] = replica
         self._replicas.log_changed(replica)
         return replica
@@ -357,8 +363,16 @@ class ImageApplier:
             # It was not tracked while acknowledgements did not wait for flushes.
             partition.flushed_offset = min(partition.flushed_offset, replica.log.recovery_point)
             replica.rules = settings.rules
+            self._throttle(replica)
             self._replicas.log_changed(replica)
         return configured.keys()
+
+    def _throttle(self, replica: HostedReplica) -> None:
+        """Note whether the topic's settings throttle this replica, as a leader and a follower."""
+        me, partition = self._config.broker_id, replica.topic_partition.partition
+        own = self._image.configs.get(keys.topic_config(replica.topic_partition.topic), {})
+        replica.leader_throttled = throttled(own, LEADER_REPLICAS, partition, me)
+        replica.follower_throttled = throttled(own, FOLLOWER_REPLICAS, partition, me)
 
 
 def _event(known: PartitionRegistration, now_ms: int) -> PartitionChanged:

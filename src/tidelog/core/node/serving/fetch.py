@@ -18,6 +18,7 @@ from tidelog.core.node.events import Peer
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.hosting.replication_quota import ReplicationQuota
 from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
 from tidelog.core.node.serving.fetch_sessions import (
     NOT_REMEMBERED,
@@ -131,6 +132,7 @@ class FetchService:
         replicas: Replicas,
         gate: Gate,
         sessions: FetchSessions,
+        quota: ReplicationQuota,
     ) -> None:
         self._rack_aware = config.rack_aware_reads
         self._linger_ms = config.high_watermark_linger_ms
@@ -139,6 +141,7 @@ class FetchService:
         self._replicas = replicas
         self._gate = gate
         self._sessions = sessions
+        self._quota = quota
         self.deadlines: Deadlines[PendingFetch] = Deadlines()
         self._polling: dict[int, PendingFetch] = {}
         """The parked fetch of each session."""
@@ -183,9 +186,20 @@ class FetchService:
         self._replicas.step(replica, _event(request, part, now_ms))
         if part.known_high_watermark == NOT_REMEMBERED:
             part.known_high_watermark = part.answer.high_watermark
+        if replica.leader_throttled and request.replica is not None:
+            self._throttle(request.replica, part, replica)
         if self._rack_aware and request.rack_id and self._gate.acting:
             self._prefer_near_replica(request, part, replica)
         return part
+
+    def _throttle(self, follower: BrokerId, part: FetchPart, replica: HostedReplica) -> None:
+        """Leave out the records of a throttled partition while the quota is exceeded, unless the
+        follower is in sync: it must not leave the ISR because of a throttle."""
+        if follower in replica.partition.isr.members:
+            part.throttled_ms, part.most_bytes = 0, None
+        else:
+            part.throttled_ms = self._quota.wait_ms(self._turn.now_ms)
+            part.most_bytes = self._quota.most_bytes()
 
     def _prefer_near_replica(self, request: Fetch, part: FetchPart, replica: HostedReplica) -> None:
         """Refer a consumer to a replica in its rack."""
@@ -238,6 +252,8 @@ class FetchService:
         for part in pending.parts:
             if part.replica is not None:
                 part.replica.polls[pending] = part
+            if part.throttled_ms:
+                self._bring_forward(pending, part.throttled_ms)
 
     def _unpark(self, pending: PendingFetch) -> None:
         self.deadlines.remove(pending, pending.deadline_ms)
@@ -253,7 +269,7 @@ class FetchService:
         request, session = pending.request, pending.session
         committed = request.read_committed
         answers = [part.response(committed) for part in pending.parts]
-        _count(pending.parts, request.replica)
+        self._count(pending.parts, request.replica)
         sent = session.changes(answers)
         if isinstance(session, FetchSession) and not session.closed:
             session.responded_ms = self._turn.now_ms
@@ -264,6 +280,27 @@ class FetchService:
                     session.rest(known, part.replica)
         response = FetchResponse(_NONE, session.id, sent)
         self._turn.emit(Respond(pending.peer, pending.correlation, response))
+
+    def _count(self, parts: list[FetchPart], follower: BrokerId | None) -> None:
+        for part in parts:
+            if part.replica is None:
+                continue
+            traffic, region = part.replica.traffic, part.region
+            if follower is not None:
+                if region is not None:
+                    traffic.replication_bytes_out += region.length
+                    part.replica.sent[follower] = part.answer.offset
+                    if part.replica.leader_throttled:
+                        in_sync = follower in part.replica.partition.isr.members
+                        self._quota.record(region.length, self._turn.now_ms, in_sync=in_sync)
+                else:
+                    part.replica.sent.pop(follower, None)
+                continue
+            traffic.fetch_requests += 1
+            if region is not None:
+                traffic.bytes_out += region.length
+            elif part.answer.error is not _NONE:
+                traffic.failed_fetch_requests += 1
 
     # -- expected followers -------------------------------------------------------------------
 
@@ -344,6 +381,8 @@ class FetchService:
         reads: Reads = {}
         for pending, part in list(replica.polls.items()):
             answer, request = part.answer, pending.request
+            if replica.leader_throttled and request.replica is not None:
+                self._throttle(request.replica, part, replica)
             if answer.error is _NONE and answer.diverging is None:
                 part.answer = replica.partition.fetch_again(
                     answer, request.replica, read_committed=request.read_committed
@@ -365,25 +404,6 @@ class FetchService:
     def next_ms(self) -> int | None:
         """When `tick` has something to do."""
         return self.deadlines.next_ms()
-
-
-def _count(parts: list[FetchPart], follower: BrokerId | None) -> None:
-    for part in parts:
-        if part.replica is None:
-            continue
-        traffic, region = part.replica.traffic, part.region
-        if follower is not None:
-            if region is not None:
-                traffic.replication_bytes_out += region.length
-                part.replica.sent[follower] = part.answer.offset
-            else:
-                part.replica.sent.pop(follower, None)
-            continue
-        traffic.fetch_requests += 1
-        if region is not None:
-            traffic.bytes_out += region.length
-        elif part.answer.error is not _NONE:
-            traffic.failed_fetch_requests += 1
 
 
 def _event(

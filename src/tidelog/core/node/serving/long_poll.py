@@ -53,6 +53,11 @@ class FetchPart:
     """Bytes that are there and that the reader would accept, but that do not fit: the next batch is
     larger."""
 
+    throttled_ms: int = 0
+    """How long the records of this partition are left out: the leader's quota is exceeded."""
+    most_bytes: int | None = None
+    """The most bytes for a replica that may be throttled."""
+
     def is_settled(self, reader: BrokerId | None) -> bool:
         """Whether the reader is caught up and knows the high watermark. A follower must also be in
         the ISR: outside of it every fetch is an attempt to rejoin."""
@@ -156,12 +161,14 @@ class PendingFetch:
         request, offset, upto = self.request, answer.offset, answer.upto
         if request.replica is not None and answer.high_watermark > part.known_high_watermark:
             self.behind = True
-        if upto <= offset or part.replica is None:
+        if upto <= offset or part.replica is None or part.throttled_ms:
             return
         room = request.max_bytes - self.size
         if room <= 0 and self.size:
             return
         limit = min(part.asked.max_bytes, room)
+        if part.most_bytes is not None:
+            limit = min(limit, part.most_bytes)
         try:
             self._find_records(part, part.replica.log, room, limit, reads)
         except DamagedRecords:
