@@ -64,9 +64,8 @@ class Parts:
             turn=turn, replicas=replicas, image=image, lease_ms=config.broker_session_timeout_ms
         )
         quotas = ReplicationQuotas(config=config, image=image)
-        self.fetchers = fetchers = ReplicaFetchers(
-            config, turn, calls, replicas, followed, quotas.follower
-        )
+        fetchers = ReplicaFetchers(config, turn, calls, replicas, followed, quotas.follower)
+        self.fetchers = fetchers
 
         self.flushing = flushing = Flushing(turn=turn, replicas=replicas, gate=gate)
         self.duties = Duties(config=config, turn=turn, replicas=replicas, gate=gate)
