@@ -76,6 +76,13 @@ def _action(name: str, text: str) -> Callable[[F], F]:
     " reassignment continues after that.",
 )
 @click.option(
+    "--throttle",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="With --execute: copy at most BYTES a second on each broker. --verify, --wait and --cancel"
+    " remove this limit when no replica of the plan moves any more.",
+)
+@click.option(
     "--rollback",
     "rollback_file",
     type=click.Path(dir_okay=False, writable=True),
@@ -90,6 +97,7 @@ def reassign(
     replication_factor: int | None,
     actions: tuple[str, ...],
     wait_s: float | None,
+    throttle: int | None,
     rollback_file: str | None,
     bootstrap: str | None,
     timeout_s: float,
@@ -103,6 +111,8 @@ def reassign(
     means that the reassignment is started, or with --verify or --wait that it is done.
     """
     action = _check_usage(plan_file, topics, brokers, actions, wait_s)
+    if throttle is not None and action != "execute":
+        raise usage_error("--throttle requires --execute")
     with connected_cluster(bootstrap, timeout_s) as cluster:
         if action == "list":
             return _list(cluster, form)
@@ -116,7 +126,7 @@ def reassign(
             plan = _made_plan(cluster, topics, brokers or [], replication_factor)
         if action is None:
             return _propose(cluster, form, plan, rollback_file)
-        return _execute(cluster, form, plan, rollback_file, wait_s)
+        return _execute(cluster, form, plan, rollback_file, wait_s, throttle)
 
 
 def _check_usage(
@@ -218,7 +228,12 @@ def _rollback_plan(before: "Plan", plan: "Plan", rollback_file: str | None) -> "
 
 
 def _execute(
-    cluster: "Cluster", form: str, plan: "Plan", rollback_file: str | None, timeout_s: float | None
+    cluster: "Cluster",
+    form: str,
+    plan: "Plan",
+    rollback_file: str | None,
+    timeout_s: float | None,
+    throttle: int | None,
 ) -> int:
     from tidelog.apps.changes import reassignment
     from tidelog.apps.changes.reassignment_plan import as_document
@@ -227,11 +242,18 @@ def _execute(
     before = _rollback_plan(before, plan, rollback_file)
     if form == "text":
         _show_rollback(output.screen(), before, rollback_file)
-    changes = reassignment.begin(cluster, plan)
+    changes = []
+    if throttle is not None:
+        from tidelog.apps.changes.throttle import set_throttle
+
+        changes = set_throttle(cluster, before, plan, throttle)
+    if not changes:
+        changes = reassignment.begin(cluster, plan)
     rollback = as_document(before)
     if timeout_s is None or not all(change.holds for change in changes):
         return output.conclude_changes(form, "moves", changes, rollback=rollback)
     states = wait_with_progress(cluster, plan, timeout_s)
+    _clear_throttle(cluster, plan, states)
     return _conclude_states(form, states, rollback=rollback)
 
 
@@ -243,13 +265,26 @@ def _verify(cluster: "Cluster", form: str, plan: "Plan", timeout_s: float | None
         if timeout_s is None
         else wait_with_progress(cluster, plan, timeout_s)
     )
+    _clear_throttle(cluster, plan, states)
     return _conclude_states(form, states)
+
+
+def _clear_throttle(cluster: "Cluster", plan: "Plan", states: "Sequence[MoveState]") -> None:
+    """Remove the throttles of the plan if none of its partitions moves; warn if that fails."""
+    from tidelog.apps.changes.reassignment import MOVING
+    from tidelog.apps.changes.throttle import clear_throttle
+
+    if all(each.state != MOVING for each in states):
+        for change in clear_throttle(cluster, plan):
+            click.echo(f"tidelog: {change.message}", err=True)
 
 
 def _cancel(cluster: "Cluster", form: str, plan: "Plan") -> int:
     from tidelog.apps.changes import reassignment
 
     changes = reassignment.cancel(cluster, plan)
+    if all(change.holds for change in changes):
+        _clear_throttle(cluster, plan, ())
     if not changes and form == "text":
         click.echo("no reassignment of these partitions is in progress")
     return output.conclude_changes(form, "moves", changes)
