@@ -87,7 +87,7 @@ def behind(settings: dict[str, Any], **configs: str) -> Cluster:
     """Broker 3 restarts and lacks 200 KB of the topic that broker 1 leads."""
     cluster = Cluster(settings=settings)
     cluster.start()
-    cluster.create_topic(**configs)
+    cluster.create_topic(**configs)  # type: ignore[arg-type]
     cluster.run(1000)
     assert cluster.leader() == 1
     cluster.crash(3, proof=True)

@@ -60,9 +60,10 @@ class Parts:
 
         followed = FollowedPartitions()
         self.replicas = replicas = Replicas(turn=turn, directory=directory, followed=followed)
-        self.gate = gate = Gate(
-            turn=turn, replicas=replicas, image=image, lease_ms=config.broker_session_timeout_ms
-        )
+        slots = config.max_incremental_fetch_session_cache_slots
+        sessions = FetchSessions(slots=slots, seed=incarnation)
+        confirmed_ms, lease_ms = sessions.confirmed_ms, config.broker_session_timeout_ms // 3
+        self.gate = gate = Gate(turn, replicas, image, confirmed_ms, lease_ms)
         quotas = ReplicationQuotas(config=config, image=image)
         fetchers = ReplicaFetchers(config, turn, calls, replicas, followed, quotas.follower)
         self.fetchers = fetchers

@@ -36,7 +36,7 @@ from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.image_applier import ImageApplier
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.turn import Turn
-from tidelog.core.types import BrokerEpoch, BrokerId
+from tidelog.core.types import CLIENT_LISTENER, INTERNAL_LISTENER, BrokerEpoch, BrokerId
 
 REGISTRATION_TAG = -1
 """The tag of the registration; tags of the controller are not negative."""
