@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.shell.supervisor import broker_child, process_identity
@@ -89,17 +90,28 @@ class BrokerProcess:
 
     @classmethod
     def spawn(
-        cls, entry: str, brokers: dict[int, list[str]], log: str, life_line: int
+        cls,
+        entry: str,
+        brokers: dict[int, list[str]],
+        log: str,
+        life_line: int,
+        command: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> "BrokerProcess":
-        """Start a new interpreter. `brokers`: "key=value" settings by id."""
+        """Start a new interpreter. `brokers`: "key=value" settings by id.
+
+        `command`: the words before it, of a program that replaces itself by the interpreter, such
+        as `ip netns exec`. `environ`: further variables.
+        """
         wanted = json.dumps({"entry": entry, "brokers": list(brokers.values())})
+        words = [*command, sys.executable, "-c", _BOOT, wanted]
         reports, out = os.pipe()
         log_fd = _open_log(log)
         try:
             pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-c", _BOOT, wanted],
-                os.environ,
+                words[0],
+                words,
+                {**os.environ, **(environ or {})},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, life_line, 0),
                     (os.POSIX_SPAWN_DUP2, out, 1),

@@ -22,6 +22,7 @@ from tidelog.shell.supervisor.ports import HeldPorts
 ANSWER_S = 2.0
 STOP_S = 30.0
 LOOK_S = 0.01
+INTERNAL_HOST = "127.0.0.1"
 
 
 class ClusterFailed(Exception):
@@ -85,7 +86,7 @@ class LocalCluster:
         os.makedirs(self.plan.data, mode=0o700, exist_ok=True)
         self._life_line = os.pipe()
         try:
-            self._ports = {b: self._held.hold(HOST, port) for b, port in self._ports.items()}
+            self._ports = {b: self._reserve(b, port) for b, port in self._ports.items()}
             for group in [self.ids] if self.plan.one_process else [[b] for b in self.ids]:
                 self._spawn(group)
             self.wait_ready(self._wait_s, self.ids)
@@ -121,7 +122,7 @@ class LocalCluster:
     @property
     def bootstrap(self) -> str:
         """All brokers' addresses, for clients."""
-        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.ids)
+        return ",".join(f"{self.host(broker)}:{self._ports[broker]}" for broker in self.ids)
 
     def wait_ready(self, timeout_s: float = 30.0, started: Sequence[int] = ()) -> None:
         """Wait until every broker that runs and is not paused answers and lists all of them.
@@ -162,6 +163,14 @@ class LocalCluster:
     def pid(self, broker: int) -> int:
         """The pid of the broker's process, which may have ended."""
         return self._processes[broker].pid
+
+    def host(self, broker: int) -> str:
+        """The host for clients."""
+        return HOST
+
+    def internal_host(self, broker: int) -> str:
+        """The address for other brokers."""
+        return INTERNAL_HOST
 
     def port(self, broker: int) -> int:
         """The port for clients."""
@@ -246,19 +255,18 @@ class LocalCluster:
 
     def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:
         """The broker's Metadata response; all topics with None. Raises ProbeFailed."""
-        return metadata_probe.ask_metadata(HOST, self._ports[broker], ANSWER_S, topics)
+        return metadata_probe.ask_metadata(self.host(broker), self._ports[broker], ANSWER_S, topics)
 
     def describe_state(self, broker: int, topic: str) -> dict[str, Any]:
         """The state of the broker and of its replicas of a topic. Raises ProbeFailed."""
         asked = {"topic": topic}
-        return metadata_probe.call_private(
-            HOST, self._ports[broker], DESCRIBE_STATE, asked, ANSWER_S
-        )
+        address = self.host(broker), self._ports[broker]
+        return metadata_probe.call_private(*address, DESCRIBE_STATE, asked, ANSWER_S)
 
     def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
         """Set fault switches, such as {"disk_full": True}; needs `fault_switches`."""
-        port = self.internal_port(broker)
-        return metadata_probe.call_private("127.0.0.1", port, SET_FAULTS, faults, ANSWER_S)
+        address = self.internal_host(broker), self.internal_port(broker)
+        return metadata_probe.call_private(*address, SET_FAULTS, faults, ANSWER_S)
 
     def isolate(self, broker: int) -> None:
         """Drop all messages between this broker and the others; clients still reach it."""
@@ -268,9 +276,26 @@ class LocalCluster:
         """Undo `isolate`."""
         self.set_faults(broker, {"isolate": False})
 
+    # -- what differs if the brokers are not all on this machine -------------------------------
+
+    def _reserve(self, broker: int, port: int) -> int:
+        """Reserve a port for clients; return it."""
+        return self._held.hold(self.host(broker), port)
+
+    def _own_settings(self, broker: int) -> list[str]:
+        """The settings of this broker only."""
+        return self.plan.own_settings(broker, self._ports[broker])
+
+    def _command(self, broker: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        """The words before the command of the broker's process, and further variables for it."""
+        return (), {}
+
     def _spawn(self, brokers: list[int]) -> None:
-        sets = {b: [*self.plan.sets, *self.plan.own_settings(b, self._ports[b])] for b in brokers}
+        sets = {b: [*self.plan.sets, *self._own_settings(b)] for b in brokers}
         log = self.plan.log_of(brokers[0])
-        process = BrokerProcess.spawn(self._entry, sets, log, self._life_line[0])
+        command, environ = self._command(brokers[0])
+        process = BrokerProcess.spawn(
+            self._entry, sets, log, self._life_line[0], command, environ
+        )
         self._processes.update(dict.fromkeys(brokers, process))
         self._paused.difference_update(brokers)

@@ -1,0 +1,1 @@
+"""Machines of `tidelog verify --machines`: network namespaces with etcd and brokers."""
