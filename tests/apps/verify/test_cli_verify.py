@@ -35,6 +35,9 @@ def run(*arguments: str) -> Invocation:
         (["--acks", "0"], "--acks"),
         (["--seconds", "0"], "--seconds"),
         (["--client", "java"], "--client"),
+        (["--faults", "cut"], "fault 'cut' needs --machines"),
+        (["--machines", "3", "--faults", "damage"], "fault 'damage' is not available"),
+        (["--machines", "3", "--bootstrap", "localhost:1"], "can't be combined with --bootstrap"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -59,6 +62,7 @@ FAULTS = [
     Injected("pause, long", "leader", (3,), 150_000, 260_000, 270_000, (2,), "a note", True),
 ]
 WAITS = [Failover(0, 0, 0.25), Failover(0, 3, 0.5), Failover(1, 1, None), Failover(2, 2, 9.5)]
+PAUSES = (6_000, 7_000, 95_000)
 FIGURES = Figures(
     30.0, 150_000, 3, 0, {"librdkafka": 150_001, "own": 150_002}, 150_003, 9_000, 7, 18
 )
@@ -67,7 +71,8 @@ FIGURES = Figures(
 def report(findings: Findings | None = None, **changed: object) -> Report:
     options = Options(17, 30, kinds=("kill", "pause"))._replace(**changed)  # type: ignore[arg-type]
     trouble = ["fault 2 took long"]
-    return Report(options, "t", FIGURES, FAULTS, WAITS, findings or Findings(), trouble, None)
+    found = findings or Findings()
+    return Report(options, "t", FIGURES, FAULTS, WAITS, found, trouble, None, PAUSES)
 
 
 def text(shown: Report) -> str:
@@ -89,11 +94,11 @@ def test_a_clean_report() -> None:
 
 def test_the_times_of_a_report() -> None:
     lines = [line.split() for line in text(report()).splitlines()]
-    assert ["1", "kill", "2", "2.00", "1.10", "0.500", "1.40", "0,", "3"] in lines
-    assert ["2", "kill", "1", "9.00", "0.10", "never", "never", "1"] in lines
+    assert ["1", "kill", "2", "2.00", "1.10", "0.500", "0.600", "1.40", "0,", "3"] in lines
+    assert ["2", "kill", "1", "9.00", "0.10", "never", "0.700", "never", "1"] in lines
     assert ["3", "pause,", "long", "3", "(controller)"] in [line[:5] for line in lines]
-    assert ["kill", "3", "(1", "never)", "0.500", "0.500"] in lines
-    assert ["pause,", "long", "1", "9.500", "9.500"] in lines
+    assert ["kill", "3", "(1", "never)", "0.500", "0.500", "0.700"] in lines
+    assert ["pause,", "long", "1", "9.500", "9.500", "9.500"] in lines
 
 
 def broken() -> Findings:
@@ -149,6 +154,7 @@ def test_the_report_as_data() -> None:
         "healthy_s": 4.5,
         "note": "",
         "failover_s": {"0": 0.25, "3": 0.5},
+        "longest_pause_s": 0.6,
     }
 
 

@@ -6,11 +6,19 @@ from itertools import pairwise
 import pytest
 
 from tidelog.apps.verify.journals import Ack, Outcome
-from tidelog.apps.verify.nemesis.failover import Injected, failovers, first_acks, summarize
+from tidelog.apps.verify.nemesis.failover import (
+    Injected,
+    failovers,
+    first_acks,
+    longest_pauses,
+    summarize,
+)
 from tidelog.apps.verify.nemesis.plan import (
     DEFAULT_KINDS,
+    DEFAULT_MACHINE_KINDS,
     KINDS,
     QUIET_S,
+    QUORUM_S,
     SESSION_S,
     Fault,
     choose,
@@ -39,6 +47,13 @@ def test_pauses_and_cuts_are_short_or_longer_than_the_session() -> None:
         durations = [f.duration_s for s in range(20) for f in make_plan(s, 120, (kind,))]
         assert any(duration > SESSION_S for duration in durations)
         assert any(duration < SESSION_S for duration in durations)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_five_minutes_contain_every_kind_of_machine_fault(seed: int) -> None:
+    plan = make_plan(seed, 300, DEFAULT_MACHINE_KINDS)
+    assert {fault.kind for fault in plan} == set(DEFAULT_MACHINE_KINDS)
+    assert {fault.duration_s for fault in plan if fault.kind == "etcd-quorum"} == {QUORUM_S}
 
 
 def test_plan_with_one_kind_no_kind_or_no_time() -> None:
@@ -105,6 +120,20 @@ def test_the_earliest_of_several_producers_counts() -> None:
 
 def injected(begin: int, *led: int) -> Injected:
     return Injected("kill", "leader", (1,), begin, begin + 100, begin + 200, led)
+
+
+def test_longest_pause_of_a_fault_ends_at_the_next_fault_at_most() -> None:
+    faults = [injected(1000, 0), injected(3000, 0)]
+    often = [Ack(0, 0, at, 1) for at in (900, 1100, 1150, 5000)]
+    lost = [Ack(0, Outcome.UNKNOWN, 2000, 1)]
+    assert longest_pauses(faults, [often, lost]) == [3000 - 1150, 5000 - 3000]
+    assert longest_pauses(faults, [often, [Ack(0, 1, 3100, 1)]]) == [3000 - 1150, 5000 - 3100]
+    assert longest_pauses([], [often]) == []
+
+
+def test_a_pause_after_recovery_is_not_counted() -> None:
+    acks = [Ack(0, 0, at, 1) for at in (990, 1050, 1190, 1250, 9000)]
+    assert longest_pauses([injected(1000, 0)], [acks]) == [1190 - 1050]
 
 
 def test_a_partition_waits_only_for_faults_of_its_leader() -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tidelog.apps.verify.report import Report
 
 SEED_MAX = 2**31 - 1
+SECONDS = 120
+MACHINE_SECONDS = 300
 LIMITS = (
     "A clean run shows that under these faults every client saw the same log. It does not cover"
     " power loss (the system's cache keeps what a killed process wrote), other machines, or other"
@@ -62,14 +64,13 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
         "tidelog verify --seconds 30 --faults kill,pause --seed 7",
         f"tidelog verify --bootstrap {LAST_RESORT} --seconds 20",
         "tidelog verify --acks 1 --faults kill --keep evidence",
+        "tidelog verify --machines 3",
     ),
 )
 @click.option(
     "--seconds",
     type=click.IntRange(min=1),
-    default=120,
-    show_default=True,
-    help="How many seconds producers write.",
+    help="How many seconds producers write.  [default: 120; with --machines 300]",
 )
 @click.option(
     "--seed",
@@ -88,7 +89,22 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     callback=_known_faults,
     metavar="FAULTS",
     help="Faults to inject, separated by commas: kill, pause, restart, isolate, disk-full, rolling,"
-    " damage, damage-live, kill-ahead, kill-two, kill-all; or none.  [default: the first seven]",
+    " damage, damage-live, kill-ahead, kill-two, kill-all; or none.  [default: the first seven]"
+    "  With --machines also kill-machine, cut, cut-out, cut-in, pause-machine, etcd-leader,"
+    " etcd-quorum, restart-all, skew.  [default: kill and these]",
+)
+@click.option(
+    "--machines",
+    type=click.IntRange(3, 9),
+    help="Start the brokers on this many machines with etcd. The machines are network namespaces:"
+    " needs Linux, root and etcd.",
+)
+@click.option(
+    "--brokers-per-machine",
+    type=click.IntRange(1, 9),
+    default=1,
+    show_default=True,
+    help="Brokers on each machine.",
 )
 @click.option(
     "--producers",
@@ -134,11 +150,13 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     help="Keep the history files and the brokers' folders in DIR.",
 )
 @format_option()
-def verify(
-    seconds: int,
+def verify(  # noqa: PLR0913 - one parameter for each option
+    seconds: int | None,
     seed: int | None,
     bootstrap: str | None,
     kinds: tuple[str, ...] | None,
+    machines: int | None,
+    brokers_per_machine: int,
     producers: int,
     rate: int,
     acks: str,
@@ -150,14 +168,16 @@ def verify(
 ) -> int:
     """Write and read while faults are injected, then check the history for anomalies.
 
-    Starts three brokers (replication factor 3, min.insync.replicas 2), or uses the cluster of
-    --bootstrap. Anomalies are lost, duplicate, reordered or changed records. Exit code 0 means
-    that none was found.
+    Starts three brokers (replication factor 3, min.insync.replicas 2), also on several machines
+    (--machines), or uses the cluster of --bootstrap. Anomalies are lost, duplicate, reordered or
+    changed records. Exit code 0 means that none was found.
     """
-    from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
+    from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS, DEFAULT_MACHINE_KINDS
     from tidelog.apps.verify.report import Options
     from tidelog.apps.verify.run import RunFailed
     from tidelog.apps.verify.run import verify as make_run
+
+    _check_machines(machines, bootstrap, kinds)
 
     if bootstrap is not None and kinds:
         raise click.UsageError(
@@ -165,7 +185,10 @@ def verify(
             " that this command starts"
         )
     if kinds is None:
-        kinds = () if bootstrap is not None else DEFAULT_KINDS
+        usual = DEFAULT_KINDS if machines is None else DEFAULT_MACHINE_KINDS
+        kinds = () if bootstrap is not None else usual
+    if seconds is None:
+        seconds = SECONDS if machines is None else MACHINE_SECONDS
     options = Options(
         random.randrange(SEED_MAX) if seed is None else seed,
         seconds,
@@ -178,6 +201,8 @@ def verify(
         partitions,
         client,
         keep,
+        machines or 0,
+        brokers_per_machine,
     )
     try:
         with output.progress(f"seed {options.seed}", seconds) as show_progress:
@@ -186,6 +211,21 @@ def verify(
         raise click.ClickException(f"{error} (seed {options.seed})") from error
     view = VerifyView(report)
     return output.conclude(form, report.holds, report.as_data(), view.show)
+
+
+def _check_machines(
+    machines: int | None, bootstrap: str | None, kinds: tuple[str, ...] | None
+) -> None:
+    """Raise UsageError for options that do not fit together."""
+    from tidelog.apps.verify.nemesis.plan import MACHINE_KINDS, WAYS_OF
+
+    if machines is not None and bootstrap is not None:
+        raise click.UsageError("--machines starts a cluster; it can't be combined with --bootstrap")
+    for kind in kinds or ():
+        if machines is None and kind in MACHINE_KINDS:
+            raise click.UsageError(f"fault {kind!r} needs --machines, such as --machines 3")
+        if machines is not None and kind in WAYS_OF:
+            raise click.UsageError(f"fault {kind!r} is not available with --machines")
 
 
 # -- text output -----------------------------------------------------------------------------
@@ -234,7 +274,7 @@ class VerifyView:
         output.show_table(screen, table)
 
     def _show_faults(self, screen: "Console") -> None:
-        numbers = ["at s", "lasted s", "next ack after s", "in sync after s"]
+        numbers = ["at s", "lasted s", "next ack after s", "longest pause s", "in sync after s"]
         columns = ["#", "fault", "broker", *numbers, "led", "note"]
         table = output.table(columns, numbers=numbers)
         for number, fault in enumerate(self.report.faults, 1):
@@ -247,6 +287,7 @@ class VerifyView:
                 _seconds(fault.begin),
                 _seconds(fault.end - fault.begin),
                 _longest(list(waits)),
+                _figure(self.report.pause_of(number - 1)),
                 "never" if healthy is None else _seconds(healthy - fault.end),
                 ", ".join(map(str, fault.led)) or "-",
                 fault.note,
@@ -255,11 +296,13 @@ class VerifyView:
 
     def _show_waits(self, screen: "Console") -> None:
         columns = ["from the fault to the next acknowledged write", "partitions", "p50 s", "max s"]
+        columns.append("longest pause s")
         table = output.table(columns, numbers=columns[1:])
+        pauses = self.report.pauses_by_kind()
         for kind, waits in self.report.waits_by_kind().items():
             numbers = [_figure(waits.median_s), _figure(waits.longest_s)]
             never = f" ({waits.never} never)" if waits.never else ""
-            table.add_row(kind, f"{waits.waited}{never}", *numbers)
+            table.add_row(kind, f"{waits.waited}{never}", *numbers, _figure(pauses.get(kind)))
         output.show_table(screen, table)
 
     def _show_anomalies(self, screen: "Console") -> None:
@@ -285,6 +328,10 @@ class VerifyView:
         options = self.report.options
         usual = Options(options.seed)
         words = [f"tidelog verify --seed {options.seed} --seconds {options.seconds:g}"]
+        if options.machines:
+            words.append(f"--machines {options.machines}")
+        if options.brokers_per_machine > 1:
+            words.append(f"--brokers-per-machine {options.brokers_per_machine}")
         if options.bootstrap is not None:
             words.append(f"--bootstrap {options.bootstrap}")
         else:

@@ -27,6 +27,9 @@ class Options(NamedTuple):
     client: str = "both"
     keep: str | None = None
     """The folder to keep the journals in, and the logs of a local cluster; None keeps none."""
+    machines: int = 0
+    """Start the cluster on this many machines, with etcd; 0: on this one."""
+    brokers_per_machine: int = 1
 
     @property
     def guarantees(self) -> Guarantees:
@@ -68,6 +71,8 @@ class Report(NamedTuple):
     """Problems that break no guarantee: errors of clients, slow recoveries."""
     kept: str | None
     """The folder with the journals and logs; None if it was deleted."""
+    pauses: tuple[int, ...] = ()
+    """The longest pause of writes by fault, of all partitions, in ticks."""
 
     @property
     def guarantees(self) -> Guarantees:
@@ -85,6 +90,17 @@ class Report(NamedTuple):
     def waits_after(self, fault: int) -> dict[int, float | None]:
         """Return, by partition, how long writes stopped after this fault."""
         return {wait.partition: wait.seconds for wait in self.waits if wait.fault == fault}
+
+    def pause_of(self, fault: int) -> float | None:
+        """Return how long writes to any partition paused at most during this fault."""
+        return self.pauses[fault] / TICKS_A_SECOND if self.pauses else None
+
+    def pauses_by_kind(self) -> dict[str, float]:
+        """Return, by kind of fault, the longest pause of writes to any partition."""
+        by_kind: dict[str, float] = {}
+        for fault, ticks in zip(self.faults, self.pauses, strict=False):
+            by_kind[fault.kind] = max(by_kind.get(fault.kind, 0.0), ticks / TICKS_A_SECOND)
+        return by_kind
 
     def waits_by_kind(self) -> dict[str, Waits]:
         """Summarize, by kind of fault, how long writes stopped."""
@@ -107,6 +123,8 @@ class Report(NamedTuple):
             "idempotence": options.idempotence,
             "partitions": options.partitions,
             "client": options.client,
+            "machines": options.machines,
+            "brokers_per_machine": options.brokers_per_machine,
             "topic": self.topic,
             **figures._asdict(),
             "seconds": options.seconds,
@@ -114,10 +132,15 @@ class Report(NamedTuple):
             "acked_a_second": round(figures.acked_a_second),
             "kills": self.kills,
             "faults": [
-                {**_fault(fault), "failover_s": self.waits_after(number)}
+                {
+                    **_fault(fault),
+                    "failover_s": self.waits_after(number),
+                    "longest_pause_s": self.pause_of(number),
+                }
                 for number, fault in enumerate(self.faults)
             ],
             "failover": {kind: _waits(waits) for kind, waits in self.waits_by_kind().items()},
+            "longest_pause_s": self.pauses_by_kind(),
             "anomalies": {
                 kind: {
                     "count": self.findings.counts[kind],

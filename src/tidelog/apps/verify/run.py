@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 
 from tidelog.apps.verify.checker.partition_check import History
+from tidelog.apps.verify.machines.namespaces import CannotMakeMachines
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.apps.verify.nemesis.faults import HEALTH_S, Nemesis, make_while_down
 from tidelog.apps.verify.nemesis.plan import make_plan
@@ -63,7 +64,7 @@ def verify(options: Options, progress: Progress) -> Report:
         with open(os.path.join(folder, "report.json"), "w") as file:
             json.dump({"holds": report.holds, **report.as_data()}, file, indent=2)
         return report
-    except (ClientError, ClusterFailed, ProbeFailed, WorkerFailed) as error:
+    except (CannotMakeMachines, ClientError, ClusterFailed, ProbeFailed, WorkerFailed) as error:
         raise RunFailed(str(error)) from error
     finally:
         if not keep:
@@ -75,6 +76,7 @@ class Run:
 
     def __init__(self, options: Options, folder: str, progress: Progress) -> None:
         self._options = options
+        self._kinds = options.kinds
         self._folder = folder
         self._progress = progress
         tag = os.urandom(8)
@@ -99,7 +101,7 @@ class Run:
             if bootstrap is None:
                 self._progress(0, "starting brokers")
                 data = os.path.join(self._folder, "data")
-                local = stack.enter_context(LocalCluster(BROKERS, data, fault_switches=True))
+                local = stack.enter_context(self._cluster(data))
                 bootstrap = local.bootstrap
             cluster = stack.enter_context(Cluster(bootstrap, "verify"))
             if local is not None and "kill" in self._options.kinds:
@@ -110,7 +112,7 @@ class Run:
                 stack.callback(self._delete_topic, cluster)
             stack.callback(self._workers.close)
             if local is not None:
-                self._nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
+                self._nemesis = self._nemesis_of(local)
             seconds = self._work(bootstrap)
             if self._nemesis is not None:
                 self._settle(self._nemesis)
@@ -123,12 +125,36 @@ class Run:
 
     # -- setup
 
+    def _cluster(self, data: str) -> LocalCluster:
+        """The cluster to start, on this machine or on several."""
+        options = self._options
+        if not options.machines:
+            return LocalCluster(BROKERS, data, fault_switches=True)
+        from tidelog.apps.verify.machines.machine_cluster import MachineCluster, find_faketime
+
+        faketime = find_faketime() if "skew" in options.kinds else None
+        if "skew" in options.kinds and faketime is None:
+            self._troubles.append(
+                "no fault 'skew': libfaketime is missing (scripts/set_up_faketime.py)"
+            )
+            self._kinds = tuple(kind for kind in options.kinds if kind != "skew")
+        return MachineCluster(options.machines, options.brokers_per_machine, data, faketime)
+
+    def _nemesis_of(self, local: LocalCluster) -> Nemesis:
+        if not self._options.machines:
+            return Nemesis(local, self._topic, self._ticks, self._hold)
+        from tidelog.apps.verify.machines.machine_cluster import MachineCluster
+        from tidelog.apps.verify.nemesis.machine_faults import MachineNemesis
+
+        assert isinstance(local, MachineCluster)
+        return MachineNemesis(local, self._topic, self._ticks, self._hold)
+
     def _open(self, local: LocalCluster, cluster: Cluster) -> None:
         """Create the topic and use the first group while a broker is down."""
         self._progress(0, "creating the topic while a broker is down")
         findings = self._checks.findings
         make_while_down(local, cluster, self._topic, lambda: self._create_topic(cluster), findings)
-        nemesis = Nemesis(local, self._topic, self._ticks, self._hold)
+        nemesis = self._nemesis_of(local)
         if not nemesis.await_health(HEALTH_S, "waiting for the killed broker"):
             findings.add(
                 "not created",
@@ -200,7 +226,7 @@ class Run:
         self._began = began = time.monotonic()
         if self._nemesis is not None:
             options = self._options
-            for fault in make_plan(options.seed, options.seconds, options.kinds):
+            for fault in make_plan(options.seed, options.seconds, self._kinds):
                 done = time.monotonic() - began
                 calm = max(fault.gap_s, fault.at_s - done)
                 if done + calm + fault.duration_s <= options.seconds:
@@ -291,5 +317,13 @@ class Run:
         )
         findings, waits = checks.findings, checks.waits
         return Report(
-            self._options, self._topic, figures, faults, waits, findings, self._troubles, None
+            self._options,
+            self._topic,
+            figures,
+            faults,
+            waits,
+            findings,
+            self._troubles,
+            None,
+            tuple(checks.pauses),
         )

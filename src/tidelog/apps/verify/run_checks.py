@@ -3,13 +3,13 @@
 Only one partition is in memory at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.partition_check import History, check_partition
 from tidelog.apps.verify.checker.replicas import Served, check_replicas
 from tidelog.apps.verify.journals import Kind, read_rows
-from tidelog.apps.verify.nemesis.failover import Failover, Injected, failovers
+from tidelog.apps.verify.nemesis.failover import Failover, Injected, failovers, longest_pauses
 from tidelog.apps.verify.whole_logs import read_log, stored_batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.cluster import Cluster
@@ -24,6 +24,8 @@ class RunChecks:
     ) -> None:
         self.findings = Findings()
         self.waits: list[Failover] = []
+        self.pauses: list[int] = []
+        """The longest pause of writes by fault, of all partitions, in ticks."""
         self.records = 0
         self.batches = 0
         self.leader_epochs = 0
@@ -40,19 +42,23 @@ class RunChecks:
             self._progress(f"checking partition {partition} of {len(self._partitions)}")
             log = read_log(cluster, self._topic, partition, self._tag, self.findings)
             self.findings.merge(check_partition(log, history))
-            acks = [
-                read_rows(history.folder, Kind.ACKS, str(producer), partition)
-                for producer in history.sent
-            ]
-            self.waits += failovers(faults, partition, acks)
+            self.waits += failovers(faults, partition, self._acks(history, partition))
+            pauses = longest_pauses(faults, self._acks(history, partition))
+            self.pauses = list(map(max, pauses, self.pauses or pauses))
             self._served[partition] = Served.of(log)
             self.records += len(log.values)
             self.batches += log.batches
             self.leader_epochs += len(set(log.leader_epochs))
 
+    def _acks(self, history: History, partition: int) -> list[Iterator[tuple[int, ...]]]:
+        """The outcomes of the sends to a partition, by producer."""
+        folder = history.folder
+        return [read_rows(folder, Kind.ACKS, str(name), partition) for name in history.sent]
+
     def check_disks(self, local: LocalCluster) -> None:
         """Stop all brokers cleanly; compare their logs with each other and with the served log."""
         self._progress("stopping brokers, comparing their disks")
+        placed = local.metadata(local.ids[0], [self._topic]).topics[self._topic]
         local.close()
         for broker in local.ids:
             if local.exit_code(broker):
@@ -62,6 +68,7 @@ class RunChecks:
                 )
         for partition in self._partitions:
             place = TopicPartition(self._topic, partition)
-            replicas = {b: stored_batches(local.log_dir(b), place) for b in local.ids}
+            brokers = placed[partition].replicas
+            replicas = {b: stored_batches(local.log_dir(b), place) for b in brokers}
             self.findings.merge(check_replicas(partition, self._served[partition], dict(replicas)))
             self.replicas_compared += len(replicas)

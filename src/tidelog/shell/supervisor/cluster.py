@@ -164,11 +164,11 @@ class LocalCluster:
         """The pid of the broker's process, which may have ended."""
         return self._processes[broker].pid
 
-    def host(self, broker: int) -> str:
+    def host(self, broker: int) -> str:  # noqa: ARG002 - machines differ
         """The host for clients."""
         return HOST
 
-    def internal_host(self, broker: int) -> str:
+    def internal_host(self, broker: int) -> str:  # noqa: ARG002
         """The address for other brokers."""
         return INTERNAL_HOST
 
@@ -286,7 +286,10 @@ class LocalCluster:
         """The settings of this broker only."""
         return self.plan.own_settings(broker, self._ports[broker])
 
-    def _command(self, broker: int) -> tuple[Sequence[str], Mapping[str, str]]:
+    def _command(
+        self,
+        broker: int,  # noqa: ARG002
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
         """The words before the command of the broker's process, and further variables for it."""
         return (), {}
 
@@ -294,8 +297,6 @@ class LocalCluster:
         sets = {b: [*self.plan.sets, *self._own_settings(b)] for b in brokers}
         log = self.plan.log_of(brokers[0])
         command, environ = self._command(brokers[0])
-        process = BrokerProcess.spawn(
-            self._entry, sets, log, self._life_line[0], command, environ
-        )
+        process = BrokerProcess.spawn(self._entry, sets, log, self._life_line[0], command, environ)
         self._processes.update(dict.fromkeys(brokers, process))
         self._paused.difference_update(brokers)

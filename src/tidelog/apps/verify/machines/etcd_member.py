@@ -29,7 +29,7 @@ def find_etcd() -> str:
     for place in places:
         if place and os.access(place, os.X_OK):
             return place
-    raise CannotMakeMachines("etcd is missing; install it (scripts/set_up_etcd.py), or set ETCD_BIN")
+    raise CannotMakeMachines("etcd is missing; run scripts/set_up_etcd.py, or set ETCD_BIN")
 
 
 class EtcdMember:

@@ -139,7 +139,7 @@ class MachineCluster(LocalCluster):
         """The address of the broker's machine."""
         return self.host(broker)
 
-    def _reserve(self, broker: int, port: int) -> int:
+    def _reserve(self, broker: int, port: int) -> int:  # noqa: ARG002
         return port  # nothing else runs on the machine
 
     def _own_settings(self, broker: int) -> list[str]:

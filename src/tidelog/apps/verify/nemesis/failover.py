@@ -3,9 +3,13 @@
 Only records that were sent after the fault began count: the acknowledgement of an earlier record
 may already have been on its way. A producer sends the records of a partition in order, so its
 first acknowledgement that counts is also the earliest.
+
+A fault may pause writes later than at its begin: a leader waits for a follower that was cut off, or
+its session ends while etcd is away. So the longest pause of any partition is measured too.
 """
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.apps.verify.journals import TICKS_A_SECOND, Outcome
@@ -73,6 +77,38 @@ def failovers(
         Failover(n, partition, None if at is None else (at - begin) / TICKS_A_SECOND)
         for (n, begin), at in zip(hit, acked, strict=True)
     ]
+
+
+def longest_pauses(
+    faults: list[Injected], partition_acks: Iterable[Iterable[tuple[int, ...]]]
+) -> list[int]:
+    """Return, for each fault, the longest time in ticks without an acknowledgement of a partition.
+
+    A pause counts if it overlaps the time from the fault until all replicas were in sync again. It
+    is counted from the fault on, until the next fault at most. Faults must be ascending and not
+    overlap.
+    """
+    spans = [(fault.begin, max(fault.end, fault.healthy or 0)) for fault in faults]
+    longest = [0] * len(faults)
+    times = heapq.merge(*(_acknowledged_at(acks) for acks in partition_acks))
+    before, first = 0, 0
+    for at in times:
+        while first < len(spans) and spans[first][1] <= before:
+            first += 1
+        number = first
+        while number < len(spans) and spans[number][0] < at:
+            begin = spans[number][0]
+            until = min([at, *(span[0] for span in spans[number + 1 : number + 2])])
+            longest[number] = max(longest[number], until - max(before, begin))
+            number += 1
+        before = at
+    return longest
+
+
+def _acknowledged_at(acks: Iterable[tuple[int, ...]]) -> Iterator[int]:
+    for _, offset, at, _ in acks:
+        if offset >= Outcome.NO_OFFSET:
+            yield at
 
 
 class Waits(NamedTuple):

@@ -14,12 +14,12 @@ from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.nemesis.damage import damage
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.apps.verify.nemesis.plan import (
-    SESSION_S,
     WAYS_OF,
     DamageChoice,
     Fault,
     choose,
     choose_damage,
+    is_long,
 )
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.admin import registered_brokers
@@ -73,7 +73,7 @@ class Nemesis:
         self._topic = topic
         self._ticks = ticks
         self._hold = hold
-        self._actions = {
+        self._actions: dict[str, Callable[[list[int], float, str], str]] = {
             "kill": self._kill,
             "kill-ahead": self._kill_ahead,
             "kill-two": self._kill,
@@ -88,7 +88,7 @@ class Nemesis:
         """Inject one fault and wait until the cluster is healthy again."""
         self.restart_dead_brokers()
         view = self._view()
-        targets = choose(fault, view.leaders, view.controller, list(self._cluster.ids))
+        targets = self._targets(fault, view)
         if fault.kind == "rolling":
             for broker in targets:
                 self._inject_one(fault, [broker], self._restart)
@@ -96,6 +96,9 @@ class Nemesis:
             self._damage(fault, targets)
         else:
             self._inject_one(fault, targets, self._actions[fault.kind])
+
+    def _targets(self, fault: Fault, view: View) -> list[int]:
+        return choose(fault, view.leaders, view.controller, list(self._cluster.ids))
 
     def _damage(self, fault: Fault, targets: list[int]) -> None:
         """Damage one replica, unless another one may still be damaged or out of sync."""
@@ -123,7 +126,7 @@ class Nemesis:
         led = tuple(sorted(p for p, leader in view.leaders.items() if leader in targets))
         names = " and ".join(str(broker) for broker in targets)
         kind = fault.kind
-        if kind in ("pause", "isolate") and fault.duration_s > SESSION_S:
+        if is_long(fault):
             kind = f"{kind}, long"
         begin = self._ticks()
         note = action(targets, fault.duration_s, f"{kind} broker {names}")

@@ -1,10 +1,12 @@
 """The plan of faults: which kind, when, on which role, for how long.
 
 The plan repeats two kills and one other fault. Every other kind is used once before any is used
-twice. A target is a role (a partition's leader, the controller, any broker), so that a
-plan fits any cluster; the broker with that role is looked up when the fault begins. A fault
-begins when the previous one is over and all replicas are in sync. So only one broker is affected
-at a time, unless the fault itself affects several.
+twice. Among faults of machines, kills are as frequent as other kinds.
+
+A target is a role (a partition's leader, the controller, any broker), so that a plan fits any
+cluster; the broker with that role is looked up when the fault begins. A fault begins when the
+previous one is over and all replicas are in sync. So only one broker is affected at a time, unless
+the fault itself affects several.
 
 Invariant: the same seed, seconds and kinds give the same plan.
 """
@@ -27,14 +29,39 @@ KINDS = {
     "kill-ahead": "the followers are paused until their leader is ahead; kill -9 of that leader",
     "kill-two": "kill -9 of two brokers at once",
     "kill-all": "kill -9 of all brokers at once",
+    "kill-machine": "the power of a machine fails: no process of it sends anything more",
+    "cut": "a machine is cut off, both ways",
+    "cut-out": "nothing that a machine sends arrives; it still receives",
+    "cut-in": "nothing that is sent to a machine arrives; it can still send",
+    "pause-machine": "SIGSTOP of all processes of a machine",
+    "etcd-leader": "kill -9 of etcd's leader, then a restart",
+    "etcd-quorum": "kill -9 of a majority of etcd's members for half a minute",
+    "restart-all": "kill -9 of all brokers and members of etcd at once",
+    "skew": "the wall clock of a machine is wrong by minutes",
 }
 """All kinds of faults, with a description."""
+MACHINE_KINDS = (
+    "kill-machine",
+    "cut",
+    "cut-out",
+    "cut-in",
+    "pause-machine",
+    "etcd-leader",
+    "etcd-quorum",
+    "restart-all",
+    "skew",
+)
+"""The kinds that need machines (`--machines`)."""
+DEFAULT_MACHINE_KINDS = ("kill", *MACHINE_KINDS)
+_PAUSES = ("pause", "isolate", "kill-machine", "cut", "cut-out", "cut-in", "pause-machine")
+"""The kinds that last for seconds, or for longer than a session."""
 DEFAULT_KINDS = ("kill", "pause", "restart", "isolate", "disk-full", "rolling", "damage")
 WAYS_OF = {"damage": list(WAYS), "damage-live": list(LIVE_WAYS)}
 """The ways of each kind of fault that damages files."""
 QUIET_S = 3.0
 """No fault runs in the last seconds of a run."""
 SESSION_S = 9.0
+QUORUM_S = 30.0
 _TRIES = 4
 """How many faults that do not fit end the plan: a shorter fault may still fit."""
 _ROLES = ("leader", "leader", "controller", "any")
@@ -50,6 +77,15 @@ _COST_S = {
     "kill-all": 4.0,
     "damage": 6.0,
     "damage-live": 6.0,
+    "kill-machine": 4.0,
+    "cut": 3.0,
+    "cut-out": 3.0,
+    "cut-in": 3.0,
+    "pause-machine": 3.0,
+    "etcd-leader": 2.0,
+    "etcd-quorum": 4.0,
+    "restart-all": 6.0,
+    "skew": 2.0,
 }
 """The approximate time that a fault needs in addition to its own duration."""
 
@@ -96,11 +132,12 @@ def make_plan(seed: int, seconds: float, kinds: tuple[str, ...]) -> list[Fault]:
 
 
 def _kinds_in_turn(random: Random, kinds: tuple[str, ...]) -> Iterator[str]:
-    others = [kind for kind in kinds if kind != "kill"]
+    often = "kill" in kinds and not set(kinds) & set(MACHINE_KINDS)
+    others = [kind for kind in kinds if kind != "kill" or not often]
     while kinds:
         random.shuffle(others)
         for kind in others or ["kill"]:
-            if "kill" in kinds:
+            if often:
                 yield from ("kill", "kill")
             yield kind
 
@@ -139,10 +176,26 @@ def choose_damage(fault: Fault, led: tuple[int, ...], partitions: list[int]) -> 
 
 
 def _duration(random: Random, kind: str) -> float:
-    if kind in ("pause", "isolate") and random.random() < 0.4:
+    if kind in MACHINE_KINDS:
+        return _machine_duration(random, kind)
+    if kind in _PAUSES and random.random() < 0.4:
         return round(SESSION_S + random.uniform(1.0, 3.0), 2)
-    longest = 4.0 if kind in ("pause", "isolate") else 1.8
+    longest = 4.0 if kind in _PAUSES else 1.8
     return round(random.uniform(0.2, longest), 2)
+
+
+def _machine_duration(random: Random, kind: str) -> float:
+    """Return how long a fault of a machine lasts: mostly so long that its sessions end."""
+    if kind == "etcd-quorum":
+        return QUORUM_S
+    if kind in _PAUSES and random.random() < 0.7:
+        return round(SESSION_S + random.uniform(3.0, 5.0), 2)
+    return round(random.uniform(1.0, 5.0), 2)
+
+
+def is_long(fault: Fault) -> bool:
+    """Return whether the sessions of the brokers end during a fault that keeps them silent."""
+    return fault.kind in _PAUSES and fault.duration_s > SESSION_S
 
 
 def choose(fault: Fault, leaders: dict[int, int], controller: int, brokers: list[int]) -> list[int]:

@@ -1,0 +1,147 @@
+"""Inject faults of machines and of etcd.
+
+A fault of a machine affects all brokers of the machine that has the broker with the fault's role. A
+fault of etcd affects all brokers: writes to any partition may pause.
+
+Invariant: as in faults.py. When `inject` returns, all links are up, the processes of all machines
+run, and all clocks are right.
+"""
+
+import time
+from collections.abc import Callable
+
+from tidelog.apps.verify.machines.machine_cluster import RIGHT_TIME, MachineCluster
+from tidelog.apps.verify.nemesis.faults import Nemesis, View
+from tidelog.apps.verify.nemesis.plan import MACHINE_KINDS, Fault
+
+SKEWS = ("+10m", "-10m")
+"""Less than message.timestamp.after.max.ms of an hour: brokers must accept all records."""
+SKEW_S = 1.5
+"""How long a broker takes at most to see a new time."""
+ETCD_S = 20.0
+"""How long to wait for a leader of etcd."""
+RESUMED_S = 0.5
+ETCD_KINDS = ("etcd-leader", "etcd-quorum", "restart-all")
+
+
+class MachineNemesis(Nemesis):
+    """Injects also faults of machines."""
+
+    def __init__(
+        self,
+        cluster: MachineCluster,
+        topic: str,
+        ticks: Callable[[], int],
+        hold: Callable[[float, str], None],
+    ) -> None:
+        super().__init__(cluster, topic, ticks, hold)
+        self._machines = cluster
+        network = cluster.network
+        self._actions |= {
+            "kill-machine": self._kill_machines,
+            "cut": lambda *fault: self._cut(network.cut, *fault),
+            "cut-out": lambda *fault: self._cut(network.cut_outgoing, *fault),
+            "cut-in": lambda *fault: self._cut(network.cut_incoming, *fault),
+            "pause-machine": self._pause_machines,
+            "etcd-leader": self._kill_etcd_leader,
+            "etcd-quorum": self._kill_etcd_quorum,
+            "restart-all": self._kill_machines,
+            "skew": self._skew,
+        }
+
+    def _targets(self, fault: Fault, view: View) -> list[int]:
+        if fault.kind in ETCD_KINDS:
+            return list(self._machines.ids)
+        targets = super()._targets(fault, view)
+        if fault.kind not in MACHINE_KINDS:
+            return targets
+        return self._machines.brokers_of(self._machines.machine_of(targets[0]))
+
+    def _machines_of(self, targets: list[int]) -> list[int]:
+        return sorted({self._machines.machine_of(broker) for broker in targets})
+
+    # -- the actions of faults
+
+    def _kill_machines(self, targets: list[int], seconds: float, what: str) -> str:
+        machines = self._machines_of(targets)
+        try:
+            self._machines.kill_machines(machines)
+            self._hold(seconds, what)
+        finally:
+            for machine in machines:
+                self._machines.start_machine(machine)
+        return ""
+
+    def _cut(
+        self, cut: Callable[[int], None], targets: list[int], seconds: float, what: str
+    ) -> str:
+        machines = self._machines_of(targets)
+        try:
+            for machine in machines:
+                cut(machine)
+            self._hold(seconds, what)
+        finally:
+            for machine in machines:
+                self._machines.network.mend(machine)
+        return self._restart_ended(targets, what)
+
+    def _pause_machines(self, targets: list[int], seconds: float, what: str) -> str:
+        machines = self._machines_of(targets)
+        try:
+            for machine in machines:
+                self._machines.pause_machine(machine)
+            self._hold(seconds, what)
+        finally:
+            for machine in machines:
+                self._machines.resume_machine(machine)
+        return self._restart_ended(targets, what)
+
+    def _restart_ended(self, targets: list[int], what: str) -> str:
+        """Restart brokers that exited because they were fenced meanwhile."""
+        self._hold(RESUMED_S, what)
+        ended = [broker for broker in targets if not self._machines.is_running(broker)]
+        with self._restarted_after(ended):
+            return "it was fenced, and it exited" if ended else ""
+
+    def _kill_etcd_leader(self, _targets: list[int], seconds: float, what: str) -> str:
+        leader = self._etcd_leader()
+        if leader is None:
+            self.failures.append(f"etcd has no leader after {ETCD_S:g} s")
+            return ""
+        self._hold_without_etcd([leader], seconds, what)
+        return f"etcd of machine {leader}"
+
+    def _kill_etcd_quorum(self, _targets: list[int], seconds: float, what: str) -> str:
+        machines = self._machines.machines
+        lost = machines[: len(machines) // 2 + 1]
+        self._hold_without_etcd(lost, seconds, what)
+        return f"etcd of machines {' and '.join(map(str, lost))}"
+
+    def _hold_without_etcd(self, machines: list[int], seconds: float, what: str) -> None:
+        members = [self._machines.etcd[machine] for machine in machines]
+        try:
+            for member in members:
+                member.kill()
+            self._hold(seconds, what)
+        finally:
+            for member in members:
+                member.start()
+
+    def _etcd_leader(self) -> int | None:
+        until = time.monotonic() + ETCD_S
+        while (leader := self._machines.etcd_leader()) is None and time.monotonic() < until:
+            self._hold(0.1, "waiting for a leader of etcd")
+        return leader
+
+    def _skew(self, targets: list[int], seconds: float, what: str) -> str:
+        offset = SKEWS[len(self.injected) % len(SKEWS)]
+        machines = self._machines_of(targets)
+        try:
+            for machine in machines:
+                self._machines.set_clock(machine, offset)
+            self._hold(max(seconds, 2 * SKEW_S), what)
+        finally:
+            for machine in machines:
+                self._machines.set_clock(machine, RIGHT_TIME)
+        self._hold(SKEW_S, what)
+        return offset
