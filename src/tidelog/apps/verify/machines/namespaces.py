@@ -24,6 +24,8 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tidelog.apps.verify.machines import enter_machine
+
 ADDRESS = "10.77.0.{}"
 CLIENTS = 254
 """The last byte of the clients' address."""
@@ -103,7 +105,7 @@ class Network:
 
     def command(self, machine: int) -> list[str]:
         """The words before a command that runs it on a machine, in the same process."""
-        enter = [sys.executable, "-m", "tidelog.apps.verify.machines.enter_machine"]
+        enter = [sys.executable, "-m", enter_machine.__name__]
         inside = [_program("ip"), "netns", "exec", self._name(f"m{machine}")]
         return [*inside, *enter, self._boot(machine)]
 
