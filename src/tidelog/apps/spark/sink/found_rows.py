@@ -228,7 +228,7 @@ def _producer_state(cluster: Cluster, key: TopicPartition, identity: Identity) -
         request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
         partition = leader.call(DESCRIBE_PRODUCERS, request)["topics"][0]["partitions"][0]
         if partition["error_code"]:
-            raise BrokerError(f"producers of {key}", partition["error_code"])
+            raise BrokerError(f"request for the producers of {key}", partition["error_code"])
         siblings = {
             each["producer_id"]: each
             for each in partition["active_producers"]
