@@ -27,7 +27,7 @@ from tidelog.lab.sim.swarm import (
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import play
 
-SEEDS = 100
+SEEDS = 150
 SPELLED_BY_PYTHON = re.compile(r"\w=\S|\bb'|\bb\"|\\x|<\w+\.\w+|bytearray|object at")
 
 
