@@ -44,11 +44,11 @@ def test_the_arrow_schema_matches_sparks_schema() -> None:
     ("ddl", "why"),
     [
         ("keys binary", "has no column 'keys'; it has key, value, topic"),
-        ("value string", "column 'value' is binary, not string; read it with that type and cast"),
+        ("value string", "column 'value' is binary, not string; read it with its own type, then cast it"),
         ("offset int", "column 'offset' is bigint, not int"),
         ("headers array<binary>", "column 'headers' is array<struct<key:string,value:binary>>"),
         ("key binary not null", "column 'key' may be null; remove NOT NULL"),
-        ("key binary, key binary", "named twice"),
+        ("key binary, key binary", "lists a column twice"),
     ],
 )
 def test_invalid_schemas_are_rejected_in_one_line(ddl: str, why: str) -> None:
