@@ -44,7 +44,10 @@ def test_the_arrow_schema_matches_sparks_schema() -> None:
     ("ddl", "why"),
     [
         ("keys binary", "has no column 'keys'; it has key, value, topic"),
-        ("value string", "column 'value' is binary, not string; read it with its own type, then cast it"),
+        (
+            "value string",
+            "column 'value' is binary, not string; read it with its own type, then cast it",
+        ),
         ("offset int", "column 'offset' is bigint, not int"),
         ("headers array<binary>", "column 'headers' is array<struct<key:string,value:binary>>"),
         ("key binary not null", "column 'key' may be null; remove NOT NULL"),

@@ -358,7 +358,7 @@ def test_a_failed_commit_to_a_group_does_not_stop_the_stream(
             assert stream.read(stream.plan()) == list(range(10))
             for _ in range(3):
                 assert stream.plan() == []
-    refusals = [line for line in caplog.messages if "is not committed to group" in line]
+    refusals = [line for line in caplog.messages if "cannot commit progress to group" in line]
     assert len(refusals) == 1
     assert "has members" in refusals[0]
 
