@@ -6,7 +6,8 @@ in the topic settings `*.replication.throttled.replicas`, and delay only replica
 As in Kafka, the bytes of in-sync replicas of these partitions count too.
 
 Kafka averages over eleven seconds; here bytes are a debt that shrinks at the configured rate, and
-the quota is exceeded while there is debt. So a move of N bytes never takes less than N / rate.
+the quota is exceeded while there is debt. The debt of the last response is not waited for, so a
+move may end about one second of bytes early for each throttled partition.
 """
 
 from collections.abc import Mapping
