@@ -631,6 +631,12 @@ _OWN = (
         "Whether etcd on another machine may be used without TLS.",
     ),
     Setting(
+        "tidelog.cluster.secret.file",
+        "string",
+        None,
+        "The file with the cluster's secret, for all brokers. Default: the store contains it.",
+    ),
+    Setting(
         "tidelog.internal.listener",
         "string",
         None,

@@ -30,14 +30,16 @@ SETTING = "tidelog.metadata.store"
 class SqliteBackend:
     """One SQLite file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, access: StoreAccess) -> None:
         self.place = path
         self.files = (path,)
+        self._secret_file = access.secret_file
 
     def prepare(self, cluster_id: str | None) -> ClusterIdentity:
         from tidelog.shell.store import cluster_file
 
-        return cluster_file.prepare(self.place, cluster_id)
+        identity = cluster_file.prepare(self.place, cluster_id)
+        return _complete(identity, self._secret_file, self.place)
 
     def open(self, broker: BrokerSide) -> OpenedStore:
         from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
@@ -61,13 +63,14 @@ class EtcdBackend:
 
         self._address = parse_address(url, access)
         self.place = self._address.url
-        own = (access.password_file, access.key_file)
+        own = (access.password_file, access.key_file, access.secret_file)
         self.files = tuple(path for path in own if path)
 
     def prepare(self, cluster_id: str | None) -> ClusterIdentity:
         from tidelog.shell.store.etcd.store_setup import prepare
 
-        return prepare(self._address, cluster_id)
+        identity = prepare(self._address, cluster_id)
+        return _complete(identity, self._address.access.secret_file, self.place)
 
     def open(self, broker: BrokerSide) -> OpenedStore:
         from tidelog.shell.store.etcd.etcd_store_client import EtcdStoreClient
@@ -79,7 +82,7 @@ class EtcdBackend:
 
 
 _BACKENDS: dict[str, Callable[[str, StoreAccess], StoreBackend]] = {
-    "sqlite": lambda url, _access: SqliteBackend(url.partition(":")[2]),
+    "sqlite": lambda url, access: SqliteBackend(url.partition(":")[2], access),
     "etcd": EtcdBackend,
     "etcds": EtcdBackend,
 }
@@ -87,6 +90,14 @@ _PLANNED = {
     "memory": "works in the simulator only; a broker needs its metadata again after a restart",
 }
 _FORMS = "use sqlite:PATH or etcd://HOST:PORT,HOST:PORT/PREFIX"
+
+
+def _complete(identity: ClusterIdentity, secret_file: str, place: str) -> ClusterIdentity:
+    if not secret_file and not identity.secret_check:
+        return identity
+    from tidelog.shell.store.cluster_secret import complete
+
+    return complete(identity, secret_file, place)
 
 
 def store_at(url: str, access: StoreAccess = NO_ACCESS) -> StoreBackend:
@@ -116,4 +127,5 @@ def access_of(settings: "BrokerSettings") -> StoreAccess:
         certificate_file=get("tidelog.metadata.store.certificate.file") or "",
         key_file=get("tidelog.metadata.store.key.file") or "",
         allow_plaintext=get("tidelog.metadata.store.allow.plaintext"),
+        secret_file=get("tidelog.cluster.secret.file") or "",
     )

@@ -99,6 +99,9 @@ def replace_store(
         if not plan:
             keys = {IDENTITY_KEY: new_identity(cluster_id), **rebuilt.keys}
             if is_etcd(store):
+                from tidelog.shell.store.cluster_secret import without_secret
+
+                keys[IDENTITY_KEY] = without_secret(keys[IDENTITY_KEY], access.secret_file)
                 aside = os.path.dirname(paths[0])
                 revision = _put_in_etcd(store, keys, rebuilt.revision, access, aside, moved)
                 rebuilt = rebuilt._replace(revision=revision)

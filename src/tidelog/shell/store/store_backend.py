@@ -46,6 +46,8 @@ class ClusterIdentity(NamedTuple):
 
     cluster_id: str
     secret: str
+    """Empty if the store does not contain it (`cluster_secret.py`)."""
+    secret_check: str = ""
 
 
 def new_identity(cluster_id: str | None = None) -> bytes:
@@ -65,11 +67,12 @@ def parse_identity(value: bytes) -> ClusterIdentity:
     import json
 
     fields = json.loads(value)
-    return ClusterIdentity(fields["cluster_id"], fields["secret"])
+    secret, check = fields.get("secret", ""), fields.get("secret_check", "")
+    return ClusterIdentity(fields["cluster_id"], secret, check)
 
 
 class StoreAccess(NamedTuple):
-    """How to log in to a store that is a server. All are empty for a store in a file."""
+    """How to log in to a store that is a server, and where the cluster's secret is."""
 
     user: str = ""
     password_file: str = ""
@@ -78,6 +81,8 @@ class StoreAccess(NamedTuple):
     key_file: str = ""
     allow_plaintext: bool = False
     """Whether a server on another machine may be reached without TLS."""
+    secret_file: str = ""
+    """The file with the cluster's secret; empty: the store contains it."""
 
 
 NO_ACCESS = StoreAccess()

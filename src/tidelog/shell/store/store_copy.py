@@ -50,6 +50,10 @@ def copy_store(source: str, target: str, access: StoreAccess) -> CopyOutcome:
         identity = keys.get(IDENTITY_KEY)
         if identity is None:
             raise StoreUnusable(f"metadata store {source} names no cluster")
+        if is_etcd(target):
+            from tidelog.shell.store.cluster_secret import without_secret
+
+            keys[IDENTITY_KEY] = without_secret(identity, access.secret_file)
         revision = _write(target, keys, base.snapshot.rev + 1, access)
         kept = _mark_moved(source, target, access)
     return CopyOutcome(parse_identity(identity).cluster_id, len(keys), revision, kept)

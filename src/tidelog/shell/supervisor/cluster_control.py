@@ -19,6 +19,7 @@ from tidelog.shell.supervisor import (
     process_identity,
     up_file,
 )
+from tidelog.shell.supervisor.cluster_plan import join_address
 from tidelog.shell.supervisor.live_brokers import (
     clusters,
     live_brokers,
@@ -122,7 +123,7 @@ def _state(entry: BrokerEntry) -> BrokerState:
             controller = view.controller_id == entry.id
         except ProbeFailed:
             state = NO_ANSWER
-    address = f"{entry.host}:{entry.port}"
+    address = join_address(entry.host, entry.port)
     who = (entry.id, entry.pid, address, state, controller)
     return BrokerState(*who, entry.log, entry.metrics)
 

@@ -29,6 +29,21 @@ CHOSEN_HERE = (
 """Settings that differ by broker and can't be set for all."""
 
 
+INTERNAL_PORTS = 100
+"""On one of several machines, brokers use the ports above the clients' by this number, so that a
+firewall can name them. `tidelog up` starts at most this many brokers."""
+
+
+class Machine(NamedTuple):
+    """One of several machines of a cluster: the address and rack of its brokers, and their ids."""
+
+    host: str
+    rack: str
+    node_ids: tuple[int, ...]
+    secret_file: str = ""
+    """The file with the cluster's secret; empty: the metadata store contains it."""
+
+
 class ClusterPlan(NamedTuple):
     """The brokers of a cluster and their settings."""
 
@@ -43,6 +58,18 @@ class ClusterPlan(NamedTuple):
     one_process: bool = False
     store: str = ""
     """The URL of the metadata store; empty: that of the data folder."""
+    machine: Machine | None = None
+    """None: the whole cluster is on this machine."""
+
+    @property
+    def host(self) -> str:
+        """The host of all brokers of this plan."""
+        return HOST if self.machine is None else self.machine.host
+
+    def defaults(self) -> dict[str, str]:
+        """The defaults of these brokers' settings."""
+        alone = self.machine is None
+        return defaults(len(self.brokers) if alone else REPLICATION_FACTOR)
 
     @property
     def store_url(self) -> str:
@@ -53,23 +80,33 @@ class ClusterPlan(NamedTuple):
         """The port of a broker; 0: a free one."""
         return self.port + self.brokers.index(broker) if self.port else 0
 
+    def internal_port_of(self, broker: int) -> int:
+        """The port for other brokers; 0: a free one."""
+        return self.port_of(broker) + INTERNAL_PORTS if self.port and self.machine else 0
+
     def log_of(self, broker: int) -> str:
         """The path of the broker's log file."""
         return data_folder.log_file(self.data, None if self.one_process else broker)
 
     def own_settings(self, broker: int, port: int) -> list[str]:
         """The settings of this broker only; they override those for all."""
+        clients = join_address(self.host, port)
+        peers = self.host if self.machine else "127.0.0.1"
         own = [
             f"node.id={broker}",
             f"log.dirs={data_folder.log_dir(self.data, broker)}",
-            f"listeners=PLAINTEXT://{HOST}:{port}",
+            f"listeners=PLAINTEXT://{clients}",
             f"tidelog.metadata.store={self.store_url}",
-            "tidelog.internal.listener=127.0.0.1:0",
+            f"tidelog.internal.listener={join_address(peers, self.internal_port_of(broker))}",
         ]
         if port:  # the broker itself finds a free port
-            own.append(f"advertised.listeners=PLAINTEXT://{HOST}:{port}")
+            own.append(f"advertised.listeners=PLAINTEXT://{clients}")
         own += self._metrics_of(broker)
-        if self.racks:
+        if self.machine:
+            own.append(f"broker.rack={self.machine.rack}")
+            if self.machine.secret_file:
+                own.append(f"tidelog.cluster.secret.file={self.machine.secret_file}")
+        elif self.racks:
             own.append(f"broker.rack={self.racks[(broker - 1) % len(self.racks)]}")
         return own
 
@@ -80,6 +117,11 @@ class ClusterPlan(NamedTuple):
         if not colon or not port.isdecimal() or int(port) == 0:
             return []
         return [f"{METRICS}={host}:{int(port) + self.brokers.index(broker)}"]
+
+
+def join_address(host: str, port: int) -> str:
+    """Return host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def defaults(brokers: int) -> dict[str, str]:

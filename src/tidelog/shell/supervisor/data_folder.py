@@ -2,6 +2,7 @@
 
     cluster.db      the metadata store, or
     store-url       the URL of a metadata store that is elsewhere
+    machine.json    the address, rack and node ids of one of several machines
     broker-1/ ..    a log directory each, with `meta.properties` and `.lock`
     broker-1.log .. the log of each broker
     up.json         the processes, while the cluster is up
@@ -40,10 +41,11 @@ class WrongSetting(Refusal):
 
 STORE = "cluster.db"
 STORE_URL = "store-url"
+MACHINE = "machine.json"
 BROKER = "broker-"
 SPACE_MIN = 8 << 20
 """Free bytes needed. An empty cluster takes less than one MB, but would soon fill the disk."""
-IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL}
+IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL, MACHINE}
 
 
 def log_dir(data: str, broker: int) -> str:
@@ -111,7 +113,8 @@ def examine(data: str, store: str = "") -> list[int]:
 def broker_ids(data: str) -> list[int]:
     """The brokers with a log directory in the data folder, which may be missing."""
     names = os.listdir(data) if os.path.isdir(data) else []
-    return sorted(b for b in map(broker_id, names) if b and os.path.isdir(log_dir(data, b)))
+    found = [b for b in map(broker_id, names) if b is not None]
+    return sorted(b for b in found if os.path.isdir(log_dir(data, b)))
 
 
 def broker_id(name: str) -> int | None:
@@ -221,8 +224,15 @@ class StorePreparation:
     The thread must be joined before a fork.
     """
 
-    def __init__(self, data: str, url: str, settings: Callable[[], "BrokerSettings"]) -> None:
-        """`settings`: of any broker, for a store outside the folder."""
+    def __init__(
+        self,
+        data: str,
+        url: str,
+        settings: Callable[[], "BrokerSettings"],
+        then: Callable[["BrokerSettings"], None] = lambda _: None,
+    ) -> None:
+        """`settings`: of any broker, for a store outside the folder; `then` is called with them."""
+        self._then = then
         self._data = data
         self._url = url
         self._settings = settings
@@ -243,8 +253,12 @@ class StorePreparation:
                 return
             from tidelog.shell.store.open_store import store_of
 
-            store_of(self._settings()).prepare(cluster_of(self._data))
+            settings = self._settings()
+            store_of(settings).prepare(cluster_of(self._data))
+            self._then(settings)
             note_store(self._data, self._url)
+        except Refusal as refusal:
+            self._problem = str(refusal)
         except StoreError as error:
             self._problem = str(error)
         except OSError as error:

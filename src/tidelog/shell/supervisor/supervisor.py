@@ -23,7 +23,7 @@ from tidelog.shell.supervisor import (
 )
 from tidelog.shell.supervisor.broker_child import Run
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
-from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.cluster_plan import ClusterPlan, join_address
 from tidelog.shell.supervisor.control_pipe import ControlPipe
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
@@ -141,7 +141,10 @@ class Supervisor:
         self._folder = data_folder.claim(self.plan.data)
         first = self.plan.brokers[0], self._ports[self.plan.brokers[0]]
         store = data_folder.StorePreparation(
-            self.plan.data, self.plan.store_url, lambda: self._settings_for(*first)
+            self.plan.data,
+            self.plan.store_url,
+            lambda: self._settings_for(*first),
+            self._prepare_machine,
         )
         self._run = broker_child.resolve_entry(entry)
         store.join()
@@ -155,6 +158,13 @@ class Supervisor:
             self.processes.append(self._start(group))
         gc.enable()  # the caller may have turned it off for a faster start
         self._write_up_file()
+
+    def _prepare_machine(self, settings: Any) -> None:
+        if self.plan.machine is not None:
+            from tidelog.shell.supervisor import machine
+
+            machine.check_ids(self.plan, settings)
+            machine.note(self.plan.data, self.plan.machine)
 
     def _open_control(self) -> ControlPipe | None:
         try:
@@ -205,7 +215,7 @@ class Supervisor:
         wanted = set(self.plan.brokers)
         for where in self.listening().values():
             try:
-                view = metadata_probe.ask_metadata(HOST, where.port, PROBE_TIMEOUT_S, [])
+                view = metadata_probe.ask_metadata(self.plan.host, where.port, PROBE_TIMEOUT_S, [])
             except ProbeFailed:
                 return False
             if not wanted <= view.brokers.keys() or view.controller_id < 0:
@@ -227,7 +237,8 @@ class Supervisor:
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers for clients, including brokers that are down."""
-        return ",".join(f"{HOST}:{self._ports[broker]}" for broker in self.plan.brokers)
+        host = self.plan.host
+        return ",".join(join_address(host, self._ports[broker]) for broker in self.plan.brokers)
 
     def step(self, timeout_s: float) -> None:
         """Wait for an event, at most for this long, and handle it."""
@@ -374,7 +385,7 @@ class Supervisor:
             id=broker,
             pid=process.pid,
             started=process.started,
-            host=HOST,
+            host=self.plan.host,
             port=where.port if where else self._ports[broker],
             internal_port=where.internal_port if where else 0,
             log=self.plan.log_of(broker),

@@ -19,7 +19,7 @@ from tidelog.apps.cli.local.up_options import UpOptions
 from tidelog.apps.cli.local.up_text import warn
 from tidelog.shell.settings_sources import load_settings
 from tidelog.shell.supervisor import broker_child, cluster_plan, data_folder, ports, up_file
-from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
+from tidelog.shell.supervisor.cluster_plan import ClusterPlan, Machine
 from tidelog.shell.supervisor.data_folder import Refusal, WrongSetting
 from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor, broker_names
 
@@ -90,7 +90,8 @@ def _prepare(options: UpOptions) -> Prepared:
     data = _temporary_folder() if options.ephemeral else os.path.abspath(options.data or DATA)
     existing = [] if options.ephemeral else data_folder.examine(data, options.store)
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
-    brokers = cluster_plan.broker_ids(options.brokers, existing)
+    machine = _machine(options, data)
+    brokers = machine.node_ids if machine else cluster_plan.broker_ids(options.brokers, existing)
     if unused := [broker for broker in existing if broker not in brokers]:
         warn(f"not started, although the folder has their data: {broker_names(unused)}")
     plan = ClusterPlan(
@@ -101,6 +102,7 @@ def _prepare(options: UpOptions) -> Prepared:
         racks,
         options.one_process,
         options.store,
+        machine,
     )
     environ, warnings = cluster_plan.without_own(os.environ)
     prepared = Prepared(plan, environ)
@@ -108,14 +110,34 @@ def _prepare(options: UpOptions) -> Prepared:
     for warning in (*warnings, *resolved.warnings):
         warn(warning)
     factor = resolved.settings.get("default.replication.factor")
-    if factor > len(plan.brokers):
+    if machine is not None:
+        from tidelog.shell.supervisor.machine import check_secret
+
+        check_secret(resolved.settings)
+    elif factor > len(plan.brokers):
         warn(
             f"default.replication.factor is {factor}, but there are only"
             f" {up_text.counted(len(plan.brokers), 'broker')}: creating a topic without a"
             " replication factor will fail"
         )
-    ports.check_free(HOST, [plan.port_of(broker) for broker in plan.brokers])
+    used = [plan.port_of(broker) for broker in plan.brokers]
+    ports.check_free(plan.host, [*used, *map(plan.internal_port_of, plan.brokers)])
     return prepared
+
+
+def _machine(options: UpOptions, data: str) -> Machine | None:
+    """This machine as one of several; None: the whole cluster is here. Raises Refusal."""
+    noted = os.path.exists(os.path.join(data, data_folder.MACHINE))
+    if not noted and not options.machine_named:
+        return None
+    from tidelog.shell.supervisor import machine
+
+    if options.racks:
+        raise WrongSetting(f"{data} is of one of several machines; use --rack instead of --racks")
+    ids = machine.parse_ids(options.node_ids)
+    given = Machine(options.host, options.rack, ids, options.secret_file)
+    store = options.store or data_folder.store_url(data)
+    return machine.choose(data, given, options.brokers, store)
 
 
 def _temporary_folder() -> str:
@@ -130,7 +152,7 @@ def _settings(prepared: Prepared, broker: int, port: int) -> Any:
             None,
             prepared.environ,
             [*plan.sets, *plan.own_settings(broker, port)],
-            cluster_plan.defaults(len(plan.brokers)),
+            plan.defaults(),
         )
     except ValueError as error:
         raise WrongSetting("; ".join(str(error).splitlines())) from error

@@ -41,11 +41,25 @@ class UpOptions(NamedTuple):
     form: str = "text"
     command: tuple[str, ...] = ()
     store: str = ""
+    host: str = ""
+    rack: str = ""
+    node_ids: str = ""
+    secret_file: str = ""
+
+    @property
+    def machine_named(self) -> bool:
+        """Whether an option describes this machine as one of several."""
+        return bool(self.host or self.rack or self.node_ids or self.secret_file)
 
     def conflict(self) -> str | None:
         """Return an error message if options conflict."""
         if self.ephemeral and self.data:
             return "--ephemeral and --data can't be combined"
+        if self.racks and self.machine_named:
+            return (
+                "--racks is for a cluster on one machine, and can't be combined with --host,"
+                " --rack, --node-ids and --secret-file; one of several machines has one --rack"
+            )
         if self.command and (self.detach or self.form == "json"):
             return "--detach and --format json can't be combined with a COMMAND"
         return None
@@ -87,6 +101,40 @@ OPTIONS = (
         "Metadata store outside the folder; noted there for the next start.  [default: the"
         " folder's own]",
         metavar="URL",
+    ),
+    Option(
+        "--host",
+        "host",
+        TEXT,
+        _DEFAULTS.host,
+        "Address of this machine, one of several of a cluster; needs --store and --node-ids. The"
+        " folder notes it, as it does --rack, --node-ids and --secret-file.",
+        metavar="ADDRESS",
+    ),
+    Option(
+        "--rack",
+        "rack",
+        TEXT,
+        _DEFAULTS.rack,
+        "Rack of this machine's brokers.  [default: ADDRESS of --host]",
+        metavar="A",
+    ),
+    Option(
+        "--node-ids",
+        "node_ids",
+        TEXT,
+        _DEFAULTS.node_ids,
+        "Ids of this machine's brokers, different from those of all other machines.",
+        metavar="11,12,..",
+    ),
+    Option(
+        "--secret-file",
+        "secret_file",
+        TEXT,
+        _DEFAULTS.secret_file,
+        "File with the cluster's secret, the same on all machines.  [default: the metadata store"
+        " contains it]",
+        metavar="FILE",
     ),
     Option(
         "--ephemeral", "ephemeral", FLAG, False, "Use a temporary folder, and delete it at the end."

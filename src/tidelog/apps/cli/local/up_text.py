@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tidelog.shell.supervisor import metadata_probe, up_file
-from tidelog.shell.supervisor.cluster_plan import HOST
+from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.up_file import UpFile
 
@@ -113,7 +113,7 @@ class StatusLine:
         now = time.monotonic()
         if not self._shown or now < self._next:
             return
-        text = status(len(self._supervisor.plan.brokers), fetch_metadata(self._supervisor))
+        text = status(self._supervisor.plan, fetch_metadata(self._supervisor))
         cost = time.monotonic() - now
         self.pause_s = max(REFRESH_S, cost * SHARE)
         self._next = now + self.pause_s
@@ -138,22 +138,25 @@ def fetch_metadata(supervisor: "Supervisor") -> MetadataView | None:
     """Return the metadata of the first broker that responds."""
     for where in supervisor.listening().values():
         try:
-            return metadata_probe.ask_metadata(HOST, where.port, PROBE_TIMEOUT_S)
+            return metadata_probe.ask_metadata(supervisor.plan.host, where.port, PROBE_TIMEOUT_S)
         except ProbeFailed:
             continue
     return None
 
 
-def status(brokers: int, view: MetadataView | None) -> str:
+def status(plan: ClusterPlan, view: MetadataView | None) -> str:
     """Return one line about the whole cluster."""
+    brokers = len(plan.brokers)
     if view is None:
         return f"{counted(brokers, 'broker')}, no response"
+    here = len(view.brokers.keys() & set(plan.brokers))
+    others = f" here, {len(view.brokers)} in the cluster" if plan.machine else ""
     partitions = [p for topic in view.topics.values() for p in topic.values()]
     short = sum(1 for p in partitions if len(p.isr) < len(p.replicas))
     offline = sum(1 for p in partitions if p.leader < 0)
     controller = view.controller_id if view.controller_id >= 0 else "none"
     return (
-        f"{len(view.brokers)} of {brokers} brokers up · controller {controller}"
+        f"{here} of {brokers} brokers up{others} · controller {controller}"
         f" · {counted(len(view.topics), 'topic')}, {counted(len(partitions), 'partition')}"
         f" · {short} under-replicated" + (f", {offline} offline" if offline else "")
     )

@@ -1,12 +1,22 @@
 """`tidelog store` on etcd: read a store, replace its contents, check that no broker uses it."""
 
+from typing import NamedTuple
+
+from tidelog.core.controller.metadata.keys import BROKER_IDS
 from tidelog.core.controller.metadata.metadata_store import NO_SESSION, Revision, SessionId
 from tidelog.core.controller.metadata.rebuilding import Base
+from tidelog.core.controller.metadata.registrations import decode_broker
 from tidelog.shell.clock import boot_id
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.etcd.address import parse_address
 from tidelog.shell.store.etcd.gateway import EtcdError
-from tidelog.shell.store.etcd.records import FILLING, FORMAT, decode_sign
+from tidelog.shell.store.etcd.records import (
+    FILLING,
+    FORMAT,
+    after_prefix,
+    decode_sign,
+    range_of,
+)
 from tidelog.shell.store.etcd.store_setup import StoreSetup
 from tidelog.shell.store.log_dir_lock import is_abandoned
 from tidelog.shell.store.store_backend import StoreAccess, StoreUnusable
@@ -26,6 +36,40 @@ def read_contents(url: str, access: StoreAccess) -> StoreContents:
             _session(setup, session, contents.signs.get(session)) for session in sorted(leases)
         )
         return StoreContents(FORMAT, contents.snapshot.rev, None, shown, sessions)
+
+
+class Registered(NamedTuple):
+    """A broker that has a session: its address for clients, and its lock."""
+
+    broker: int
+    host: str
+    port: int
+    lock: str
+    """The path of its lock file if it runs on this machine since its boot; else empty."""
+    proved_dead: bool
+
+
+def read_registrations(url: str, access: StoreAccess) -> list[Registered]:
+    """Read the brokers that have a session. Raises StoreError."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        layout, boot = setup.store.layout, boot_id()
+        start = layout.data_key(BROKER_IDS)
+        found = []
+        for one in setup.read_range(range_of(start, after_prefix(start))):
+            broker = int(one.key.removeprefix(start))
+            endpoints = decode_broker(broker, one.create_rev, one.value).endpoints
+            signs = setup.read_range(range_of(layout.live_key(one.lease)))
+            sign = decode_sign(signs[0].value, boot) if signs else None
+            found.append(
+                Registered(
+                    broker,
+                    endpoints[0].host if endpoints else "",
+                    endpoints[0].port if endpoints else 0,
+                    "" if sign is None else sign.place,
+                    sign is not None and is_abandoned(*sign),
+                )
+            )
+        return found
 
 
 def _session(setup: StoreSetup, session: SessionId, value: bytes | None) -> SessionState:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidelog.core.controller.metadata.history import NO_CHECKSUM, WAY_OUT
 from tidelog.core.controller.metadata.metadata_store import OPERATIONS_MAX, Put, Revision
+from tidelog.shell.store.cluster_secret import without_secret
 from tidelog.shell.store.etcd.address import EtcdAddress
 from tidelog.shell.store.etcd.etcd_store import EtcdStore
 from tidelog.shell.store.etcd.gateway import (
@@ -25,6 +26,7 @@ from tidelog.shell.store.etcd.records import (
     FILLING,
     MOVED,
     READY,
+    Found,
     HistoryRecord,
     after_prefix,
     compare,
@@ -56,6 +58,7 @@ class StoreSetup:
         self.store = EtcdStore(Gateway(Nodes(address)))
         self.give_up_s = time.monotonic() + patience_s
         self._place = address.url
+        self._secret_file = address.access.secret_file
 
     def __enter__(self) -> "StoreSetup":
         return self
@@ -76,18 +79,21 @@ class StoreSetup:
                     f"metadata store {self._place} is missing, but data of cluster {cluster_id}"
                     f" exists; {WAY_OUT}"
                 )
-            self.create({IDENTITY_KEY: new_identity()})
+            self.create({IDENTITY_KEY: without_secret(new_identity(), self._secret_file)})
         self.store.history(self.give_up_s)
         return self.identity()
 
     def identity(self) -> ClusterIdentity:
         """The cluster's identity. Raises NotAStore."""
-        key = self.store.layout.data_key(IDENTITY_KEY)
-        reply = self.store.gateway.call("/v3/kv/range", range_of(key), self.give_up_s)
-        kvs = reply.get("kvs") or ()
-        if not kvs:
+        found = self.read_range(range_of(self.store.layout.data_key(IDENTITY_KEY)))
+        if not found:
             raise NotAStore(f"metadata store {self._place} names no cluster; {WAY_OUT}")
-        return parse_identity(parse_found(kvs[0]).value)
+        return parse_identity(found[0].value)
+
+    def read_range(self, request: dict[str, Any]) -> list[Found]:
+        """Read the keys of a range."""
+        reply = self.store.gateway.call("/v3/kv/range", request, self.give_up_s)
+        return [parse_found(kv) for kv in reply.get("kvs") or ()]
 
     def create(self, keys: Mapping[str, bytes], base: int = 0) -> None:
         """Create a store with a few keys at one revision, unless another process just did."""

@@ -1,0 +1,142 @@
+"""`tidelog up --host`: machines of one cluster, each with a folder and brokers of its own.
+
+The machines are addresses of the loopback interface, which Linux has without a setup.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_etcd import EtcdCluster, running_etcd
+
+SECRET = "0123456789abcdef" * 4
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2")
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[EtcdCluster]:
+    with running_etcd(1) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(f"{SECRET}\n")
+    path.chmod(0o600)
+    return path
+
+
+def tidelog(*words: str) -> "subprocess.CompletedProcess[str]":
+    entry = "from tidelog.apps.cli.launch import main; main()"
+    command = [sys.executable, "-c", entry, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def up(data: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return tidelog("up", "--port", "0", "--wait", "90", "--data", str(data), *words)
+
+
+@contextmanager
+def running(data: Path, *words: str) -> Iterator[dict[str, Any]]:
+    done = up(data, "--detach", "--format", "json", *words)
+    assert done.returncode == 0, done.stderr
+    try:
+        yield json.loads(done.stdout)
+    finally:
+        down = tidelog("down", "--data", str(data))
+        assert down.returncode == 0, down.stdout
+
+
+def states(data: Path) -> dict[int, str]:
+    shown = json.loads(tidelog("status", "--data", str(data), "--format", "json").stdout)
+    return {broker["id"]: broker["state"] for broker in shown["brokers"]}
+
+
+def refusal(data: Path, *words: str) -> str:
+    refused = up(data, *words, "--", "true")
+    assert refused.returncode in (1, 2), refused.stdout
+    assert len(refused.stderr.splitlines()) == 1, refused.stderr
+    return refused.stderr
+
+
+def test_each_machine_controls_its_own_brokers(
+    tmp_path: Path, etcd: EtcdCluster, secret: Path
+) -> None:
+    store = ("--store", etcd.url("two"), "--secret-file", str(secret))
+    a, b = tmp_path / "a", tmp_path / "b"
+    with (
+        running(a, *store, "--host", "127.0.0.2", "--rack", "A", "--node-ids", "11,12") as first,
+        running(b, *store, "--host", "127.0.0.3", "--node-ids", "21,22") as second,
+    ):
+        assert [broker["id"] for broker in first["brokers"]] == [11, 12]
+        assert {broker["host"] for broker in second["brokers"]} == {"127.0.0.3"}
+        shown = tidelog("cluster", "brokers", "-b", first["bootstrap"], "--format", "json")
+        found = {one["id"]: one["rack"] for one in json.loads(shown.stdout)["brokers"]}
+        assert found == {11: "A", 12: "A", 21: "127.0.0.3", 22: "127.0.0.3"}
+        assert tidelog("broker", "kill", "22", "--data", str(b)).returncode == 0
+        assert (states(a), states(b)) == ({11: "up", 12: "up"}, {21: "up", 22: "dead"})
+        refused = tidelog("broker", "kill", "22", "--data", str(a))
+        assert refused.returncode == 1
+        assert "its brokers are 11, 12" in refused.stderr
+        assert tidelog("broker", "start", "22", "--data", str(b)).returncode == 0
+        taken = refusal(tmp_path / "c", *store, "--host", "127.0.0.4", "--node-ids", "12,31")
+        assert "node id 12 is in use by a broker of another machine, 127.0.0.2:" in taken
+        beside = refusal(tmp_path / "c", *store, "--host", "127.0.0.2", "--node-ids", "11")
+        assert f"node id 11 is in use by a broker in {a / 'broker-11'}, 127.0.0.2:" in beside
+    with running(b) as again:  # the folder notes its options
+        assert [broker["id"] for broker in again["brokers"]] == [21, 22]
+        assert {broker["host"] for broker in again["brokers"]} == {"127.0.0.3"}
+
+
+def test_the_secret_is_not_in_the_store(tmp_path: Path, etcd: EtcdCluster, secret: Path) -> None:
+    words = ("--store", etcd.url("secret"), "--host", "127.0.0.2", "--node-ids", "1")
+    with running(tmp_path / "a", *words, "--secret-file", str(secret)):
+        pass
+    backup = tmp_path / "backup.db"
+    assert tidelog("store", "backup", etcd.url("secret"), str(backup)).returncode == 0
+    assert SECRET.encode() not in backup.read_bytes()
+    assert "copy the secret's file from another machine" in refusal(tmp_path / "b", *words)
+    other = tmp_path / "other"
+    other.write_text("x" * 40)
+    wrong = refusal(tmp_path / "b", *words, "--secret-file", str(other))
+    assert f"{other} is not the secret of cluster" in wrong
+    other.write_text("short")
+    assert "at least 32" in refusal(tmp_path / "b", *words, "--secret-file", str(other))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--host", "127.0.0.2", "--node-ids", "1"], "add --store etcd://"),
+        (["STORE", "--host", "127.0.0.2"], "--host needs --node-ids"),
+        (["STORE", "--node-ids", "1"], "add --host with this machine's address"),
+        (["STORE", "--host", "0.0.0.0", "--node-ids", "1"], "other machines can connect to"),
+        (["STORE", "--host", "192.0.2.1", "--node-ids", "1"], "not an address of this machine"),
+        (["STORE", "--host", "127.0.0.2", "--node-ids", "1,1"], "broker id 1 is given twice"),
+        (["STORE", "--host", "127.0.0.2", "--node-ids", "1,b"], "'b' is not a broker id"),
+        (
+            ["STORE", "--host", "127.0.0.2", "--node-ids", "1,2", "--brokers", "3"],
+            "--brokers 3 does not match --node-ids 1,2",
+        ),
+        (
+            ["STORE", "--host", "127.0.0.2", "--node-ids", "1,2", "--racks", "a,b"],
+            "--racks is for a cluster on one machine",
+        ),
+        (
+            ["--store", "etcd://192.0.2.1:2379/p", "--host", "127.0.0.2", "--node-ids", "1",
+             "--set", "tidelog.metadata.store.allow.plaintext=true"],
+            "the cluster's secret must not be kept there",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused_in_one_line(tmp_path: Path, words: list[str], text: str) -> None:
+    store = ["--store", "etcd://127.0.0.1:2379/p"]
+    given = [*store, *words[1:]] if words[0] == "STORE" else words
+    assert text in refusal(tmp_path / "data", *given)
+    assert not (tmp_path / "data").exists()
