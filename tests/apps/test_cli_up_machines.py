@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_cluster import eventually
 from real_etcd import EtcdCluster, running_etcd
 
 SECRET = "0123456789abcdef" * 4
@@ -140,3 +141,34 @@ def test_wrong_options_are_refused_in_one_line(tmp_path: Path, words: list[str],
     given = [*store, *words[1:]] if words[0] == "STORE" else words
     assert text in refusal(tmp_path / "data", *given)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.ci
+def test_a_new_machine_replaces_a_lost_one_under_its_ids(
+    tmp_path: Path, etcd: EtcdCluster, secret: Path
+) -> None:
+    store = ("--store", etcd.url("replaced"), "--secret-file", str(secret))
+
+    def machine(number: int) -> tuple[str, ...]:
+        return (*store, "--host", f"127.0.0.{number}", "--node-ids", f"{number}1,{number}2")
+
+    with (
+        running(tmp_path / "2", *machine(2)) as first,
+        running(tmp_path / "3", *machine(3)),
+        running(tmp_path / "4", *machine(4), "--rack", "third"),
+    ):
+        (tmp_path / "lines").write_text("".join(f"{n}\n" for n in range(500)))
+        words = ("-b", first["bootstrap"], "--create", str(tmp_path / "lines"))
+        written = tidelog("produce", "kept", *words)
+        assert written.returncode == 0, written.stderr
+        lost = tidelog("broker", "kill", "41", "42", "--data", str(tmp_path / "4"))
+        assert lost.returncode == 0, lost.stderr
+        options = (*store, "--host", "127.0.0.5", "--rack", "third", "--node-ids", "41,42")
+        with running(tmp_path / "5", *options):
+            health = ("cluster", "health", "-b", first["bootstrap"])
+            eventually(lambda: tidelog(*health).returncode == 0 or None, "all in sync", 120)
+            copies = list((tmp_path / "5").glob("broker-4*/kept-0/*.log"))
+            assert len(copies) == 1
+            assert copies[0].stat().st_size > 0
+            read = tidelog("consume", "kept", "-e", "-b", first["bootstrap"])
+            assert len(read.stdout.splitlines()) == 500
