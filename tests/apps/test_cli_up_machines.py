@@ -15,6 +15,9 @@ import pytest
 from real_cluster import eventually
 from real_etcd import EtcdCluster, running_etcd
 
+from tidelog.shell.store.etcd.store_admin import read_registrations
+from tidelog.shell.store.store_backend import NO_ACCESS
+
 SECRET = "0123456789abcdef" * 4
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2")
 
@@ -93,6 +96,19 @@ def test_each_machine_controls_its_own_brokers(
     with running(b) as again:  # the folder notes its options
         assert [broker["id"] for broker in again["brokers"]] == [21, 22]
         assert {broker["host"] for broker in again["brokers"]} == {"127.0.0.3"}
+
+
+def test_the_supervisor_ends_the_session_of_its_last_broker(
+    tmp_path: Path, etcd: EtcdCluster, secret: Path
+) -> None:
+    """No other broker of the machine can prove the death, and the session would last an hour."""
+    url = etcd.url("alone")
+    words = ("--store", url, "--host", "127.0.0.2", "--node-ids", "1", "--secret-file", str(secret))
+    session = ("--set", "broker.session.timeout.ms=3600000")
+    with running(tmp_path / "a", *words, *session):
+        assert [one.broker for one in read_registrations(url, NO_ACCESS)] == [1]
+        assert tidelog("broker", "kill", "1", "--data", str(tmp_path / "a")).returncode == 0
+        eventually(lambda: not read_registrations(url, NO_ACCESS) or None, "the session's end", 60)
 
 
 def test_the_secret_is_not_in_the_store(tmp_path: Path, etcd: EtcdCluster, secret: Path) -> None:

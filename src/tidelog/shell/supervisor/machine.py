@@ -140,6 +140,31 @@ def check_ids(plan: ClusterPlan, settings: "BrokerSettings") -> None:
         )
 
 
+def end_dead_sessions(plan: ClusterPlan, settings: "BrokerSettings", files: list[int]) -> None:
+    """End the sessions of this machine's dead brokers in a process of its own, and do not wait.
+
+    Brokers of other machines can't check the locks, and would wait for the time-out. `files` are
+    the supervisor's descriptors, which the process closes: it may outlive the supervisor.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        if os.fork() == 0:
+            from tidelog.shell.store.etcd import store_admin
+            from tidelog.shell.store.open_store import access_of
+
+            for file in files:
+                os.close(file)
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):  # a reader of the supervisor's output must not wait for it
+                os.dup2(null, stream)
+            store_admin.end_dead_sessions(plan.store_url, access_of(settings))
+    finally:
+        os._exit(0)  # if it failed, the sessions end by their time-out
+
+
 def read(data: str) -> Machine | None:
     """What the folder notes; None if it notes no machine. Raises Refusal."""
     path = os.path.join(data, MACHINE)

@@ -268,6 +268,7 @@ class Supervisor:
     def _handle_end(self, process: BrokerProcess) -> None:
         if self._stopping or not self._ready:
             return
+        self._end_dead_sessions(process.brokers[0])
         what = f"{broker_names(process.brokers)} (pid {process.pid}) died: {process.how_it_ended()}"
         it = "it" if len(process.brokers) == 1 else "them"
         if not self._supervise:
@@ -284,6 +285,16 @@ class Supervisor:
         pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
         self._to_restart[process] = time.monotonic() + pause_s
         self.say(f"{what}; restarting {it} in {pause_s:g} s")
+
+    def _end_dead_sessions(self, broker: int) -> None:
+        if self.plan.machine is not None:
+            from tidelog.shell.supervisor import machine
+
+            mine = [*self._life_line, self._folder, *self.signals.fds]
+            mine += [p.reports_fd for p in self.processes if not p.has_ended()]
+            mine += [] if self._control is None else [self._control.fd]
+            settings = self._settings_for(broker, self._ports[broker])
+            machine.end_dead_sessions(self.plan, settings, mine)
 
     def _handle_requests(self) -> None:
         """Schedule requested restarts for now."""

@@ -72,6 +72,16 @@ def read_registrations(url: str, access: StoreAccess) -> list[Registered]:
         return found
 
 
+def end_dead_sessions(url: str, access: StoreAccess) -> None:
+    """End the sessions of brokers of this machine whose locks are free. Raises StoreError."""
+    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+        boot = boot_id()
+        for session, value in setup.store.signs(setup.give_up_s).items():
+            sign = decode_sign(value, boot)
+            if sign is not None and is_abandoned(*sign):
+                setup.store.end_session(session, setup.give_up_s)
+
+
 def _session(setup: StoreSetup, session: SessionId, value: bytes | None) -> SessionState:
     try:
         reply = setup.store.gateway.call("/v3/lease/timetolive", {"ID": session}, setup.give_up_s)
