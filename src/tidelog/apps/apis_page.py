@@ -67,8 +67,9 @@ NOTES = {
     "DeleteGroups": "groups without members, with their offsets",
     "OffsetDelete": "of topics that the group is not subscribed to",
     "ApiVersions": "finalised: `metadata.version` 30 (4.3-IV0), "
-    "`eligible.leader.replicas.version` 1 ([why](../adr/0037-api-versions-of-missing-features.md)), "
-    "and `tidelog.version` as in the metadata store ([upgrade](../how-to/upgrade.md))",
+    "`eligible.leader.replicas.version` 1 "
+    "([why](../adr/0037-api-versions-of-missing-features.md)), and `tidelog.version` "
+    "as in the metadata store ([upgrade](../how-to/upgrade.md))",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",
     "DeleteRecords": "returns the low watermark",
