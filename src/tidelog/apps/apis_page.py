@@ -67,7 +67,9 @@ NOTES = {
     "DeleteGroups": "groups without members, with their offsets",
     "OffsetDelete": "of topics that the group is not subscribed to",
     "ApiVersions": "finalised: `metadata.version` 30 (4.3-IV0), "
-    "`eligible.leader.replicas.version` 1 ([why](../adr/0037-api-versions-of-missing-features.md))",
+    "`eligible.leader.replicas.version` 1 "
+    "([why](../adr/0037-api-versions-of-missing-features.md)), and `tidelog.version` "
+    "as in the metadata store ([upgrade](../how-to/upgrade.md))",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",
     "DeleteRecords": "returns the low watermark",
@@ -103,6 +105,8 @@ NOTES = {
     "AlterUserScramCredentials": "UNSUPPORTED_SASL_MECHANISM: clients are not authenticated",
     "DescribeProducers": "idempotent producers, as this broker's replica knows them",
     "UnregisterBroker": "a running broker leaves the cluster until it is restarted",
+    "UpdateFeatures": "levels change all or none, if every broker supports them "
+    "([upgrade](../how-to/upgrade.md))",
     "ListConfigResources": "topics and brokers; nothing else has settings",
     "DescribeTopicPartitions": "page by page, with eligible leader replicas",
     "CreatePartitions": "with `validate_only` only a check",
@@ -251,13 +255,15 @@ KAFKA_APIS: dict[int, KafkaApi] = dict(_kafka_row(line) for line in _TABLE.split
 
 _SHARE = "no share groups"
 _STREAMS = "no streams groups; Kafka Streams uses classic ones"
-_QUORUM = "no controller quorum: metadata is in a store"
+_QUORUM = (
+    "no controller quorum: the store elects the controller "
+    "([why](../adr/0047-feature-levels-in-the-store.md))"
+)
 _TELEMETRY = "no client metrics; Kafka offers it only with a plug-in"
 
 WHY_NOT: dict[int, str] = {
     27: "no transactions yet; in Kafka only brokers send it",
     **dict.fromkeys((55, 80, 81), _QUORUM),
-    57: "no features to enable or disable",
     **dict.fromkeys((71, 72), _TELEMETRY),
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARE),
     **dict.fromkeys((88, 89), _STREAMS),

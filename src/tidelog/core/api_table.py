@@ -93,6 +93,7 @@ ALTER_CLIENT_QUOTAS = 49
 DESCRIBE_USER_SCRAM_CREDENTIALS = 50
 ALTER_USER_SCRAM_CREDENTIALS = 51
 DESCRIBE_QUORUM = 55
+UPDATE_FEATURES = 57
 DESCRIBE_CLUSTER = 60
 DESCRIBE_PRODUCERS = 61
 UNREGISTER_BROKER = 64
@@ -265,6 +266,8 @@ _TABLE = (
         "handlers.access:alter_user_scram_credentials", "ALTER CLUSTER", entries_max=FEW),
     Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0, CLUSTER, "",
         "DESCRIBE CLUSTER", listeners=NONE),
+    Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0, CLUSTER,
+        "handlers.features:update_features", "ALTER CLUSTER", entries_max=FEW),
     Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0, CLUSTER,
         "handlers.brokers:describe_cluster", "DESCRIBE CLUSTER if it returns allowed operations"),
     Api(DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0, TRANSACTIONS,

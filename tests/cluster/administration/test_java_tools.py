@@ -295,6 +295,27 @@ def test_tools_report_apis_that_are_not_offered(tool: Tool) -> None:
     tool("TransactionsCommand", "list", error="not support LIST_TRANSACTIONS")
 
 
+def test_features_are_described_and_changed(tool: Tool) -> None:
+    def described() -> dict[str, list[str]]:
+        """Each feature's lowest and highest level, and its finalised level, as printed."""
+        lines = [line.split() for line in tool("FeatureCommand", "describe").splitlines()]
+        return {words[1]: words[3:8:2] for words in lines}
+
+    assert described()["metadata.version"] == ["4.3-IV0"] * 3
+    assert described()["tidelog.version"] == ["1", "2", "2"]
+    lower = ("downgrade", "--feature", "tidelog.version=1")
+    assert "can be downgraded to 1" in tool("FeatureCommand", *lower, "--dry-run")
+    assert described()["tidelog.version"] == ["1", "2", "2"]
+    assert "tidelog.version was downgraded to 1" in tool("FeatureCommand", *lower)
+    assert described()["tidelog.version"] == ["1", "2", "1"]
+    upgrade = ("upgrade", "--feature")
+    tool("FeatureCommand", *upgrade, "tidelog.version=3", error="only supports versions 1-2")
+    raised = tool("FeatureCommand", *upgrade, "tidelog.version=2")
+    assert "tidelog.version was upgraded to 2" in raised
+    disable = ("disable", "--feature", "tidelog.version")
+    tool("FeatureCommand", *disable, error="Invalid update version 0 for feature tidelog.version")
+
+
 def test_transactions_are_refused_at_once(tool: Tool) -> None:
     tool("TopicCommand", "--create", "--topic", "alone")
     perf = ("ProducerPerformance", "--topic", "alone", "--num-records", "1", "--record-size", "9")

@@ -33,7 +33,7 @@ def test_every_api_is_named_once_in_every_version(cluster: ApiCluster, version: 
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_features_are_kafkas_supported_ones(cluster: ApiCluster, version: int) -> None:
+def test_features_are_kafkas_supported_ones_and_our_own(cluster: ApiCluster, version: int) -> None:
     asked = {"client_software_name": "apache-kafka-java", "client_software_version": "4.3.1"}
     answer = cluster.request(1, API_VERSIONS, asked, version)
     supported = {
@@ -44,12 +44,17 @@ def test_features_are_kafkas_supported_ones(cluster: ApiCluster, version: int) -
     assert supported == {
         "metadata.version": (30, 30),
         "eligible.leader.replicas.version": (1, 1),
+        "tidelog.version": (1, 2),
         **(off if version >= 4 else {}),
     }, "before version 4 a client refuses a feature whose lowest level is 0"
     finalised = {one["name"]: one["max_version_level"] for one in answer["finalized_features"]}
-    assert finalised == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    assert finalised == {
+        "metadata.version": 30,
+        "eligible.leader.replicas.version": 1,
+        "tidelog.version": 2,
+    }, "a new cluster starts at the newest levels"
     assert "transaction.version" not in finalised, "Java would begin transactions of version 2"
-    assert answer["finalized_features_epoch"] == 0
+    assert answer["finalized_features_epoch"] > 0
     assert answer["zk_migration_ready"] is False
 
 

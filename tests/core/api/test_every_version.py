@@ -64,7 +64,7 @@ from api_cluster import (
 )
 
 from tidelog.core.api.handlers import HANDLERS
-from tidelog.core.api_table import FETCH, OFFERED, PRODUCE
+from tidelog.core.api_table import FETCH, OFFERED, PRODUCE, UPDATE_FEATURES
 from tidelog.core.errors import ErrorCode
 
 ORDERS_ID = (1).to_bytes(16, "big")
@@ -266,6 +266,18 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}],
     },
     UNREGISTER_BROKER: {"broker_id": 9},
+    UPDATE_FEATURES: {
+        "timeout_ms": 1000,
+        "feature_updates": [
+            {
+                "feature": "tidelog.version",
+                "max_version_level": 2,
+                "allow_downgrade": False,
+                "upgrade_type": 1,
+            }
+        ],
+        "validate_only": True,
+    },
     ADD_PARTITIONS_TO_TXN: {
         "transactions": [{**TRANSACTION, "verify_only": False, "topics": IN_TRANSACTION}],
         **{f"v3_and_below_{name}": value for name, value in TRANSACTION.items()},

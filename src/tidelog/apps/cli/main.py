@@ -23,6 +23,7 @@ COMMANDS = LazyCommands(
         "consume": "tidelog.apps.cli.records.consume:consume",
         "group": "tidelog.apps.cli.group:group",
         "config": "tidelog.apps.cli.config:config",
+        "features": "tidelog.apps.cli.features:features",
         "reassign": "tidelog.apps.cli.reassign:reassign",
         "completion": "tidelog.apps.cli.main:completion",
         "inspect": "tidelog.apps.cli.inspect:inspect",

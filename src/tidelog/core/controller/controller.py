@@ -43,6 +43,7 @@ from tidelog.core.controller.events import (
     Ticked,
     TransactionAnswered,
     UnregisterBrokerReceived,
+    UpdateFeaturesReceived,
 )
 from tidelog.core.controller.leader_balance import LeaderBalance
 from tidelog.core.controller.log_reports import LogReports
@@ -340,6 +341,7 @@ class Controller:
         CreatePartitionsReceived: _on_request,
         AlterConfigReceived: _on_request,
         UnregisterBrokerReceived: _on_request,
+        UpdateFeaturesReceived: _on_request,
         ElectLeadersReceived: _on_request,
         AlterReassignmentsReceived: _on_request,
         ListReassignmentsReceived: _on_request,

@@ -215,6 +215,24 @@ class UnregisterBrokerReceived:
     broker: BrokerId
 
 
+class UpgradeType(Enum):
+    """In which direction a feature level may change, by Kafka's codes."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@slotted
+class UpdateFeaturesReceived:
+    """Change the levels of features, all or none: name, new level, and direction of each."""
+
+    request: RequestToken
+    updates: tuple[tuple[str, int, UpgradeType], ...]
+    validate_only: bool = False
+
+
 @slotted
 class ElectLeadersReceived:
     """Hold elections for an administrator; in all partitions if `keys` is None."""
@@ -257,6 +275,7 @@ Request: TypeAlias = (
     | CreatePartitionsReceived
     | AlterConfigReceived
     | UnregisterBrokerReceived
+    | UpdateFeaturesReceived
     | ElectLeadersReceived
     | AlterReassignmentsReceived
     | ListReassignmentsReceived

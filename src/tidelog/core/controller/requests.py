@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
-from tidelog.core.controller import plans
+from tidelog.core.controller import feature_levels, plans
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -39,6 +39,7 @@ from tidelog.core.controller.events import (
     Request,
     RequestToken,
     UnregisterBrokerReceived,
+    UpdateFeaturesReceived,
 )
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.metadata_store import Guard, Put, Revision
@@ -80,6 +81,7 @@ _PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     CreatePartitionsReceived: plans.create_partitions,
     AlterConfigReceived: plans.alter_config,
     UnregisterBrokerReceived: unregister_broker,
+    UpdateFeaturesReceived: feature_levels.update_features,
 }
 
 
@@ -391,6 +393,8 @@ class Requests:
 def _validates_only(event: Request) -> bool:
     match event:
         case CreateTopicReceived() | CreatePartitionsReceived() | AlterConfigReceived():
+            return event.validate_only
+        case UpdateFeaturesReceived():
             return event.validate_only
         case _:
             return False

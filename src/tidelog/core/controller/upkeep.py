@@ -21,6 +21,11 @@ from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import (
+    RANGES_IN_STATES,
+    newest_levels,
+    unsupported,
+)
 from tidelog.core.controller.metadata.metadata_store import ABSENT, Guard, Put
 from tidelog.core.controller.metadata.registrations import (
     BrokerRegistration,
@@ -186,8 +191,11 @@ def _admissions(
     """Admit new incarnations in the transaction that removes the older ones from ISRs.
 
     An incarnation whose predecessor loses too much for one transaction is admitted after that.
-    Removes the partition writes that it needs from `writes`.
+    Removes the partition writes that it needs from `writes`. A broker whose software does not
+    support the finalised feature levels is not admitted, nor any broker while they change.
     """
+    if keys.FEATURES in busy:
+        return []
     ready: list[BrokerRegistration] = []
     shared: set[PartitionKey] = set()
     for broker in arriving:
@@ -196,6 +204,8 @@ def _admissions(
             held |= image.in_elr.get(broker.id, set())
         if keys.broker_state(broker.id) in busy or not held <= writes.keys():
             continue
+        if unsupported(image.features, broker.features) is not None:
+            continue
         if len(shared | held) <= ADMISSION_PARTITIONS_MAX and len(ready) < ADMISSIONS_MAX:
             ready.append(broker)
             shared |= held
@@ -203,12 +213,22 @@ def _admissions(
         return []
     group = [writes.pop(key) for key in sorted(shared)]
     group += [state_write(image, broker, BrokerState(broker.epoch)) for broker in ready]
+    if not image.states and keys.FEATURES not in image.mod_revs:
+        group.append(_first_levels(image))
     return [group]
+
+
+def _first_levels(image: ClusterImage) -> Write:
+    """Finalise the newest feature levels in a new cluster, with the first admission."""
+    levels = newest_levels(broker.features for broker in image.brokers.values())
+    key = keys.FEATURES
+    return Write(Put(key, values.encode_features(levels)), (Guard(key, ABSENT),))
 
 
 def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerState) -> Write:
     """Write a broker's state; to admit or unfence it, its own key must still exist."""
-    state = replace(state, endpoints=broker.endpoints, rack=broker.rack)
+    ranges = broker.features if image.tidelog_version >= RANGES_IN_STATES else ()
+    state = replace(state, endpoints=broker.endpoints, rack=broker.rack, features=ranges)
     name = keys.broker_state(broker.id)
     guards = [Guard(name, image.mod_rev(name))]
     if broker.awaits_admission or not state.fenced:

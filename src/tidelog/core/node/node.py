@@ -15,6 +15,7 @@ from typing import Any
 from tidelog.core.controller import events as controller_on
 from tidelog.core.controller.controller import Controller
 from tidelog.core.controller.effects import ElectedUncleanly
+from tidelog.core.controller.metadata import features
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Snapshot
 from tidelog.core.node import events as on
@@ -382,6 +383,8 @@ class Node:
         delta = self._store.load(snapshot)
         if delta is not None:
             self._image_changed(delta)
+            if self.halted is not None:
+                return
             self._applier.set_aside_strays()
         self._store.watch()
 
@@ -394,6 +397,9 @@ class Node:
     def _image_changed(self, delta: ImageDelta) -> None:
         """Apply a change of the image: first to the replicas, then to coordinators, requests to the
         controller, heartbeats and this broker's own controller."""
+        if delta.features and (reason := features.refusal(self.image.features)) is not None:
+            self._halt(Halt(reason, clean=False))
+            return
         self._activation.stop_if_unregistered()
         self._applier.apply(delta)
         self._coordinators.image_advanced({name for name, _ in delta.deleted_topics})

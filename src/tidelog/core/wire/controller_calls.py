@@ -40,6 +40,8 @@ _CLASSES: dict[str, type[Any]] = {
         events.CreatePartitionsReceived,
         events.AlterConfigReceived,
         events.UnregisterBrokerReceived,
+        events.UpdateFeaturesReceived,
+        events.UpgradeType,
         events.ElectLeadersReceived,
         events.ElectionType,
         events.AlterReassignmentsReceived,

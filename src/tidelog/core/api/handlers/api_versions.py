@@ -1,32 +1,20 @@
 """ApiVersions 0-4: the APIs and features that this broker offers.
 
-The features are those of Kafka's that fit a cluster without a controller quorum. Consumer groups
-of KIP-848, share groups and streams groups are supported up to level 0, which means off.
-`transaction.version` is left out, because its level 0 means transactions of the first kind; and
-without it Java's producers do not start those of the second kind (docs/adr/0037).
+The supported levels of features are those of this software, the finalised ones those of the
+metadata store (controller/metadata/features.py).
 """
 
 import re
 
 from tidelog.core.api.context import BrokerContext, Struct
 from tidelog.core.api_table import API_VERSIONS, OFFERED, Api
+from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.features import SUPPORTED
 from tidelog.core.errors import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _LEVEL_ZERO = 4
 """The first version of ApiVersions in which a feature's lowest level may be 0 (KAFKA-17011)."""
-FEATURES_EPOCH = 0
-"""Constant: features change only with the release. Kafka's epoch grows with each change."""
-METADATA_VERSION = 30
-"""Kafka's number for 4.3-IV0: the versions of messages here are those of Kafka 4.3."""
-SUPPORTED = {
-    "metadata.version": (METADATA_VERSION, METADATA_VERSION),
-    "eligible.leader.replicas.version": (1, 1),
-    "group.version": (0, 0),
-    "share.version": (0, 0),
-    "streams.version": (0, 0),
-}
-"""Lowest and highest level by name. The highest is finalised unless it is 0."""
 
 
 def api_versions(broker: BrokerContext, request: Struct) -> Struct:
@@ -36,17 +24,18 @@ def api_versions(broker: BrokerContext, request: Struct) -> Struct:
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return _answer(ErrorCode.INVALID_REQUEST, [])
     answer = _answer(ErrorCode.NONE, list(OFFERED.values()))
+    image = broker.node.image
     answer["supported_features"] = [
         {"name": name, "min_version": lowest, "max_version": highest}
-        for name, (lowest, highest) in SUPPORTED.items()
+        for name, lowest, highest in SUPPORTED
         if lowest or broker.version >= _LEVEL_ZERO
     ]
     answer["finalized_features"] = [
-        {"name": name, "max_version_level": highest, "min_version_level": highest}
-        for name, (_, highest) in SUPPORTED.items()
-        if highest
+        {"name": name, "max_version_level": level, "min_version_level": level}
+        for name, level in image.features.items()
     ]
-    answer["finalized_features_epoch"] = FEATURES_EPOCH
+    # The revision of the last change: it grows with each change, as Kafka's offset does.
+    answer["finalized_features_epoch"] = image.mod_rev(keys.FEATURES)
     return answer
 
 

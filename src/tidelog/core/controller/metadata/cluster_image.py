@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias
 
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.features import TIDELOG_VERSION, WITHOUT_KEY
 from tidelog.core.controller.metadata.history import NO_CHECKSUM
 from tidelog.core.controller.metadata.metadata_store import ABSENT, KV, Batch, Revision, Snapshot
 from tidelog.core.controller.metadata.registrations import (
@@ -50,6 +51,7 @@ class ImageDelta:
     brokers: set[BrokerId] = field(default_factory=set)
     configs: set[str] = field(default_factory=set)
     controller: bool = False
+    features: bool = False
 
 
 _Applier: TypeAlias = Callable[["ClusterImage", str, KV | None, ImageDelta], None]
@@ -60,7 +62,6 @@ class ClusterImage:
 
     __slots__ = (
         "_online",
-        "_states",
         "_waiting",
         "active",
         "brokers",
@@ -70,6 +71,7 @@ class ClusterImage:
         "controller",
         "controller_epoch",
         "created",
+        "features",
         "imbalanced",
         "in_elr",
         "in_isr",
@@ -80,6 +82,7 @@ class ClusterImage:
         "partitions",
         "reassigning",
         "revision",
+        "states",
         "topic_names",
         "topics",
     )
@@ -92,7 +95,11 @@ class ClusterImage:
         self.controller_epoch = 0
         self.brokers: dict[BrokerId, BrokerRegistration] = {}
         """Every registered broker, including those without a session."""
+        self.states: dict[BrokerId, BrokerState] = {}
+        """The controller's state of each broker; empty only in a new cluster."""
         self.active: frozenset[BrokerId] = frozenset()
+        self.features: dict[str, int] = dict(WITHOUT_KEY)
+        """The finalised level of each feature."""
         self.topics: dict[str, TopicImage] = {}
         self.topic_names: dict[TopicId, str] = {}
         self.partitions: dict[PartitionKey, PartitionRegistration] = {}
@@ -114,7 +121,6 @@ class ClusterImage:
         """Partitions that are not led by their preferred replica, the first of the assignment."""
         self.reassigning: set[PartitionKey] = set()
         self._online: dict[BrokerId, BrokerRegistration] = {}
-        self._states: dict[BrokerId, BrokerState] = {}
         self._waiting: dict[TopicId, set[PartitionKey]] = {}
 
     def load(self, snapshot: Snapshot) -> ImageDelta:
@@ -145,6 +151,11 @@ class ClusterImage:
     def point(self) -> StorePoint:
         """The point in the store's history of this image."""
         return StorePoint(self.revision, self.checksum)
+
+    @property
+    def tidelog_version(self) -> int:
+        """The level that says which fields may be written to the store (features.py)."""
+        return self.features.get(TIDELOG_VERSION, WITHOUT_KEY[TIDELOG_VERSION])
 
     def mod_rev(self, key: str) -> Revision:
         """Return the revision to guard a write with; ABSENT if the key does not exist."""
@@ -215,6 +226,7 @@ class ClusterImage:
             frozenset(self.partitions.values()),
             frozenset((key, tuple(sorted(c.items()))) for key, c in self.configs.items()),
             self.next_producer_id,
+            frozenset(self.features.items()),
         )
 
     def _change(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
@@ -303,14 +315,14 @@ class ClusterImage:
     def _apply_broker_state(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
         broker = int(key[len(keys.BROKER_STATES) :])
         if kv is None:
-            self._states.pop(broker, None)
+            self.states.pop(broker, None)
         else:
-            self._states[broker] = values.decode_broker_state(kv.value)
+            self.states[broker] = values.decode_broker_state(kv.value)
         self._set_broker(broker, delta)
 
     def _set_broker(self, broker: BrokerId, delta: ImageDelta) -> None:
         """Combine a broker's own key and the controller's state of it."""
-        own, state = self._online.get(broker), self._states.get(broker)
+        own, state = self._online.get(broker), self.states.get(broker)
         if state is None:
             state = BrokerState(NEVER_ADMITTED)
         if own is not None:
@@ -321,13 +333,14 @@ class ClusterImage:
                 fenced=not current or state.fenced,
                 shutting_down=current and state.shutting_down,
             )
-        elif broker in self._states:
+        elif broker in self.states:
             self.brokers[broker] = BrokerRegistration(
                 broker,
                 NO_EPOCH,
                 admitted_epoch=state.epoch,
                 endpoints=state.endpoints,
                 rack=state.rack,
+                features=state.features,
             )
         else:
             self.brokers.pop(broker, None)
@@ -348,6 +361,10 @@ class ClusterImage:
     def _apply_producer_ids(self, _key: str, kv: KV | None, _delta: ImageDelta) -> None:
         self.next_producer_id = 0 if kv is None else values.decode_producer_ids(kv.value)
 
+    def _apply_features(self, _key: str, kv: KV | None, delta: ImageDelta) -> None:
+        self.features = dict(WITHOUT_KEY) if kv is None else values.decode_features(kv.value)
+        delta.features = True
+
     def _apply_controller(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
         if key == keys.CONTROLLER_EPOCH:
             self.controller_epoch = 0 if kv is None else int(kv.value)
@@ -365,6 +382,7 @@ class ClusterImage:
         (keys.CONFIGS, _apply_config),
         (keys.CONTROLLER, _apply_controller),
         (keys.PRODUCER_IDS, _apply_producer_ids),
+        (keys.FEATURES, _apply_features),
     )
 
 

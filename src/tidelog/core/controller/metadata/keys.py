@@ -13,6 +13,8 @@ TOPIC_CONFIGS = "config/topic/"
 BROKER_CONFIGS = "config/broker/"
 DEFAULT_CONFIG = "config/broker/_default"
 """Settings of all brokers, with the brokers' names for settings."""
+FEATURES = "features"
+"""The finalised level of each feature. Software older than feature levels ignores the key."""
 PRODUCER_IDS = "ids/producer"
 """The first producer id that is not allocated."""
 

@@ -1,9 +1,10 @@
 """The copy that each broker keeps of the metadata that partitions' folders do not contain.
 
 Topics, partitions, replicas and epochs can be recovered from the brokers' folders if the store is
-lost. Settings of topics and brokers and the next producer id can't: a compacted topic without its
-`cleanup.policy` would lose records to retention. So each broker writes them to `metadata-copy`, a
-few seconds after they changed. `tidelog store rebuild` reads the newest copy.
+lost. Settings of topics and brokers, the next producer id and the feature levels can't: a
+compacted topic without its `cleanup.policy` would lose records to retention. So each broker writes
+them to `metadata-copy`, a few seconds after they changed. `tidelog store rebuild` reads the newest
+copy.
 """
 
 import json
@@ -14,11 +15,14 @@ from tidelog.core.controller.metadata.metadata_store import Revision
 
 
 class MetadataCopy(NamedTuple):
-    """Settings by their keys in the store, and the next producer id, as of one revision."""
+    """Settings by their keys in the store, the next producer id and the feature levels, as of one
+    revision."""
 
     revision: Revision
     configs: dict[str, dict[str, str]]
     next_producer_id: int
+    features: dict[str, int] | None = None
+    """The finalised feature levels; None in copies of older releases."""
 
 
 def encode_copy(image: ClusterImage) -> bytes:
@@ -28,6 +32,7 @@ def encode_copy(image: ClusterImage) -> bytes:
         "revision": image.revision,
         "next_producer_id": image.next_producer_id,
         "configs": image.configs,
+        "features": image.features,
     }
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
@@ -39,6 +44,9 @@ def decode_copy(data: bytes) -> MetadataCopy | None:
         if fields["version"] != 0:
             return None
         configs = {str(key): dict(value) for key, value in fields["configs"].items()}
-        return MetadataCopy(int(fields["revision"]), configs, int(fields["next_producer_id"]))
+        levels = fields.get("features")
+        features = None if levels is None else {str(n): int(v) for n, v in levels.items()}
+        next_id = int(fields["next_producer_id"])
+        return MetadataCopy(int(fields["revision"]), configs, next_id, features)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

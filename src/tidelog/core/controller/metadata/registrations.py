@@ -9,6 +9,7 @@ import json
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from tidelog.core.controller.metadata.features import BEFORE_FEATURES, SUPPORTED, FeatureRange
 from tidelog.core.slotted import slotted
 from tidelog.core.types import (
     CLIENT_LISTENER,
@@ -121,7 +122,8 @@ class BrokerState:
 
     `epoch` is NO_EPOCH in rebuilt metadata for a broker without the mark of a clean stop.
     `fenced` and `shutting_down` are valid for that broker epoch only. `endpoints` and `rack`
-    describe the broker while its process is down; stores of older releases lack them.
+    describe the broker while its process is down; stores of older releases lack them. So do
+    `features`, the ranges that its software supports, which need a level (features.py).
     """
 
     epoch: BrokerEpoch
@@ -129,6 +131,7 @@ class BrokerState:
     shutting_down: bool = False
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
 
 
 @slotted(frozen=True)
@@ -141,7 +144,8 @@ class BrokerRegistration:
     unless both are equal and the controller unfenced it. So the end of a session fences at once,
     and a new incarnation is fenced until the controller has handled the older one.
 
-    `min_insync_replicas` is the broker's default for topics without this setting.
+    `min_insync_replicas` is the broker's default for topics without this setting. `features` are
+    the ranges that its software supports; empty if they are unknown.
     """
 
     id: BrokerId
@@ -154,6 +158,7 @@ class BrokerRegistration:
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
     min_insync_replicas: int = 1
+    features: tuple[FeatureRange, ...] = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a client listener, by its `endpoint_name`; None if it has none.
@@ -267,8 +272,13 @@ def encode_broker(
     rack: str | None,
     previous_epoch: BrokerEpoch,
     min_insync_replicas: int = 1,
+    features: tuple[FeatureRange, ...] = SUPPORTED,
 ) -> bytes:
-    """Encode the value of a broker's own key. It has no epoch: that is the key's revision."""
+    """Encode the value of a broker's own key. It has no epoch: that is the key's revision.
+
+    The ranges are written at every level of `tidelog.version`: by them a level is agreed on.
+    Software that does not know the field ignores it.
+    """
     return _dumps(
         {
             "incarnation": incarnation,
@@ -276,6 +286,7 @@ def encode_broker(
             "rack": rack,
             "previous_epoch": previous_epoch,
             "min_insync_replicas": min_insync_replicas,
+            "features": features,
         }
     )
 
@@ -291,20 +302,26 @@ def decode_broker(broker: BrokerId, epoch: BrokerEpoch, value: bytes) -> BrokerR
         endpoints=tuple(Endpoint(*endpoint) for endpoint in fields["endpoints"]),
         rack=fields["rack"],
         min_insync_replicas=fields["min_insync_replicas"],
+        features=_ranges(fields) or BEFORE_FEATURES,
     )
+
+
+def _ranges(fields: dict[str, Any]) -> tuple[FeatureRange, ...]:
+    return tuple(FeatureRange(*each) for each in fields.get("features", ()))
 
 
 def encode_broker_state(value: BrokerState) -> bytes:
     """Encode the controller's state of a broker."""
-    return _dumps(
-        {
-            "epoch": value.epoch,
-            "fenced": value.fenced,
-            "shutting_down": value.shutting_down,
-            "endpoints": value.endpoints,
-            "rack": value.rack,
-        }
-    )
+    fields: dict[str, Any] = {
+        "epoch": value.epoch,
+        "fenced": value.fenced,
+        "shutting_down": value.shutting_down,
+        "endpoints": value.endpoints,
+        "rack": value.rack,
+    }
+    if value.features:
+        fields["features"] = value.features
+    return _dumps(fields)
 
 
 def decode_broker_state(value: bytes) -> BrokerState:
@@ -316,6 +333,7 @@ def decode_broker_state(value: bytes) -> BrokerState:
         fields["shutting_down"],
         tuple(Endpoint(*endpoint) for endpoint in fields.get("endpoints", ())),
         fields.get("rack"),
+        _ranges(fields),
     )
 
 
@@ -340,6 +358,16 @@ def encode_claim(broker: BrokerId, broker_epoch: BrokerEpoch, controller_epoch: 
 def decode_claim(value: bytes, session: int, token: int) -> ControllerClaim:
     """Decode a claim."""
     return ControllerClaim(**json.loads(value), session=session, token=token)
+
+
+def encode_features(levels: dict[str, int]) -> bytes:
+    """Encode the finalised levels, sorted by name."""
+    return _dumps(dict(sorted(levels.items())))
+
+
+def decode_features(value: bytes) -> dict[str, int]:
+    """Decode the finalised levels."""
+    return {str(name): int(level) for name, level in json.loads(value).items()}
 
 
 def encode_producer_ids(next_id: int, controller_epoch: int) -> bytes:

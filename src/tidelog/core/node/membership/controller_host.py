@@ -42,6 +42,7 @@ FROM_CLIENTS = (
     on.CreatePartitionsReceived,
     on.AlterConfigReceived,
     on.UnregisterBrokerReceived,
+    on.UpdateFeaturesReceived,
     on.ElectLeadersReceived,
     on.AlterReassignmentsReceived,
     on.ListReassignmentsReceived,

@@ -7,16 +7,17 @@ its newest changes: its write-ahead log is damaged or removed, or an older copy 
 It then names topics, leaders and in-sync replicas of an earlier time. A broker that trusted it
 would set folders aside as strays, or let a replica lead that lacks acknowledged records. So each
 broker records on disk the last revision that it applied (`LogDirectory.seen`) and does not start on
-a store that is older or has another history (ADR 34).
+a store that is older or has another history (ADR 34), nor on one with feature levels that its
+software does not support (ADR 47).
 
 Invariant: nothing is written, in the store or in the log directory, before the store is accepted.
 """
 
-from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import features, keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
 from tidelog.core.controller.metadata.history import NO_CHECKSUM, WAY_OUT
 from tidelog.core.controller.metadata.metadata_store import Snapshot
-from tidelog.core.controller.metadata.registrations import decode_topic
+from tidelog.core.controller.metadata.registrations import decode_features, decode_topic
 from tidelog.core.node.effects import ReadStore, WatchStore
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage import layout
@@ -51,7 +52,7 @@ class StoreFollower:
 
         A refusal changes nothing on disk: the mark of a clean stop stays.
         """
-        reason = refusal(self._directory, snapshot)
+        reason = _unsupported(snapshot) or refusal(self._directory, snapshot)
         if reason is None:
             self.accepted = True
         elif self._directory.clean:
@@ -79,6 +80,14 @@ class StoreFollower:
     def next_ms(self) -> int | None:
         """When `tick` has something to do."""
         return self._read_again_ms
+
+
+def _unsupported(snapshot: Snapshot) -> str | None:
+    """Why this software must not run on the store's feature levels; None if it may."""
+    for kv in snapshot.kvs:
+        if kv.key == keys.FEATURES:
+            return features.refusal(decode_features(kv.value))
+    return None
 
 
 def refusal(directory: LogDirectory, snapshot: Snapshot) -> str | None:

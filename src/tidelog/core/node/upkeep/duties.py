@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 
+from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.metadata_copy import encode_copy
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.hosting.gate import Gate
@@ -41,7 +42,7 @@ class Duties:
     ) -> None:
         self._turn = turn
         self._gate = gate
-        self._copied = (0, 0)
+        self._copied = (0, 0, 0)
         self._replicas = replicas
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._partitions_at_once = config.partitions_at_once
@@ -84,7 +85,7 @@ class Duties:
         image, directory = self._gate.image, self._replicas.directory
         if image.revision == 0:
             return
-        copied = (image.config_changes, image.next_producer_id)
+        copied = (image.config_changes, image.next_producer_id, image.mod_rev(keys.FEATURES))
         if copied != self._copied:
             self._copied = copied
             replace_file(directory.disk, layout.METADATA_COPY, encode_copy(image))

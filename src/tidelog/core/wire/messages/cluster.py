@@ -176,6 +176,18 @@ response
     listeners []
       name string, host string, port u16
 """,
+    # UpdateFeatures
+    57: """
+request
+  timeout_ms i32 =60000
+  feature_updates []
+    feature string, max_version_level i16, allow_downgrade bool 0-0, upgrade_type i8 1+ =1
+  validate_only bool 1+
+response
+  throttle_time_ms i32, error_code i16, error_message string ?
+  results [] 0-1
+    feature string, error_code i16, error_message string ?
+""",
     # DescribeCluster
     60: """
 request

@@ -1,0 +1,193 @@
+"""Feature levels: who may change them, to what, and which brokers they keep out."""
+
+import json
+
+import pytest
+from cluster_driver import Cluster
+
+from tidelog.core.controller import events as on
+from tidelog.core.controller.effects import TopicAnswer
+from tidelog.core.controller.events import UpgradeType
+from tidelog.core.controller.metadata import features, keys
+from tidelog.core.controller.metadata import registrations as values
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import BEFORE_FEATURES, TIDELOG_VERSION, FeatureRange
+from tidelog.core.controller.metadata.metadata_store import Delete, Put, TxnResult
+from tidelog.core.errors import ErrorCode
+
+OLD = values.encode_broker("old", (), None, -1, features=())
+
+
+def level(cluster: Cluster) -> int:
+    return image(cluster).tidelog_version
+
+
+def image(cluster: Cluster) -> ClusterImage:
+    found = ClusterImage()
+    found.load(cluster.store.range(""))
+    return found
+
+
+def update(
+    cluster: Cluster,
+    wanted: int,
+    kind: UpgradeType = UpgradeType.UPGRADE,
+    name: str = TIDELOG_VERSION,
+    validate_only: bool = False,
+) -> TopicAnswer:
+    answer = cluster.request(
+        on.UpdateFeaturesReceived(cluster.number(), ((name, wanted, kind),), validate_only)
+    )
+    assert isinstance(answer, TopicAnswer)
+    return answer
+
+
+def old_store(*brokers: int) -> Cluster:
+    """A cluster whose store was written by software without feature levels."""
+    cluster = Cluster(*brokers)
+    states = []
+    for kv in cluster.store.range(keys.BROKER_STATES).kvs:
+        fields = json.loads(kv.value)
+        fields.pop("features", None)
+        states.append(Put(kv.key, json.dumps(fields).encode()))
+    cluster.store.txn((), (Delete(keys.FEATURES), *states))
+    cluster.run()
+    return cluster
+
+
+def test_a_new_cluster_starts_at_the_newest_level() -> None:
+    cluster = Cluster(1, 2, 3)
+    assert image(cluster).features == {
+        "metadata.version": 30,
+        "eligible.leader.replicas.version": 1,
+        TIDELOG_VERSION: 2,
+    }
+    assert image(cluster).mod_rev(keys.FEATURES) > 0
+
+
+def test_a_store_without_the_key_is_at_level_1_until_it_is_upgraded() -> None:
+    cluster = old_store(1, 2, 3)
+    cluster.restart(3)
+    found = image(cluster)
+    assert found.tidelog_version == 1
+    assert keys.FEATURES not in found.mod_revs
+    for kv in cluster.store.range(keys.BROKER_STATES).kvs:
+        assert "features" not in json.loads(kv.value), "a field of level 2"
+    assert update(cluster, 2).error is ErrorCode.NONE
+    assert level(cluster) == 2
+    for kv in cluster.store.range(keys.BROKER_STATES).kvs:
+        assert "features" in json.loads(kv.value)
+
+
+def test_a_downgrade_removes_the_fields_of_the_higher_level() -> None:
+    cluster = Cluster(1, 2, 3)
+    assert update(cluster, 1, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
+    assert level(cluster) == 1
+    cluster.restart(2)
+    for kv in cluster.store.range(keys.BROKER_STATES).kvs:
+        assert "features" not in json.loads(kv.value)
+    assert image(cluster).features[TIDELOG_VERSION] == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind", "name", "reason"),
+    [
+        (3, UpgradeType.UPGRADE, TIDELOG_VERSION, "Local controller 1 only supports versions 1-2"),
+        (0, UpgradeType.SAFE_DOWNGRADE, TIDELOG_VERSION, "only supports versions 1-2"),
+        (-1, UpgradeType.UPGRADE, TIDELOG_VERSION, "A feature version cannot be less than 0."),
+        (1, UpgradeType.UPGRADE, TIDELOG_VERSION, "Can't downgrade the version of this feature"),
+        (1, UpgradeType.UNKNOWN, TIDELOG_VERSION, "does not support the given upgrade type."),
+        (1, UpgradeType.UPGRADE, "group.version", "does not support this feature."),
+        (1, UpgradeType.UPGRADE, "unknown", "Local controller 1 does not support this feature."),
+        (29, UpgradeType.SAFE_DOWNGRADE, "metadata.version", "only supports versions 30"),
+    ],
+)
+def test_a_level_is_refused_as_in_kafka(
+    wanted: int, kind: UpgradeType, name: str, reason: str
+) -> None:
+    cluster = Cluster(1, 2, 3)
+    before = image(cluster).features
+    answer = update(cluster, wanted, kind, name)
+    assert answer.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert answer.message.startswith(f"Invalid update version {wanted} for feature {name}. ")
+    assert reason in answer.message
+    assert image(cluster).features == before
+
+
+def test_a_downgrade_to_a_higher_level_is_refused() -> None:
+    cluster = old_store(1, 2, 3)
+    answer = update(cluster, 2, UpgradeType.UNSAFE_DOWNGRADE)
+    assert "Can't downgrade to a newer version." in answer.message
+
+
+def test_validation_alone_changes_nothing() -> None:
+    cluster = old_store(1, 2, 3)
+    revision = image(cluster).revision
+    assert update(cluster, 2, validate_only=True).error is ErrorCode.NONE
+    assert image(cluster).revision == revision
+
+
+def test_all_levels_change_or_none() -> None:
+    cluster = old_store(1, 2, 3)
+    both = ((TIDELOG_VERSION, 2, UpgradeType.UPGRADE), ("group.version", 1, UpgradeType.UPGRADE))
+    answer = cluster.request(on.UpdateFeaturesReceived(cluster.number(), both))
+    assert isinstance(answer, TopicAnswer)
+    assert answer.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert level(cluster) == 1
+
+
+def test_every_broker_must_support_the_level() -> None:
+    cluster = old_store(1, 2, 3)
+    cluster.crash(3)
+    assert "Broker 3 is down" in update(cluster, 2).message
+    session = cluster.store.open_session()
+    cluster.store.txn((), (Put(keys.broker_id(3), OLD, session),))
+    cluster.run()
+    assert "Broker 3 only supports versions 1" in update(cluster, 2).message
+    cluster.request(on.UnregisterBrokerReceived(cluster.number(), 3))
+    assert update(cluster, 2).error is ErrorCode.NONE
+
+
+def test_the_ranges_of_a_broker_that_is_down_are_known_from_level_2_on() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.crash(3)
+    assert image(cluster).brokers[3].features == features.SUPPORTED
+    assert update(cluster, 1, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
+
+
+def test_a_broker_of_older_software_is_not_admitted() -> None:
+    cluster = Cluster(1, 2)
+    session = cluster.store.open_session()
+    result = cluster.store.txn((), (Put(keys.broker_id(3), OLD, session),))
+    assert isinstance(result, TxnResult)
+    cluster.run()
+    assert image(cluster).brokers[3].features == BEFORE_FEATURES
+    assert 3 not in image(cluster).states
+    update(cluster, 1, UpgradeType.SAFE_DOWNGRADE)
+    cluster.tick(600)
+    assert image(cluster).states[3].epoch == result.rev, "level 1 admits it"
+
+
+def test_older_software_present_at_the_start_keeps_a_new_cluster_at_its_level() -> None:
+    old = [BEFORE_FEATURES, features.SUPPORTED]
+    assert features.newest_levels(old)[TIDELOG_VERSION] == 1
+
+
+@pytest.mark.parametrize(
+    ("levels", "text"),
+    [
+        ({TIDELOG_VERSION: 9}, "tidelog.version 9, and this Tidelog supports 1-2; nothing was"),
+        ({"later": 1}, "later 1, and this Tidelog does not know it"),
+        ({TIDELOG_VERSION: 0}, "run an older Tidelog"),
+    ],
+)
+def test_unsupported_levels_are_named(levels: dict[str, int], text: str) -> None:
+    reason = features.refusal(levels)
+    assert reason is not None
+    assert text in reason
+
+
+def test_supported_levels_are_accepted() -> None:
+    assert features.refusal(features.WITHOUT_KEY) is None
+    assert features.refusal({TIDELOG_VERSION: 2}) is None
+    assert features.unsupported({"x": 2}, (FeatureRange("x", 1, 3),)) is None
