@@ -90,24 +90,13 @@ class BrokerLiveness:
         self.proved_dead: dict[BrokerId, BrokerEpoch] = {}
         self.now_ms = 0
 
-    def begin(
-        self, image: ClusterImage, former: tuple[BrokerId, BrokerEpoch] | None = None
-    ) -> None:
-        """Begin a term: every unfenced broker gets a full time-out to send a heartbeat.
-
-        The former controller gets only the rest of one. If its registration has outlived its
-        term, it resigned because it had received no heartbeats for `quiet_ms`; brokers that can't
-        reach it need new leaders for its partitions.
-        """
+    def begin(self, image: ClusterImage) -> None:
+        """Begin a term: every unfenced broker gets a full time-out to send a heartbeat."""
         self.contacts = {
             broker.id: Contact(broker.epoch, self.now_ms)
             for broker in image.brokers.values()
             if not broker.fenced
         }
-        if former is not None:
-            contact = self.contacts.get(former[0])
-            if contact is not None and contact.epoch == former[1]:
-                contact.last_ms -= self.quiet_ms
 
     def tick(self, now_ms: int) -> None:
         gap = now_ms - self.now_ms
@@ -138,14 +127,9 @@ class BrokerLiveness:
         contact.applied_revision = max(contact.applied_revision, event.applied_revision)
         contact.want_fence = event.want_fence
         contact.want_shut_down |= event.want_shut_down
-        self.note_drained(image)
+        if known.shutting_down and not image.in_isr.get(known.id) and contact.drained_at is None:
+            contact.drained_at = image.revision
         return ErrorCode.NONE
-
-    def note_drained(self, image: ClusterImage) -> None:
-        """Note the revision at which stopping brokers left their last ISR."""
-        for broker, contact in self.contacts.items():
-            if contact.want_shut_down and contact.drained_at is None and image.drained(broker):
-                contact.drained_at = image.revision
 
     def note_death(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
         self.proved_dead[broker] = epoch

@@ -190,7 +190,7 @@ class Controller:
             self.settings.unclean_leader_election,
         )
         self.transactions.begin(token)
-        self.liveness.begin(self.image, self.candidacy.former)
+        self.liveness.begin(self.image)
         self.requests = Requests(term, self.liveness, self.transactions, self._out)
         self._to_check = set(self.image.leaderless)
         starting = self.broker not in self.image.active
@@ -248,7 +248,6 @@ class Controller:
         if self.requests is None:
             return
         delta = event.delta
-        self.liveness.note_drained(self.image)
         if delta.brokers or delta.configs:
             self._to_check |= self.image.leaderless
         else:

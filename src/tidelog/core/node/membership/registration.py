@@ -21,7 +21,6 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import (
     OutcomeUnknown,
-    Revision,
     SessionExpired,
     SessionId,
     TxnAnswer,
@@ -36,7 +35,7 @@ from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.image_applier import ImageApplier
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.turn import Turn
-from tidelog.core.types import CLIENT_LISTENER, INTERNAL_LISTENER, BrokerEpoch, BrokerId
+from tidelog.core.types import CLIENT_LISTENER, INTERNAL_LISTENER, BrokerEpoch
 
 REGISTRATION_TAG = -1
 """The tag of the registration; tags of the controller are not negative."""
@@ -79,12 +78,6 @@ class Registration:
         self._heartbeat_out = False
         self._wanted_fence = False
         """Whether the last heartbeat asked to stay fenced."""
-        self._reported_revision: Revision = 0
-        """The applied revision in the last heartbeat."""
-        self._awaited_revision: Revision = 0
-        """The revision that a broker waits for before it may stop."""
-        self._drained: frozenset[BrokerId] = frozenset()
-        """Brokers that shut down and were in no ISR when the image was last checked."""
         self._want_shut_down = False
         self._candidate = False
         self._caught_up = False
@@ -264,23 +257,6 @@ class Registration:
             self.heartbeat_soon()
         if self._wanted_fence and not self._reporter.undecided:
             self.heartbeat_soon()
-        self._note_drained()
-        if self._is_awaited:
-            self.heartbeat_soon()
-
-    def _note_drained(self) -> None:
-        """Note the revision at which another broker left its last ISR: the controller lets that
-        broker stop when all others have applied it."""
-        image = self._image
-        drained = frozenset(broker for broker in image.brokers if image.drained(broker))
-        if drained - self._drained:
-            self._awaited_revision = image.revision
-        self._drained = drained
-
-    @property
-    def _is_awaited(self) -> bool:
-        """Whether a stopping broker waits for a revision that this broker has not reported yet."""
-        return self._reported_revision < self._awaited_revision <= self._applier.applied_revision
 
     def _registration_lost(self, *, unregistered: bool) -> None:
         """Close the session: the registration was deleted although the session is valid. An
@@ -304,7 +280,6 @@ class Registration:
         if self.broker_epoch is None or self._heartbeat_out:
             return
         self._wanted_fence = self._reporter.undecided
-        self._reported_revision = self._applier.applied_revision
         request = on.HeartbeatReceived(
             0,
             self._config.broker_id,
@@ -335,7 +310,7 @@ class Registration:
         elif self._caught_up and not answer.caught_up:
             # This broker caught up while the heartbeat was in flight: the controller waits for it.
             self.heartbeat_soon()
-        elif self._is_awaited or (self._wanted_fence and not self._reporter.undecided):
+        elif self._wanted_fence and not self._reporter.undecided:
             self.heartbeat_soon()
 
     def _heartbeat_failed(self) -> None:
