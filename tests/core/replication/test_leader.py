@@ -389,16 +389,6 @@ def test_kafka_13091_a_granted_shrink_commits_at_once() -> None:
     assert Playbook(partition) >> granted << do.AdvanceHighWatermark(5)
 
 
-def test_a_repair_learns_that_the_leader_lacks_the_damaged_records() -> None:
-    """Otherwise the follower waits for records that min.insync.replicas forbids to append."""
-    partition = leader(isr=(A,), log=(0, 2), epochs=[(0, 0)], hw=2)
-    (repairs,) = partition.step(fetch(B, 2, last=0, incarnation=20, start=on.NO_PROGRESS))
-    assert isinstance(repairs, do.AnswerFetch)
-    assert repairs.diverging == (0, 2)
-    ordinary = partition.step(fetch(B, 2, last=0, incarnation=20))
-    assert [e.diverging for e in ordinary if isinstance(e, do.AnswerFetch)] == [None]
-
-
 def test_a_fetch_of_a_repair_does_not_count_as_progress() -> None:
     """The fetched records are not in the follower's log yet."""
     partition = leader(isr=(A,), log=(0, 4), epochs=[(0, 0)], hw=2)

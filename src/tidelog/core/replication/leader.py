@@ -18,7 +18,7 @@ from tidelog.core.replication.isr import Committed, Isr, PendingExpand, PendingS
 from tidelog.core.replication.log_end_offset import FollowerProgress, unknown_follower
 from tidelog.core.replication.reading import check_position, failed_fetch
 from tidelog.core.replication.replica import Following, Replica
-from tidelog.core.types import BrokerId, EpochEnd, LeaderEpoch, Offset
+from tidelog.core.types import BrokerId, Offset
 
 _NONE = ErrorCode.NONE
 """A lookup in an enumeration takes as long as a call, and every step needs this one."""
@@ -151,13 +151,10 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return [failed_fetch(replica, event.request, event.offset, error)]
     error, diverging = check_position(replica, event.offset, event.last_fetched_epoch)
-    repairs = event.log_start_offset == on.NO_PROGRESS
-    if error is _NONE and repairs and event.offset == replica.log_end_offset:
-        diverging = diverging or _end_of_epoch(replica, event.last_fetched_epoch)
     if error is not _NONE:
         return [failed_fetch(replica, event.request, event.offset, error)]
     effects: list[do.Effect] = []
-    if diverging is None and not repairs:
+    if diverging is None and event.log_start_offset != on.NO_PROGRESS:
         _note_progress(replica, follower, event, effects)
     effects.append(
         do.AnswerFetch(
@@ -172,15 +169,6 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
         )
     )
     return effects
-
-
-def _end_of_epoch(replica: Replica, epoch: LeaderEpoch | None) -> EpochEnd | None:
-    """Return where this log ends, for a follower that repairs records which this leader lacks.
-
-    The follower must not wait for new records: without it in the ISR, `min.insync.replicas` may
-    forbid to append any.
-    """
-    return None if epoch is None else replica.epochs.end_offset_for(epoch, replica.log_end_offset)
 
 
 def _note_progress(
