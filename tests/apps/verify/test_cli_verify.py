@@ -49,6 +49,27 @@ def test_errors_are_one_line(arguments: list[str], reason: str) -> None:
     assert reason in found.stderr
 
 
+def test_machines_without_root_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    etcd = tmp_path / "etcd"
+    etcd.touch(mode=0o755)
+    monkeypatch.setenv("ETCD_BIN", str(etcd))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    found = run("--machines", "3")
+    assert found.exit_code == 2
+    assert "machines are network namespaces, which need root" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_machines_without_etcd_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETCD_BIN", "/missing/etcd")
+    found = run("--machines", "3")
+    assert found.exit_code == 2
+    assert "etcd is missing; run scripts/set_up_etcd.py, or set ETCD_BIN" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
 def test_journals_go_to_a_new_folder(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     found = run("--keep", str(tmp_path))

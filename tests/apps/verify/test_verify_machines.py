@@ -5,8 +5,12 @@ Without root, `ip`, `tc` or etcd the tests are skipped with the reason.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,24 +36,53 @@ def _machines() -> None:
         pytest.skip(f"no machines here: {error}")
 
 
-def run(*arguments: str) -> dict[str, Any]:
-    """Run `verify` in a process of its own; it must find no anomaly and leave nothing behind."""
+def start(*arguments: str, **environ: str) -> "subprocess.Popen[str]":
+    """Start `verify` in a process of its own."""
     entry = "from tidelog.apps.cli.main import cli; cli()"
-    command = [sys.executable, "-c", entry]
-    words = [*command, "verify", "--machines", "3", *arguments, "--format", "json"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", entry, "verify", "--machines", "3", *arguments]
+    return subprocess.Popen(
+        [*command, "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Wait for the end of a run; it must find no anomaly and leave nothing behind."""
     stdout, stderr = process.communicate()
     assert process.returncode == 0, stdout + stderr
-    assert not [name for name in os.listdir("/run/netns") if f"-{process.pid}-" in name]
+    assert not namespaces(process.pid)
     data: dict[str, Any] = json.loads(stdout)
     assert not {kind for kind, found in data["anomalies"].items() if found["count"]}
     return data
 
 
+def namespaces(run: int) -> list[str]:
+    """The namespaces of a run, by the pid of its process."""
+    return [name for name in os.listdir("/run/netns") if f"-{run}-" in name]
+
+
+def processes(namespace: str) -> set[int]:
+    """The processes in a namespace; none if it does not exist."""
+    command = ["ip", "netns", "pids", namespace]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {int(pid) for pid in done.stdout.split()}
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 120.0
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.1)
+
+
 @pytest.mark.ci
 def test_nothing_is_lost_when_a_machine_or_a_link_fails() -> None:
     kinds = ("kill-machine", "etcd-leader", "pause-machine", "cut-out")
-    data = run("--seconds", "50", "--faults", ",".join(kinds), "--seed", "3", "--rate", "800")
+    kinds_option = ("--faults", ",".join(kinds))
+    data = end(start("--seconds", "50", *kinds_option, "--seed", "3", "--rate", "800"))
     assert data["acked"] > 800
     assert {fault["kind"].partition(",")[0] for fault in data["faults"]} >= {*kinds[:2]}
     for kind, pause_s in data["longest_pause_s"].items():
@@ -60,12 +93,53 @@ def test_nothing_is_lost_when_a_machine_or_a_link_fails() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("brokers", [1, 2])
 def test_nothing_is_lost_under_all_faults_of_machines(brokers: int) -> None:
-    kinds = ",".join(DEFAULT_MACHINE_KINDS)
-    data = run(
-        "--seconds", "300", "--faults", kinds, "--rate", "1000",
-        "--brokers-per-machine", str(brokers),
-    )  # fmt: skip
-    assert len(data["faults"]) >= len(DEFAULT_MACHINE_KINDS) // 2
+    options = ("--seconds", "300", "--rate", "1000", "--brokers-per-machine", str(brokers))
+    data = end(start(*options))
+    assert {*data["nemesis"]} == {*DEFAULT_MACHINE_KINDS}
+    injected = {fault["kind"].partition(",")[0] for fault in data["faults"]}
+    assert len(injected) >= len(DEFAULT_MACHINE_KINDS) - 2  # fewer fit on a busy computer
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_do_not_disturb_each_other() -> None:
+    options = ("--seconds", "20", "--faults", "kill,kill-machine", "--rate", "300")
+    runs = [start(*options), start(*options)]
+    for process in runs:
+        assert end(process)["acked"]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("number", "busy"),
+    [(signal.SIGINT, "m1"), (signal.SIGTERM, "clients"), (signal.SIGKILL, "clients")],
+    ids=["interrupted at startup", "terminated", "killed"],
+)
+def test_a_run_that_is_ended_by_a_signal_leaves_nothing(
+    number: int, busy: str, tmp_path: Path
+) -> None:
+    run = start("--seconds", "600", "--faults", "none", "--rate", "50", TMPDIR=str(tmp_path))
+    name = f"tidelog-verify-{run.pid}-{busy}"
+    eventually(
+        lambda: run.poll() is not None or bool(processes(name) - {run.pid}), f"processes in {name}"
+    )
+    assert run.poll() is None, run.communicate()
+    started = set[int]().union(*map(processes, namespaces(run.pid))) - {run.pid}
+    run.send_signal(number)
+    run.communicate()
+    assert run.returncode
+    eventually(lambda: not namespaces(run.pid), "all namespaces removed")
+    eventually(
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in started), "all processes ended"
+    )
+
+
+@pytest.mark.ci
+def test_a_run_whose_etcd_fails_leaves_nothing() -> None:
+    run = start("--faults", "none", ETCD_BIN="/bin/false")
+    _, stderr = run.communicate()
+    assert run.returncode == 2
+    assert "etcd of machine 1 exited: no error output" in stderr
+    assert not namespaces(run.pid)
 
 
 @pytest.mark.ci

@@ -91,7 +91,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     help="Faults to inject, separated by commas: kill, pause, restart, isolate, disk-full, rolling,"
     " damage, damage-live, kill-ahead, kill-two, kill-all; or none.  [default: the first seven]"
     "  With --machines also kill-machine, cut, cut-out, cut-in, pause-machine, etcd-leader,"
-    " etcd-quorum, restart-all, skew.  [default: kill and these, without skew]",
+    " etcd-quorum, restart-all, skew.  [default: kill and these]",
 )
 @click.option(
     "--machines",

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from tidelog.apps.verify.checker.partition_check import History
 from tidelog.apps.verify.machines.namespaces import CannotMakeMachines
 from tidelog.apps.verify.nemesis.failover import Injected
-from tidelog.apps.verify.nemesis.faults import HEALTH_S, Nemesis, make_while_down
+from tidelog.apps.verify.nemesis.faults import Nemesis, make_while_down
 from tidelog.apps.verify.nemesis.plan import make_plan
 from tidelog.apps.verify.report import BROKERS, MIN_ISR, Figures, Options, Report
 from tidelog.apps.verify.run_checks import RunChecks
@@ -76,7 +76,6 @@ class Run:
 
     def __init__(self, options: Options, folder: str, progress: Progress) -> None:
         self._options = options
-        self._kinds = options.kinds
         self._folder = folder
         self._progress = progress
         tag = os.urandom(8)
@@ -130,15 +129,9 @@ class Run:
         options = self._options
         if not options.machines:
             return LocalCluster(BROKERS, data, fault_switches=True)
-        from tidelog.apps.verify.machines.machine_cluster import MachineCluster, find_faketime
+        from tidelog.apps.verify.machines.machine_cluster import MachineCluster
 
-        faketime = find_faketime() if "skew" in options.kinds else None
-        if "skew" in options.kinds and faketime is None:
-            self._troubles.append(
-                "no fault 'skew': libfaketime is missing (scripts/set_up_faketime.py)"
-            )
-            self._kinds = tuple(kind for kind in options.kinds if kind != "skew")
-        return MachineCluster(options.machines, options.brokers_per_machine, data, faketime)
+        return MachineCluster(options.machines, options.brokers_per_machine, data)
 
     def _nemesis_of(self, local: LocalCluster) -> Nemesis:
         if not self._options.machines:
@@ -155,10 +148,10 @@ class Run:
         findings = self._checks.findings
         make_while_down(local, cluster, self._topic, lambda: self._create_topic(cluster), findings)
         nemesis = self._nemesis_of(local)
-        if not nemesis.await_health(HEALTH_S, "waiting for the killed broker"):
+        if not nemesis.await_health(nemesis.health_s, "waiting for the killed broker"):
             findings.add(
                 "not created",
-                f"a replica is not in sync {HEALTH_S:g} s after the restart of its broker",
+                f"a replica is not in sync {nemesis.health_s:g} s after the restart of its broker",
             )
 
     def _create_topic(self, cluster: Cluster) -> None:
@@ -226,7 +219,7 @@ class Run:
         self._began = began = time.monotonic()
         if self._nemesis is not None:
             options = self._options
-            for fault in make_plan(options.seed, options.seconds, self._kinds):
+            for fault in make_plan(options.seed, options.seconds, options.kinds):
                 done = time.monotonic() - began
                 calm = max(fault.gap_s, fault.at_s - done)
                 if done + calm + fault.duration_s <= options.seconds:
@@ -275,7 +268,7 @@ class Run:
                 brokers = " and ".join(map(str, fault.brokers))
                 self._troubles.append(
                     f"fault {number} ({fault.kind} of broker {brokers}): not all replicas in sync"
-                    f" {HEALTH_S:g} s after the fault ended"
+                    f" {nemesis.health_s:g} s after the fault ended"
                 )
 
     def _end_readers(self, cluster: Cluster) -> None:

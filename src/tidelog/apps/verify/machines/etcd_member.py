@@ -39,6 +39,7 @@ class EtcdMember:
         self.machine = machine
         self._network = network
         self._folder = folder
+        self._log = os.path.join(folder, f"etcd-{machine}.log")
         self._binary = binary
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,7 +57,7 @@ class EtcdMember:
             *("--initial-cluster", ",".join(peers), "--initial-cluster-state", "new"),
             *("--logger", "zap", "--log-level", "warn"),
         ]
-        with open(os.path.join(self._folder, f"etcd-{self.machine}.log"), "ab") as log:
+        with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -69,6 +70,12 @@ class EtcdMember:
     def is_running(self) -> bool:
         """Whether the process exists; a paused one does."""
         return self._process is not None and self._process.poll() is None
+
+    def last_log_line(self) -> str:
+        """The last line of its log."""
+        with open(self._log, errors="replace") as file:
+            lines = file.read().strip().splitlines()
+        return lines[-1] if lines else "no error output"
 
     def send(self, number: int) -> None:
         """Send a signal, if the process runs."""
@@ -126,6 +133,9 @@ def await_ready(members: Sequence[EtcdMember]) -> None:
     until = time.monotonic() + START_S
     for member in members:
         while not member.is_ready():
+            name = f"etcd of machine {member.machine}"
+            if not member.is_running():
+                raise CannotMakeMachines(f"{name} exited: {member.last_log_line()}")
             if time.monotonic() > until:
-                raise CannotMakeMachines(f"etcd of machine {member.machine} does not start")
+                raise CannotMakeMachines(f"{name} does not accept writes after {START_S:g} s")
             time.sleep(POLL_S)

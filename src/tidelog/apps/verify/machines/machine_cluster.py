@@ -9,9 +9,8 @@ Invariant: after `close`, no process, namespace or link of the cluster is left.
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from glob import glob
 
-from tidelog.apps.verify.machines import etcd_member
+from tidelog.apps.verify.machines import etcd_member, machine_clock
 from tidelog.apps.verify.machines.etcd_member import EtcdMember
 from tidelog.apps.verify.machines.namespaces import Network
 from tidelog.shell.supervisor import data_folder
@@ -20,21 +19,12 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 PORT = 9092
 INTERNAL_PORT = 9192
 READY_S = 60.0
-RIGHT_TIME = "+0"
-_FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
-
-
-def find_faketime() -> str | None:
-    """Return the path of libfaketime, which sets the clock of one machine; None if missing."""
-    return os.environ.get("TIDELOG_FAKETIME") or next(iter(glob(_FAKETIME)), None)
 
 
 class MachineCluster(LocalCluster):
-    """Brokers on machines 1 to N. `faketime`: libfaketime, if clocks are to be set."""
+    """Brokers on machines 1 to N."""
 
-    def __init__(
-        self, machines: int, brokers_per_machine: int, data: str, faketime: str | None = None
-    ) -> None:
+    def __init__(self, machines: int, brokers_per_machine: int, data: str) -> None:
         numbers = range(1, machines + 1)
         super().__init__(
             machines * brokers_per_machine,
@@ -43,12 +33,12 @@ class MachineCluster(LocalCluster):
             racks=[f"machine-{machine}" for machine in numbers],
             fault_switches=True,
             wait_s=READY_S,
+            entry=machine_clock.ENTRY,
         )
         binary = etcd_member.find_etcd()
         self.machines = list(numbers)
         self.network = Network(self.machines, data)
         self.etcd = {m: EtcdMember(self.network, m, data, binary) for m in self.machines}
-        self._faketime = faketime
         self._ports = {broker: PORT + self._place(broker) for broker in self.ids}
 
     # -- the cluster
@@ -58,7 +48,7 @@ class MachineCluster(LocalCluster):
         try:
             self.network.open()
             for machine, member in self.etcd.items():
-                self.set_clock(machine, RIGHT_TIME)
+                self.set_clock(machine, 0)
                 member.start()
             etcd_member.await_ready(list(self.etcd.values()))
             super().start()
@@ -68,10 +58,12 @@ class MachineCluster(LocalCluster):
 
     def close(self) -> None:
         """Stop brokers and etcd, and remove the machines."""
-        super().close()
-        for member in self.etcd.values():
-            member.kill()
-        self.network.close()
+        try:
+            super().close()
+        finally:
+            for member in self.etcd.values():
+                member.kill()
+            self.network.close()
 
     def machine_of(self, broker: int) -> int:
         """The machine of a broker."""
@@ -115,13 +107,9 @@ class MachineCluster(LocalCluster):
         """The machine of etcd's leader; None if there is none."""
         return next((machine for machine, one in self.etcd.items() if one.is_leader()), None)
 
-    def set_clock(self, machine: int, offset: str) -> None:
-        """Set the wall clock of a machine's brokers, such as "+10m"; it takes a second at most."""
-        path = self._clock(machine)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(f"{path}.new", "w", encoding="ascii") as file:
-            file.write(f"{offset}\n")
-        os.replace(f"{path}.new", path)
+    def set_clock(self, machine: int, offset_s: int) -> None:
+        """Set the wall clock of a machine's brokers: how far it is ahead of the right time."""
+        machine_clock.set_clock(self._clock(machine), offset_s)
 
     def _signal(self, machines: Sequence[int], number: int) -> None:
         for machine in machines:
@@ -155,16 +143,7 @@ class MachineCluster(LocalCluster):
 
     def _command(self, broker: int) -> tuple[Sequence[str], Mapping[str, str]]:
         machine = self.machine_of(broker)
-        environ = {}
-        if self._faketime is not None:
-            environ = {
-                "LD_PRELOAD": self._faketime,
-                "FAKETIME_TIMESTAMP_FILE": self._clock(machine),
-                "FAKETIME_CACHE_DURATION": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "DONT_FAKE_MONOTONIC": "1",
-            }
-        return self.network.command(machine), environ
+        return self.network.command(machine), {machine_clock.FILE_VARIABLE: self._clock(machine)}
 
     def _place(self, broker: int) -> int:
         """The position of a broker among those of its machine, from 0."""

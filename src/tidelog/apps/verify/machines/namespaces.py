@@ -9,7 +9,8 @@ Both ways, the bridge's end of the link is down, like an unplugged cable. One wa
 queue drops everything that leaves one end of the link.
 
 Invariants: the names of a run contain its pid, so runs do not disturb each other; `close` removes
-all of them; `remove_stale` removes those of runs that ended without `close`.
+all of them. If the process of the run is killed, a second process removes them; `remove_stale`
+removes those of runs whose second process was killed too.
 """
 
 import ctypes
@@ -57,6 +58,7 @@ def check_requirements() -> None:
         _ip("netns", "add", name)
         _ip("-n", name, "link", "add", "br0", "type", "bridge")
         _ip("-n", name, "link", "add", "m0", "type", "veth", "peer", "name", "eth0")
+        _tc("-n", name, "qdisc", "replace", "dev", "m0", "root", "blackhole")
     finally:
         with suppress(CannotMakeMachines):
             _ip("netns", "del", name)
@@ -72,11 +74,13 @@ class Network:
         self._run = f"{_PREFIX}-{os.getpid()}"
         self._home = -1
         """The namespace that this process had before it entered that of the clients."""
+        self._remover: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
         """Make all namespaces, and move this process (its calling thread) to the clients'."""
         check_requirements()
         remove_stale()
+        self._remover = _start_remover(f"{self._run}-")
         os.makedirs(self._folder, exist_ok=True)
         bridge = self._name(_BRIDGE_NAMESPACE)
         _ip("netns", "add", bridge)
@@ -95,9 +99,12 @@ class Network:
             _setns(self._home)
             os.close(self._home)
             self._home = -1
-        for name in _existing():
-            if name.startswith(f"{self._run}-"):
-                _remove(name)
+        remove_all(f"{self._run}-")
+        if self._remover is not None:
+            assert self._remover.stdin is not None
+            self._remover.stdin.close()
+            self._remover.wait()
+            self._remover = None
 
     def address(self, machine: int) -> str:
         """The address of a machine."""
@@ -107,7 +114,7 @@ class Network:
         """The words before a command that runs it on a machine, in the same process."""
         enter = [sys.executable, "-m", enter_machine.__name__]
         inside = [_program("ip"), "netns", "exec", self._name(f"m{machine}")]
-        return [*inside, *enter, self._boot(machine)]
+        return [*inside, *enter, str(os.getpid()), self._boot(machine)]
 
     def reboot(self, machine: int) -> None:
         """Give the machine a new boot id, for processes that are started from now on."""
@@ -160,6 +167,35 @@ class Network:
             _ip("-n", namespace, "link", "set", link, "up")
 
 
+def _start_remover(prefix: str) -> "subprocess.Popen[bytes]":
+    """Start a process that removes the namespaces if this process is killed."""
+    entry = f"from {__name__} import remove_at_end; remove_at_end()"
+    return subprocess.Popen(
+        [sys.executable, "-c", entry, prefix],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C in the terminal must not reach it
+    )
+
+
+def remove_at_end() -> None:
+    """Wait until stdin ends, because the process of the run has ended; then remove its namespaces.
+
+    The prefix of their names is the argument.
+    """
+    while os.read(0, 1):
+        pass
+    remove_all(sys.argv[1])
+
+
+def remove_all(prefix: str) -> None:
+    """Remove the namespaces whose names start with `prefix`, and the processes in them."""
+    for name in _existing():
+        if name.startswith(prefix):
+            _remove(name)
+
+
 def remove_stale() -> None:
     """Remove the namespaces of runs whose process has ended, and the processes in them."""
     for name in _existing():
@@ -176,7 +212,18 @@ def _existing() -> list[str]:
 
 
 def _remove(name: str) -> None:
-    """Remove a namespace; the processes that are still in it are killed."""
+    """Remove a namespace; the processes that are still in it are killed.
+
+    Another process may remove it at the same time: then nothing is left to do.
+    """
+    try:
+        _empty_and_delete(name)
+    except CannotMakeMachines:
+        if name in _existing():
+            raise
+
+
+def _empty_and_delete(name: str) -> None:
     until = time.monotonic() + _END_S
     while time.monotonic() < until:
         pids = [int(pid) for pid in _ip("netns", "pids", name).split() if int(pid) != os.getpid()]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.nemesis.damage import damage
@@ -59,6 +59,8 @@ class Nemesis:
     `ticks` is the run's clock; `hold` waits a number of seconds and reports a status text.
     """
 
+    health_s = HEALTH_S
+
     def __init__(
         self,
         cluster: LocalCluster,
@@ -105,7 +107,7 @@ class Nemesis:
         view = self._view()
         led = tuple(sorted(p for p, leader in view.leaders.items() if leader in targets))
         if not view.leaders or not self.await_health(
-            HEALTH_S, "waiting for all replicas before damage"
+            self.health_s, "waiting for all replicas before damage"
         ):
             return
         chosen = choose_damage(fault, led, list(view.leaders))
@@ -131,7 +133,7 @@ class Nemesis:
         begin = self._ticks()
         note = action(targets, fault.duration_s, f"{kind} broker {names}")
         end = self._ticks()
-        healthy = self.await_health(HEALTH_S, f"after {kind} of broker {names}")
+        healthy = self.await_health(self.health_s, f"after {kind} of broker {names}")
         self.injected.append(
             Injected(
                 kind,
@@ -174,7 +176,7 @@ class Nemesis:
                 self._cluster.resume(broker)
         with self._restarted_after(targets):
             self._hold(seconds, what)
-            self._await(HEALTH_S, what, lambda: leader not in self._view().leaders.values())
+            self._await(self.health_s, what, lambda: leader not in self._view().leaders.values())
         return AHEAD if ahead else "the followers had all records"
 
     def _is_ahead(self, leader: int, seen: dict[int, int]) -> bool:
@@ -184,11 +186,8 @@ class Nemesis:
         the first records above the high watermark. Records appended after those exist only on the
         leader. `seen` keeps the log end offsets of the first call that found such records.
         """
-        try:
-            state = self._cluster.describe_state(leader, self._topic)
-        except ProbeFailed:
-            return False
-        return any(
+        state = self._state_of(leader)
+        return state is not None and any(
             replica["log_end_offset"]
             > seen.setdefault(replica["partition"], replica["log_end_offset"])
             for replica in state["partitions"]
@@ -353,16 +352,20 @@ class Nemesis:
         The broker must have checked its whole log since startup, without damage, and all replicas
         must be in sync. Check `acting` first: before that, the view may be of the old process.
         """
-        try:
-            state = self._cluster.describe_state(broker, self._topic)
-        except ProbeFailed:
-            return False
-        if not state["acting"] or not state["scrub"]["passes"]:
+        state = self._state_of(broker)
+        if state is None or not state["acting"] or not state["scrub"]["passes"]:
             return False
         damaged = any(replica["damage"] for replica in state["partitions"])
         return not damaged and self._is_healthy()
 
     def _is_healthy(self) -> bool:
+        """Return whether all brokers are part of the cluster and all replicas are in sync.
+
+        Metadata is not enough. When all brokers were restarted, each answers with what the store
+        has: the registrations and leaders of the processes that were killed. So each leader must
+        confirm that it leads.
+        """
+        leaders = set()
         for broker in self._cluster.ids:
             seen = self._metadata_of(broker)
             if seen is None or len(seen.brokers) < len(self._cluster.ids):
@@ -370,10 +373,33 @@ class Nemesis:
             partitions = seen.topics.get(self._topic, {})
             if not partitions:
                 return False
-            for leader, replicas, isr in partitions.values():
+            for number, (leader, replicas, isr) in partitions.items():
                 if leader < 0 or len(isr) < len(replicas):
                     return False
-        return True
+                leaders.add((number, leader))
+        return leaders == self._confirmed_leaders()
+
+    def _confirmed_leaders(self) -> set[tuple[int, int]] | None:
+        """Return (partition, leader) as the leaders report them.
+
+        None if a broker does not respond or is not part of the cluster.
+        """
+        found = set()
+        for broker in self._cluster.ids:
+            state = self._state_of(broker)
+            if state is None or not state["acting"]:
+                return None
+            for replica in state["partitions"]:
+                if replica["role"] == "leader":
+                    found.add((replica["partition"], broker))
+        return found
+
+    def _state_of(self, broker: int) -> dict[str, Any] | None:
+        """Return the broker's state of the topic; None if it does not respond."""
+        try:
+            return self._cluster.describe_state(broker, self._topic)
+        except ProbeFailed:
+            return None
 
 
 # -- the first fault of a run: a broker is killed before any topic or group exists -----------------

@@ -52,9 +52,7 @@ MACHINE_KINDS = (
     "skew",
 )
 """The kinds that need machines (`--machines`)."""
-DEFAULT_MACHINE_KINDS = ("kill", *(kind for kind in MACHINE_KINDS if kind != "skew"))
-"""Without `skew`: under libfaketime, `time.sleep` fails with EINVAL. The etcd client of a broker
-sleeps between retries while etcd is away, so brokers would exit because of the harness."""
+DEFAULT_MACHINE_KINDS = ("kill", *MACHINE_KINDS)
 _PAUSES = ("pause", "isolate", "kill-machine", "cut", "cut-out", "cut-in", "pause-machine")
 """The kinds that last for seconds, or for longer than a session."""
 DEFAULT_KINDS = ("kill", "pause", "restart", "isolate", "disk-full", "rolling", "damage")
