@@ -120,8 +120,9 @@ bench-kafka: $(STAMP) ## compare with Apache Kafka, in turns: make bench-kafka Q
 bench-failover: $(STAMP) ## measure the time from a leader's kill or hang to the next acknowledgement
 	$(BIN)/python benchmarks/how_fast_is_failover.py
 
-bench-scale: $(STAMP) ## measure many partitions on three brokers: make bench-scale TOPICS=1000
-	$(BIN)/python benchmarks/how_far_does_it_scale.py --topics $(or $(TOPICS),1000)
+bench-scale: $(STAMP) ## measure many partitions on three brokers: make bench-scale TOPICS=1000 PARTITIONS=10 STORE=etcd KAFKA=1
+	$(BIN)/python benchmarks/how_far_does_it_scale.py --topics $(or $(TOPICS),1000) --partitions $(or $(PARTITIONS),3) \
+		--store $(or $(STORE),sqlite) $(if $(KAFKA),--kafka) $(if $(JSON),--json '$(JSON)')
 
 bench-scaling: $(STAMP) ## measure how cost grows with partitions, connections, segments and more: make bench-scaling QUICK=1 ROWS=groups
 	$(BIN)/python benchmarks/how_does_cost_grow.py --rows '$(ROWS)' $(if $(QUICK),--quick) \

@@ -171,6 +171,11 @@ class KafkaCluster:
         self._processes[broker].kill()
         self._processes[broker].wait()
 
+    def stop(self, broker: int, timeout_s: float) -> None:
+        """Stop the broker cleanly."""
+        self._processes[broker].terminate()
+        self._processes[broker].wait(timeout_s)
+
     def pause(self, broker: int) -> None:
         os.kill(self.pid(broker), signal.SIGSTOP)
 

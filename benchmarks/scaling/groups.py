@@ -31,6 +31,8 @@ TIMEOUT_MS = 120_000
 REQUESTS = 600
 GENERATIONS = 4
 PATIENCE_S = 60.0
+GROUPS_ASKED = 1_000
+"""Enough names that each of the 50 partitions of offsets has some."""
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0", "group.max.session.timeout.ms": "300000"}
 
 
@@ -107,16 +109,21 @@ def check_error(answer: Struct) -> Struct:
 
 
 def _await_coordinator(cluster: Brokers) -> None:
-    """Wait for a coordinator; the first request creates the topic of offsets."""
+    """Wait until every partition of the topic of offsets, which the first request creates, has a
+    coordinator: until then groups of the others get NOT_COORDINATOR, which clients retry."""
     until = time.monotonic() + PATIENCE_S
-    with Cluster(cluster.cluster.bootstrap) as client:
+    body = {"groups": [f"any-{number}" for number in range(GROUPS_ASKED)]}
+    with Cluster(cluster.cluster.bootstrap) as client, cluster.connect() as connection:
         while time.monotonic() < until:
             try:
                 find_coordinator(client, "any")
             except ClientError:
                 time.sleep(0.05)
-            else:
+                continue
+            found = connection.call(DESCRIBE_GROUPS, DESCRIBE_VERSION, body)["groups"]
+            if not any(group["error_code"] for group in found):
                 return
+            time.sleep(0.05)
     raise SystemExit(f"no group coordinator within {PATIENCE_S:g} s")
 
 

@@ -67,6 +67,12 @@ class EtcdMember:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        """The pid of the process, which may have ended."""
+        assert self._process is not None, "the member was started"
+        return self._process.pid
+
     def is_running(self) -> bool:
         """Whether the process exists; a paused one does."""
         return self._process is not None and self._process.poll() is None
