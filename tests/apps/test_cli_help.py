@@ -40,6 +40,7 @@ def test_every_command_exists() -> None:
         "broker kill",
         "broker pause",
         "broker resume",
+        "broker drain",
         "cluster",
         "cluster info",
         "cluster health",

@@ -18,7 +18,8 @@ Each broker has metrics for Prometheus at `/metrics`, on the port that `tidelog.
 sets. `tidelog up` uses free ports (`tidelog status` shows them);
 `--set tidelog.metrics.listener=127.0.0.1:9644` makes them 9644, 9645 and so on. The names are those
 that dashboards for Kafka expect: jmx_exporter's and kafka_exporter's. Metrics that Kafka does not
-have start with `tidelog_`. `/healthz` returns 200 while the broker is part of the cluster.
+have start with `tidelog_`. `/healthz` returns 200 while the broker is part of the cluster, and
+while it serves without the metadata store; else 503.
 
 [A dashboard](../../dashboards/tidelog.json) for Grafana is in the repository. In Prometheus:
 

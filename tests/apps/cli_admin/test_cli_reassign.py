@@ -129,12 +129,12 @@ def test_reassignment_to_a_hung_broker_is_shown_and_cancelled(
 def test_copied_bytes_are_counted(cluster: Cluster) -> None:
     make(cluster, "weighed", [1, 2], records=200)
     key = TopicPartition("weighed", 0)
-    copied, total = reassignment._copied(cluster, {key: Reassignment([1, 3], [3], [])})
+    copied, total = reassignment.copied(cluster, {key: Reassignment([1, 3], [3], [])})
     assert copied == 0
     assert total > 200 * 100
     deadline = time.monotonic() + PATIENCE_S  # the follower may be a moment behind
     moves = {key: Reassignment([1, 2], [2], [])}
-    while reassignment._copied(cluster, moves) != (total, total):
+    while reassignment.copied(cluster, moves) != (total, total):
         assert time.monotonic() < deadline
 
 

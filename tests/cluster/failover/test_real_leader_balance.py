@@ -1,6 +1,7 @@
 """Balance of leaders after real brokers stop and start, and after `partition elect`."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -65,6 +66,39 @@ def test_a_returned_broker_gets_its_partitions_back_at_the_next_check() -> None:
         eventually(lambda: 2 not in leaders(cluster), "other leaders")
         cluster.start_broker(2)
         eventually(lambda: leaders(cluster) == EVEN, "an even spread again")
+
+
+def test_a_new_controller_balances_leaders_too() -> None:
+    settings = {"leader.imbalance.check.interval.seconds": "1"}
+    with LocalCluster(3, settings=settings) as cluster:
+        make_even_topic(cluster)
+        first = cluster.metadata(1).controller_id
+        other = 1 if first != 1 else 2
+
+        def leads() -> set[int]:
+            partitions = cluster.metadata(other, [TOPIC]).topics[TOPIC]
+            return {each.leader for each in partitions.values()}
+
+        cluster.kill(first)
+        eventually(lambda: first not in leads(), "other leaders")
+        cluster.start_broker(first)
+        eventually(lambda: leaders(cluster) == EVEN, "an even spread again")
+
+
+def test_leaders_stay_without_automatic_balance() -> None:
+    settings = {
+        "auto.leader.rebalance.enable": "false",
+        "leader.imbalance.check.interval.seconds": "1",
+    }
+    with LocalCluster(3, settings=settings) as cluster:
+        make_even_topic(cluster)
+        cluster.restart(2)
+        eventually(lambda: all_in_sync(cluster), "all replicas in sync")
+        since = time.monotonic()
+        eventually(lambda: time.monotonic() - since > 3, "three intervals passed")
+        assert 2 not in leaders(cluster)
+        assert elect(cluster, "--all").exit_code == 0
+        eventually(lambda: leaders(cluster) == EVEN, "an even spread on request")
 
 
 def test_partition_elect_gives_leadership_back() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from node_cluster import ORDERS, Cluster, produce
 
+from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.replication_quota import (
@@ -47,6 +48,26 @@ def test_in_sync_bytes_count_up_to_a_bound() -> None:
     limit.record(10**9, 0, in_sync=True)
     assert limit.wait_ms(IN_SYNC_DEBT_S * 1000 - 1) > 0
     assert limit.wait_ms(IN_SYNC_DEBT_S * 1000) == 0
+
+
+def configure(image: ClusterImage, rate: int | None) -> None:
+    image.configs[keys.broker_config(1)] = {} if rate is None else {LEADER_RATE: str(rate)}
+    image.config_changes += 1
+
+
+def test_debt_of_a_higher_rate_does_not_stop_copies_at_a_lower_one() -> None:
+    image = ClusterImage()
+    limit = ReplicationQuota(LEADER_RATE, 1, image, None)
+    configure(image, 1_000_000)
+    limit.record(500_000, 0, in_sync=False)
+    configure(image, 1000)
+    assert 500 <= limit.wait_ms(0) <= 501
+    configure(image, 2000)
+    assert 250 <= limit.wait_ms(0) <= 251
+    configure(image, None)
+    assert limit.wait_ms(1) == 0
+    configure(image, 10)
+    assert limit.wait_ms(1) == 0
 
 
 def test_without_a_rate_nothing_waits() -> None:

@@ -148,11 +148,11 @@ def wait(
             if late or all(each.state != MOVING for each in states):
                 return states
         if report is not None:
-            report(MoveProgress(len(moves), *_copied(cluster, moves)))
+            report(MoveProgress(len(moves), *copied(cluster, moves)))
         time.sleep(POLL_S)
 
 
-def _copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> tuple[int, int]:
+def copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> tuple[int, int]:
     """Return the bytes that the new replicas have so far, and will have."""
     sizes: dict[BrokerId, dict[TopicPartition, int]] = {}
     brokers = {broker for move in moves.values() for broker in move.replicas}
@@ -161,12 +161,12 @@ def _copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> t
             sizes[broker] = _sizes(cluster, broker, moves)
         except ClientError:
             sizes[broker] = {}
-    copied = total = 0
+    done = total = 0
     for key, move in moves.items():
         whole = max((sizes[broker].get(key, 0) for broker in move.replicas), default=0)
         total += whole * len(move.adding)
-        copied += sum(min(sizes[broker].get(key, 0), whole) for broker in move.adding)
-    return copied, total
+        done += sum(min(sizes[broker].get(key, 0), whole) for broker in move.adding)
+    return done, total
 
 
 def _sizes(

@@ -53,6 +53,27 @@ def clear_throttle(cluster: Cluster, plan: Plan) -> list[Change]:
     found = describe_configs(cluster, topics, LISTS)
     if not any(entry.value for entries in found.values() for entry in entries):
         return []
+    return _clear(cluster, topics)
+
+
+def clear_throttle_of(cluster: Cluster, broker: BrokerId) -> list[Change]:
+    """Remove the throttles of all live brokers, and of the topics with one for this broker."""
+    topics = [Resource(TOPIC_RESOURCE, topic) for topic in sorted(cluster.metadata.topics)]
+    found = describe_configs(cluster, topics, LISTS[:1]) if topics else {}
+    throttled = [
+        whose
+        for whose, entries in found.items()
+        if any(_names(entry.value, broker) for entry in entries)
+    ]
+    return _clear(cluster, throttled) if throttled else []
+
+
+def _names(text: str | None, broker: BrokerId) -> bool:
+    """Whether a list of throttled replicas has one of this broker."""
+    return any(each.strip().endswith(f":{broker}") for each in (text or "").split(","))
+
+
+def _clear(cluster: Cluster, topics: list[Resource]) -> list[Change]:
     changes = {whose: [ConfigChange(DELETE, name) for name in LISTS] for whose in topics}
     for broker in sorted(cluster.metadata.brokers):
         changes[Resource(BROKER_RESOURCE, str(broker))] = [

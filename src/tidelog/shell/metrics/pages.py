@@ -49,9 +49,15 @@ class MetricsPages:
         return slices(FAMILIES, Scrape(self._node, self._times, host, self._now_ms()))
 
     def _health(self) -> Page:
-        """200 while the broker is part of the cluster, else 503."""
+        """200 while the broker is part of the cluster, else 503.
+
+        Also 200 while it serves without the metadata store: a service manager that restarted it
+        then would stop its partitions, because it can't register again.
+        """
         if self._node.acting:
             return Page(OK, _TEXT, iter(["ok\n"]))
+        if self._node.detached:
+            return Page(OK, _TEXT, iter(["serving without the metadata store\n"]))
         return Page(UNAVAILABLE, _TEXT, iter(["not part of the cluster\n"]))
 
     def _index(self) -> str:

@@ -1,5 +1,5 @@
 """`tidelog broker`: run one broker in the foreground; start, kill, pause or resume a broker of
-`tidelog up`.
+`tidelog up`; drain a broker of any cluster.
 
 Without a command it runs a broker: service files and containers call it like that, also without
 options and with all configs in the environment.
@@ -13,7 +13,7 @@ import click
 
 from tidelog.apps.cli import output
 from tidelog.apps.cli.local.lifecycle import data_option
-from tidelog.apps.cli.usage import Section, examples, format_option
+from tidelog.apps.cli.usage import LazyCommands, Section, examples, format_option
 
 INVALID_CONFIGS = 2
 
@@ -81,12 +81,12 @@ def resume(brokers: tuple[int, ...], data: str, form: str) -> int:
     return _each(brokers, form, lambda broker: broker_control.resume(_folder(data), broker))
 
 
-COMMANDS: dict[str, click.Command] = {
-    "start": start,
-    "kill": kill,
-    "pause": pause,
-    "resume": resume,
-}
+COMMANDS = LazyCommands(
+    {
+        **{name: f"{__name__}:{name}" for name in ("start", "kill", "pause", "resume")},
+        "drain": "tidelog.apps.cli.local.drain:drain",
+    }
+)
 
 
 def _folder(data: str) -> str:

@@ -50,11 +50,17 @@ class ReplicationQuota:
         """The largest rate in bytes a second: of this broker, of all brokers, or at startup."""
         if self._changes != self._image.config_changes:
             self._changes = self._image.config_changes
-            self._rate = self._at_start
+            rate = self._at_start
             for key in (keys.DEFAULT_CONFIG, keys.broker_config(self._broker)):
                 text = self._image.configs.get(key, {}).get(self._name)
                 if text:
-                    self._rate = int(text)
+                    rate = int(text)
+            if rate != self._rate:
+                # At a lower rate the debt takes as long as before: the bytes of a high rate would
+                # stop all copies for long.
+                kept = min(rate / self._rate, 1.0) if rate and self._rate else 0.0
+                self._debt *= kept
+                self._rate = rate
         return self._rate
 
     def record(self, size: int, now_ms: int, *, in_sync: bool) -> None:

@@ -43,9 +43,16 @@ class Reassignment(NamedTuple):
 
 
 def alter_reassignments(
-    cluster: Cluster, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, Sequence[BrokerId] | None],
+    *,
+    keep_factor: bool = False,
 ) -> dict[TopicPartition, Outcome]:
-    """Start to reassign partitions to `targets`; None cancels an ongoing reassignment."""
+    """Start to reassign partitions to `targets`; None cancels an ongoing reassignment.
+
+    With `keep_factor` the controller rejects a change of the replica count (KIP-860); brokers
+    that are too old for it do not check.
+    """
     topics: dict[str, list[Struct]] = {}
     for key, replicas in targets.items():
         wanted = {
@@ -55,6 +62,7 @@ def alter_reassignments(
         topics.setdefault(key.topic, []).append(wanted)
     request = {
         "timeout_ms": int(cluster.timeout_s * 1000),
+        "allow_replication_factor_change": not keep_factor,
         "topics": [{"name": name, "partitions": listed} for name, listed in topics.items()],
     }
 
