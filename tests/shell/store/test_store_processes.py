@@ -292,7 +292,8 @@ def test_three_brokers_may_prepare_the_store_at_once(start: Start, tmp_path: Pat
     preparers = [start("preparer", path, moment) for _ in range(3)]
     answers = {preparer.said() for preparer in preparers}
     assert len(answers) == 1
-    assert answers == {" ".join(cluster_file.prepare(str(path)))}
+    identity = cluster_file.prepare(str(path))
+    assert answers == {f"{identity.cluster_id} {identity.secret}"}
     assert [entry.name for entry in path.parent.iterdir()] == ["cluster.db"]
 
 
