@@ -254,7 +254,7 @@ RULES: tuple[Mutant, ...] = (
         "with one of three brokers down, no topic could be created",
         Change(
             f"{_CONTROLLER}.metadata.cluster_image",
-            "        elif broker in self._states:\n",
+            "        elif broker in self.states:\n",
             "        elif broker < 0:\n",
         ),
     ),
