@@ -4,18 +4,26 @@ A librdkafka producer (acks=all, idempotent) sends a record every few millisecon
 of a cluster with three brokers. The partition's leader is killed with -9, or stopped with SIGSTOP.
 The printed time is from that moment to the first acknowledgement of a record sent after it.
 
+`--controller` measures the controller instead, in a new cluster each time: it leads the partition,
+and is killed, stopped cleanly, or cut off from its peers. `--machines` puts the brokers on machines
+with etcd (network namespaces, needs root); then a kill ends all processes of the machine.
+
 Apache Kafka needs 10 s for either at its defaults. For the hang the client's own time-outs are one
 second: by default the client waits for the silent broker for longer than Kafka needs.
 
     make bench-failover
+    .venv/bin/python benchmarks/how_fast_is_failover.py --controller --machines
 """
 
 import argparse
 import statistics
+import tempfile
+import threading
 import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from tidelog.apps.verify.machines.machine_cluster import MachineCluster
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -25,16 +33,22 @@ EVERY_S = 0.005
 
 
 class Writer:
-    """Sends to partition 0 continuously; records when each record was acknowledged.
+    """Sends to one partition continuously; records when each record was acknowledged.
 
     With more partitions the client is connected to their leaders too. librdkafka needs one second
     more to find a leader if the dead broker was its only connection.
     """
 
     def __init__(
-        self, bootstrap: str, topic: str = TOPIC, partitions: int = 1, **settings: object
+        self,
+        bootstrap: str,
+        topic: str = TOPIC,
+        partitions: int = 1,
+        partition: int = 0,
+        **settings: object,
     ) -> None:
         self._topic = topic
+        self._partition = partition
         self._others = range(1, partitions)
         self.sent = 0
         self.acknowledged: dict[int, float] = {}
@@ -63,7 +77,9 @@ class Writer:
             else:
                 self.failed += 1
 
-        self._producer.produce(self._topic, b"%d" % number, partition=0, on_delivery=on_delivery)
+        self._producer.produce(
+            self._topic, b"%d" % number, partition=self._partition, on_delivery=on_delivery
+        )
         for partition in self._others:
             self._producer.produce(self._topic, b"%d" % number, partition=partition)
         self._producer.poll(EVERY_S)
@@ -107,11 +123,77 @@ def measure(cluster: LocalCluster, writer: Writer, fault: str, patience_s: float
     return gap
 
 
+def measure_controller(fault: str, *, machines: bool) -> float:
+    """Return the gap in a new cluster; the controller fails, which leads the partition."""
+    with tempfile.TemporaryDirectory(prefix="tidelog-failover-") as data:
+        cluster = (
+            MachineCluster(3, 1, data)
+            if machines
+            else LocalCluster(brokers=3, data=data, fault_switches=True)
+        )
+        with cluster:
+            with Cluster(cluster.bootstrap) as client:
+                create_topic(client, TOPIC, 3, 3)
+                controller = cluster.metadata(cluster.ids[0]).controller_id
+                led = {client.leader(TOPIC, index).leader: index for index in range(3)}
+            writer = Writer(
+                cluster.bootstrap, partition=led[controller], request_timeout_ms=1000,
+                socket_timeout_ms=1000,
+            )  # fmt: skip
+            writer.send_for(4.0)
+            moment = time.monotonic()
+            ending = threading.Thread(target=fail, args=(cluster, controller, fault))
+            ending.start()
+            gap = writer.gap_after(moment, 40.0)
+            ending.join()
+            if fault == "cut":
+                mend(cluster, controller)
+            writer.finish()
+            return gap
+
+
+def fail(cluster: LocalCluster, broker: int, fault: str) -> None:
+    """Kill a broker or its machine, stop it cleanly, or cut it off from its peers."""
+    machines = cluster if isinstance(cluster, MachineCluster) else None
+    if fault == "stop":
+        cluster.stop(broker)
+    elif fault == "kill" and machines is not None:
+        machines.kill_machines([machines.machine_of(broker)])
+    elif fault == "kill":
+        cluster.kill(broker)
+    elif machines is not None:
+        machines.network.cut(machines.machine_of(broker))
+    else:
+        cluster.isolate(broker)
+
+
+def mend(cluster: LocalCluster, broker: int) -> None:
+    if isinstance(cluster, MachineCluster):
+        cluster.network.mend(cluster.machine_of(broker))
+    else:
+        cluster.heal(broker)
+
+
+def measure_controllers(times: int, *, machines: bool) -> None:
+    for fault in ("stop", "kill", "cut"):
+        gaps = [measure_controller(fault, machines=machines) for _ in range(times)]
+        each = " ".join(f"{gap:.3f}" for gap in gaps)
+        print(
+            f"controller, {fault}: median {statistics.median(gaps):.3f} s, each: {each}", flush=True
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--pauses", type=int, default=2)
+    parser.add_argument("--controller", action="store_true", help="measure the controller")
+    parser.add_argument("--machines", action="store_true", help="with --controller: on machines")
+    parser.add_argument("--times", type=int, default=3, help="with --controller: of each fault")
     arguments = parser.parse_args()
+    if arguments.controller:
+        measure_controllers(arguments.times, machines=arguments.machines)
+        return
     with LocalCluster(brokers=3) as cluster:
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, TOPIC, 1, 3)

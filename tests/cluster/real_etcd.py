@@ -104,7 +104,9 @@ class EtcdNode:
             self._process.wait()
 
     def freeze(self) -> None:
+        """Stop the process; its threads may run for a moment after the signal."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -125,6 +127,16 @@ class EtcdNode:
 
     def put(self, key: str, value: str = "") -> dict[str, Any]:
         return self.post("/v3/kv/put", {"key": b64(key), "value": b64(value)})
+
+    def metric(self, name: str) -> int:
+        """The value of a metric of this node; `name` is how its line begins. Several are added."""
+        connection = self._cluster.connection(self.port, 2.0)
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        return int(sum(float(line.split()[-1]) for line in lines if line.startswith(name)))
 
     def is_leader(self) -> bool:
         status = self.post("/v3/maintenance/status", {})

@@ -5,6 +5,7 @@ import json
 from tidelog.core.history import HistoryEvent
 from tidelog.core.node.measuring.journal import EVENTS
 from tidelog.core.types import TopicPartition
+from tidelog.lab.broker_history import SAMPLED
 from tidelog.lab.sim.runner import replay
 from tidelog.shell.supervisor.report_line import json_line
 
@@ -50,7 +51,7 @@ def test_a_broker_logs_the_same_format() -> None:
 def test_the_simulator_keeps_the_same_events() -> None:
     history = replay(5).history
     assert {"registered", "leadership_gained", "leader_elected"} <= {e.event for e in history}
-    assert {each.event for each in history} <= {*EVENTS, "stopped"}
+    assert {each.event for each in history} <= {*EVENTS, SAMPLED, "stopped"}
     assert [each.at_ms for each in history] == sorted(each.at_ms for each in history)
     for each in history:
         data = json.loads(json.dumps(each.as_data(), default=str))

@@ -1,10 +1,15 @@
 """The simulator's disk loses only what a real disk may lose."""
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
+from tidelog.core.storage import layout
+from tidelog.core.storage.checkpoint import CheckpointChecksums, CheckpointError, format_offsets
 from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, replace_file
+from tidelog.core.types import TopicPartition
+from tidelog.lab.sim.machine.damage import damage_checkpoint, damage_log, segments
 from tidelog.lab.sim.machine.disk import PowerLossWeights, ProcessDied, SimDisk
 from tidelog.lab.sim.world import World
 
@@ -250,3 +255,53 @@ def test_a_disk_that_stops_lying_has_synced_everything() -> None:
     one.stop_lying()
     one.lose_power()
     assert contents(one)["d/log"] == b"reported", "only lies are made good"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_power_loss_after_a_wrong_checkpoint_leaves_its_checksum(seed: int) -> None:
+    """Seed 3424: no broker detects a wrong checkpoint whose checksum is damaged too."""
+    one, partition = disk(ONLY["forget"], seed), TopicPartition("t", 0)
+    checksums = CheckpointChecksums(one)
+    checksums.replace({layout.LOG_STARTS: format_offsets({partition: 7})})
+    draw = Random(seed)
+    while damage_checkpoint(one, partition, {}, 20, draw) != "plausible checkpoint":
+        checksums.replace({layout.LOG_STARTS: format_offsets({partition: 7})})
+    wrong = one.contents(layout.LOG_STARTS)
+    one.lose_power()
+    assert one.contents(layout.LOG_STARTS) == wrong
+    with pytest.raises(CheckpointError, match="checksum mismatch"):
+        CheckpointChecksums(one).check(layout.LOG_STARTS, wrong)
+
+
+@pytest.mark.parametrize("epochs", [b"0\n1\n", b"", b"0\n1\n0 5\n"])
+def test_no_first_segment_is_removed_where_nothing_shows_that_it_is_missing(epochs: bytes) -> None:
+    """Seed 2425: no broker detects a missing first segment if its epoch file is damaged too."""
+    one, partition = disk(), TopicPartition("t", 0)
+    first = two_segments(one, partition, epochs)
+    for seed in range(200):
+        damage_log(one, partition, Random(seed))
+        assert first in segments(one, partition)
+
+
+def test_the_only_proof_of_a_missing_first_segment_stays() -> None:
+    epochs = b"0\n1\n0 0\n"
+    one, partition = disk(), TopicPartition("t", 0)
+    first = two_segments(one, partition, epochs)
+    draw = Random(1)
+    while first in segments(one, partition):
+        damage_log(one, partition, draw)
+    for _ in range(200):
+        damage_checkpoint(one, partition, {}, 20, draw)
+    assert one.contents(EPOCHS) == epochs
+
+
+EPOCHS = f"t-0/{layout.LEADER_EPOCHS}"
+
+
+def two_segments(of: SimDisk, partition: TopicPartition, epochs: bytes) -> str:
+    """Write two segments and an epoch file; return the path of the first segment."""
+    of.make_dir(layout.partition_dir(partition))
+    for base in (0, 5):
+        of.write(f"t-0/{base:020}.log", bytes(100))
+    of.write(EPOCHS, epochs)
+    return segments(of, partition)[0]

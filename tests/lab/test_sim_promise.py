@@ -11,7 +11,7 @@ def test_removed_folder_allows_loss_from_offset_0() -> None:
     promise.emptied(2, revision=14)
     assert promise.allows_loss_from(0), "a log made anew begins at 0, whatever was deleted"
     assert promise.folderless == {2}
-    promise.settle(2)
+    promise.settle(2, now_ms=1)
     assert not promise.allows_loss_from(0)
     assert promise.folderless == set()
 
@@ -34,7 +34,7 @@ def test_damage_to_one_replica_loses_nothing_by_itself() -> None:
     assert not promise.allows_loss_from(0)
     promise.lost(1, 7)
     assert promise.allows_loss_from(7), "two replicas at a time lack records"
-    promise.settle(2)
+    promise.settle(2, now_ms=1)
     assert promise.damaged == set()
 
 
@@ -48,7 +48,7 @@ def test_records_committed_by_damaged_replicas_only_may_be_lost() -> None:
     assert promise.allows_loss_from(6)
     assert not promise.allows_loss_from(5)
     assert not promise.is_intact()
-    promise.settle(2)
+    promise.settle(2, now_ms=1)
     assert not promise.allows_loss_from(6)
     assert promise.is_intact()
     assert promise.repaired == 1
@@ -57,10 +57,13 @@ def test_records_committed_by_damaged_replicas_only_may_be_lost() -> None:
 def test_a_broker_may_serve_damage_only_until_it_is_restarted() -> None:
     promise = Promise(min_isr=1)
     promise.decay(2)
-    assert 2 in promise.decayed
-    promise.stopped(2)
+    assert promise.may_serve_damage(2, requested_ms=40)
+    promise.stopped(2, now_ms=50)
     assert not promise.decayed
     assert promise.damaged == {2}
+    assert promise.may_serve_damage(2, requested_ms=50), "sent before, received later"
+    assert not promise.may_serve_damage(2, requested_ms=51)
+    assert not promise.may_serve_damage(1, requested_ms=40)
 
 
 def test_loss_is_covered_by_log_events_of_brokers() -> None:

@@ -19,15 +19,25 @@ from tidelog.lab.sim.swarm import (
     BAD_DISKS,
     BY_HAND,
     CLOCKS,
+    FAIL_DIRECTORY,
     FAULTS,
+    MOVE,
     STORE_AWAY,
     UNREGISTER,
+    UPGRADES,
     draw_plan,
 )
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.runner import play
 
 SEEDS = 150
+MOVES = (
+    "move begun",
+    "move finished",
+    "move interrupted",
+    "switch interrupted",
+    "move finished at startup",
+)
 SPELLED_BY_PYTHON = re.compile(r"\w=\S|\bb'|\bb\"|\\x|<\w+\.\w+|bytearray|object at")
 
 
@@ -65,7 +75,6 @@ def test_a_compacted_topic_is_really_cleaned() -> None:
     "seed",
     [
         170,  # a high watermark beyond the log was taken as the log end: uncommitted was shown
-        904,  # a damaged log was truncated after it had been reported as whole
         192,  # reports of logs were void after the leader epoch rose, and not sent again
         597,  # a consumer of a replica under repair was sent past a hole
     ],
@@ -79,7 +88,18 @@ def test_damage_that_once_lost_records_is_repaired(seed: int) -> None:
 def test_plans_differ_and_use_every_action() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     kinds = {action.kind for plan in plans for action in plan.actions}
-    assert kinds == {"produce", *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER, STORE_AWAY}
+    assert kinds == {
+        "produce",
+        *FAULTS,
+        *CLOCKS,
+        *BY_HAND,
+        *BAD_DISKS,
+        *UPGRADES,
+        UNREGISTER,
+        STORE_AWAY,
+        FAIL_DIRECTORY,
+        MOVE,
+    }
     assert len({plan.line() for plan in plans}) > 190
 
 
@@ -202,3 +222,35 @@ def test_failure_becomes_a_story_that_shows_it() -> None:
                     assert violation.invariant in text
                     return
     pytest.fail("no story shows what the simulator saw")
+
+
+def test_replicas_move_between_log_directories() -> None:
+    """Moves are interrupted at every stage, also in the switch, and the rest finishes."""
+    moving = [
+        plan.seed
+        for plan in map(draw_plan, range(500))
+        if any(action.kind == MOVE for action in plan.actions)
+    ]
+    results = [run_seed(seed) for seed in moving]
+    assert not [result.violations for result in results if not result.clean]
+    counts = {kind: sum(result.faults.get(kind, 0) for result in results) for kind in MOVES}
+    assert counts["move finished"] > counts["move begun"] / 2
+    assert min(counts.values()) >= 3
+
+
+def test_a_move_continues_once_its_log_is_repaired() -> None:
+    """The host slept on, because the end of the repair did not change the known wake time."""
+    assert run_seed(16742).violations == []
+
+
+def test_plans_without_two_directories_have_no_moves() -> None:
+    for plan in map(draw_plan, range(200)):
+        moves = [action for action in plan.actions if action.kind == MOVE]
+        assert plan.two_directories or not (moves or plan.brief_topics)
+
+
+def test_rolling_upgrades_change_the_level() -> None:
+    upgrades = [seed for seed in range(200) if draw_plan(seed).software]
+    results = [run_seed(seed) for seed in upgrades]
+    assert not [result.violations for result in results if not result.clean]
+    assert sum(result.faults.get("feature level changed", 0) for result in results) >= 3

@@ -57,8 +57,8 @@ def test_story_without_policies_plays_the_shipped_one() -> None:
 
 
 def test_several_policies_can_share_one_output() -> None:
-    text = "policies: kip-101, kip-279, leader-epoch\ncluster A\nstate\n---- kip-101, kip-279\nx\n"
-    with pytest.raises(StoryError, match="no output given for policy leader-epoch"):
+    text = "rules: kip-101, kip-279, leader-epoch\ncluster A\nstate\n---- kip-101, kip-279\nx\n"
+    with pytest.raises(StoryError, match="no output given for rule leader-epoch"):
         parse(text)
     (_, state) = parse(text + "---- leader-epoch\ny\n").steps
     assert state.expected == {"kip-101": ("x",), "kip-279": ("x",), "leader-epoch": ("y",)}
@@ -84,13 +84,13 @@ def test_ranges_of_names_are_expanded(word: str, names: list[str]) -> None:
         ("# only prose\n", 1, "at least one command"),
         ("cluster A\n\n----\nx\n", 3, "output without a command"),
         ("policies: leader-epok\ncluster A\n", 1, "did you mean leader-epoch?"),
-        ("policies:\ncluster A\n", 1, "at least one policy"),
+        ("policies:\ncluster A\n", 1, "at least one rule"),
         ("policies: kip-101, kip-101\ncluster A\n", 1, "named twice"),
         ("cluster A\npolicies: kip-101\n", 2, "before the first command"),
-        ("cluster A\nstate\n---- kip-101\nx\n", 3, "unknown policy of this story 'kip-101'"),
+        ("cluster A\nstate\n---- kip-101\nx\n", 3, "unknown rule of this story 'kip-101'"),
         ("cluster A\nstate\n----\nx\n----\ny\n", 5, "two outputs"),
         ("cluster A\nexpect[leader-epoch lost m1\n", 2, "missing ]"),
-        ("cluster A\nexpect[kip-101] lost m1\n", 2, "unknown policy of this story"),
+        ("cluster A\nexpect[kip-101] lost m1\n", 2, "unknown rule of this story"),
         ("cluster A\ncheck[leader-epoch] hw-below-leo\n----\nx\n", 2, "have expected output"),
         ("cluster A\nproduce m1 acks=1 acks=0\n", 2, "given twice"),
         ("cluster A\nproduce m3..m1\n", 2, "not a range"),

@@ -1,6 +1,7 @@
 """The history of a story: the same kinds of events and the same fields as the simulator's."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from tidelog.apps.cli.main import cli
 from tidelog.core.history import HistoryEvent
 from tidelog.core.node.measuring.journal import EVENTS
+from tidelog.lab.broker_history import SAMPLED, SAMPLED_FIELDS
 from tidelog.lab.sim.runner import replay
 from tidelog.lab.story.grammar import parse
 from tidelog.lab.story.library import find, load
@@ -38,7 +40,7 @@ def test_events_have_the_kinds_and_fields_of_the_simulator() -> None:
     simulated = {each.event: set(each.fields) for seed in (5, 11) for each in replay(seed).history}
     told = {each.event: set(each.fields) for each in history_of(STORY)}
     assert {"registered", "leadership_gained", "leader_elected", "stopped"} <= told.keys()
-    assert told.keys() <= {*EVENTS, "stopped"}
+    assert told.keys() <= {*EVENTS, SAMPLED, "stopped"}
     shared = told.keys() & simulated.keys()
     assert len(shared) > 3
     assert {event: told[event] for event in shared} == {e: simulated[e] for e in shared}
@@ -61,6 +63,21 @@ def test_elections_and_ends_of_processes_are_events() -> None:
     assert ends == [(1, False), (2, False), (3, True)]
 
 
+def test_replicas_are_sampled_when_they_changed() -> None:
+    history = [each for each in history_of(STORY) if each.event == SAMPLED]
+    assert all(tuple(each.fields) == SAMPLED_FIELDS for each in history)
+    last = {each.broker: each.fields for each in history}
+    assert {broker: fields["log_end_offset"] for broker, fields in last.items()} == {
+        1: 1,
+        2: 2,
+        3: 1,
+    }
+    ends = [each.fields["log_end_offset"] for each in history if each.broker == 1]
+    assert ends == sorted(ends)
+    per_broker = [each.fields for each in history if each.broker == 2]
+    assert all(one != two for one, two in pairwise(per_broker))
+
+
 def test_an_unclean_election_is_an_event() -> None:
     story = load(find("unclean-election-loses-and-says-so"))
     events = {each.event for each in play(story, story.policies[0]).history}
@@ -78,7 +95,7 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (["--history", "events.jsonl"], "--history needs one policy"),
+        (["--history", "events.jsonl"], "--history needs one rule"),
         (["--history", "no/such/folder.jsonl"], "no/such"),
     ],
 )

@@ -65,7 +65,7 @@ def test_policies_of_an_expectation_may_be_separated_by_blanks() -> None:
     text = "policies: kip-101, kip-279, leader-epoch\ncluster A B\nexpect[kip-101, kip-279] A LEO=1"
     assert messages(text, "leader-epoch") == []
     assert messages(text, "kip-279") == ["A has LEO=0, not 1"]
-    with pytest.raises(StoryError, match="unknown policy of this story 'kip-280'"):
+    with pytest.raises(StoryError, match="unknown rule of this story 'kip-280'"):
         parse(text.replace("[kip-101, kip-279]", "[kip-101, kip-280]"))
 
 
@@ -90,3 +90,9 @@ def test_lost_isr_proposal_is_sent_again() -> None:
         f"{TWO}produce m2\ntick 50s\nask-isr lose=request\nexpect isr A B\nask-isr\nexpect isr A\n"
     )
     assert messages(text) == []
+
+
+def test_rules_may_be_named_by_the_earlier_word() -> None:
+    for word in ("rules", "policies"):
+        story = parse(f"{word}: high-watermark, leader-epoch\ncluster A\n")
+        assert story.policies == ("high-watermark", "leader-epoch")

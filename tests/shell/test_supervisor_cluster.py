@@ -233,6 +233,11 @@ def test_private_calls_carry_json_each_way() -> None:
             "broker 1: recovering orders-0 (3 of 9) after an unclean stop",
         ),
         ({"event": "acting", "broker": 2}, "INFO", "broker 2: part of the cluster"),
+        (
+            {"event": "detached", "broker": 2},
+            "WARN",
+            "broker 2: serves without the metadata store, only acks=all",
+        ),
         ({"event": "stopping", "broker": 2}, "INFO", "broker 2: stopping"),
         (
             {"event": "stopped", "broker": 2, "clean": False, "reason": "disk full"},

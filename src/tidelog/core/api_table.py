@@ -107,7 +107,8 @@ DESCRIBE_STATE = 32000
 HELLO = 32001
 CONTROLLER_CALL = 32002
 SET_FAULTS = 32003
-PRIVATE = range(DESCRIBE_STATE, SET_FAULTS + 1)
+DESCRIBE_LOSSES = 32004
+PRIVATE = range(DESCRIBE_STATE, DESCRIBE_LOSSES + 1)
 """Tidelog's own APIs, between its brokers and from its tools; never advertised."""
 
 HELLO_VERSION = 1
@@ -296,6 +297,8 @@ _TABLE = (
         "CLUSTER_ACTION CLUSTER", listeners=BROKERS),
     Api(SET_FAULTS, "SetFaults", 0, 0, NEVER, JSON,
         "internal_dispatch:InternalDispatch._change_faults", "ALTER CLUSTER", listeners=BROKERS),
+    Api(DESCRIBE_LOSSES, "DescribeLosses", 0, 0, NEVER, JSON, "dispatch:Dispatch._describe_losses",
+        "DESCRIBE CLUSTER", overlaps=True),
 )
 # fmt: on
 

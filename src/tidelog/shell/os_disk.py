@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Protocol
 
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import (
@@ -100,6 +101,20 @@ def _sync_data(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(fd)
+
+
+class FileSource(Protocol):
+    """The files that a connection sends."""
+
+    on_unreadable: Callable[[str], None]
+
+    def lease(self, region: Region) -> "OpenFile":
+        """Keep the region's file open until `release`."""
+        ...
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """Read bytes; fewer than `length` only at the end of the file."""
+        ...
 
 
 class OpenFile:
@@ -328,6 +343,29 @@ class OsDisk:
 
     def _absolute(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
+
+
+class OsDisks:
+    """The disks of several log directories, to send their files: a path is in the directory that
+    has its folder. Each disk has its own list of open files, so no replaced file is sent."""
+
+    def __init__(self, disks: Sequence[OsDisk | None], place_of: Callable[[str], int]) -> None:
+        """`place_of` returns the number of the directory that has a folder."""
+        self.on_unreadable: Callable[[str], None] = _ignore
+        self._disks = disks
+        self._place_of = place_of
+
+    def lease(self, region: Region) -> OpenFile:
+        return self._of(region.path).lease(region)
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        return self._of(path).read(path, position, length)
+
+    def _of(self, path: str) -> OsDisk:
+        disk = self._disks[self._place_of(path.partition("/")[0])]
+        if disk is None:
+            raise MissingFile("the log directory is offline", path)
+        return disk
 
 
 def _is_file(entry: "os.DirEntry[str]") -> bool:

@@ -226,7 +226,8 @@ def test_a_throttled_drain_that_was_interrupted_leaves_no_throttle(
     create(client, "orders", *[[4, 1]] * 4)
     values = [b"%d " % number + b"x" * 1000 for number in range(200)]
     send_all(cluster.bootstrap, "orders", values, conf={"acks": "all", "batch.num.messages": 1})
-    drain(cluster, "4", "--throttle", "1000", "--wait", "0.1", code=1)
+    stopped = Drain(client, 4, rate=1000).run(timeout_s=0)  # right after the moves began
+    assert {each.state for each in stopped} == {"moving"}
     limited = {"orders", "1", "2", "3", "4"}
     eventually(lambda: throttles(client, "orders").keys() == limited, "all brokers know the limit")
     drain(cluster, "4", "--throttle", "10000000")

@@ -1,65 +1,92 @@
 """Two versions of the software in one cluster: brokers are upgraded one by one, under load.
 
-The older software is a commit of this repository, from before feature levels. Without its history
-the tests are skipped.
+The older software is a commit of this repository. A shallow clone lacks it: then the tests are
+skipped with the reason; with REQUIRE_ETCD=1, as in CI, they fail.
 """
 
 import io
+import os
 import subprocess
 import tarfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 from click.testing import CliRunner
-from real_cluster import Sent, eventually, isr_of, read_values, said
+from real_cluster import Sent, eventually, read_values, said, send_all
 
 from tidelog.apps.cli.main import cli
 from tidelog.shell.client.admin import create_topic, registered_brokers
 from tidelog.shell.client.administration.features import describe_features
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import PartitionMetadata
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.ci
 
-OLD_COMMIT = "e6902f1a431715679a29448b526572ff53f4f8aa"
+
+class OldSoftware(NamedTuple):
+    """An older commit, and its levels of `tidelog.version`."""
+
+    commit: str
+    reported: int
+    """The level that its brokers report; 0 before feature levels."""
+    level: int
+    """The newest level that it supports."""
+
+
+OLD = {
+    "no feature levels": OldSoftware("e6902f1a431715679a29448b526572ff53f4f8aa", 0, 1),
+    "level 2": OldSoftware("8d1094df2602c0420fc6e4af7e003db5d865bb87", 2, 2),
+}
+NEWEST = 3
 PROJECT = Path(__file__).parents[3]
 TOPIC = "orders"
 ACKNOWLEDGED_BETWEEN = 200
 """Records that must be acknowledged between two restarts."""
 
 
-@pytest.fixture(scope="module")
-def old_source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source folder of the older software."""
+def source_of(commit: str, folder: Path) -> str:
+    """The source folder of a commit."""
     try:
         packed = subprocess.run(
-            ["git", "-C", str(PROJECT), "archive", OLD_COMMIT, "src"],
-            capture_output=True,
-            check=False,
+            ["git", "-C", str(PROJECT), "archive", commit, "src"], capture_output=True, check=False
         )
     except OSError as error:
-        pytest.skip(f"git is missing, and with it the older software: {error}")
+        _is_missing(f"git is missing, and with it the older software: {error}")
     if packed.returncode:
-        pytest.skip(f"this clone lacks commit {OLD_COMMIT}: {packed.stderr.decode().strip()}")
-    folder = tmp_path_factory.mktemp("old")
+        _is_missing(f"this clone lacks commit {commit}: {packed.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder)
     return str(folder / "src")
 
 
+def _is_missing(why: str) -> NoReturn:
+    """Skip the test; fail in CI, which has the whole history."""
+    if os.environ.get("REQUIRE_ETCD") == "1":
+        pytest.fail(f"REQUIRE_ETCD=1, but {why}")
+    pytest.skip(why)
+
+
 class MixedCluster(LocalCluster):
-    """A cluster in which each broker runs the older or the current software."""
+    """A cluster in which each broker runs the older or the current software.
+
+    A broker of the current software has a log directory on a further disk too.
+    """
 
     def __init__(self, old_source: str, **more: Any) -> None:
-        super().__init__(3, **more)
+        super().__init__(3, fault_switches=True, **more)
         self.old = set(self.ids)
         self._old_source = old_source
 
     def _command(self, broker: int) -> tuple[Sequence[str], Mapping[str, str]]:
         return (), {"PYTHONPATH": self._old_source} if broker in self.old else {}
+
+    def _own_settings(self, broker: int) -> list[str]:
+        plan = self.plan._replace(disks=()) if broker in self.old else self.plan
+        return plan.own_settings(broker, self.port(broker))
 
     def __enter__(self) -> "MixedCluster":
         self.start()
@@ -111,51 +138,102 @@ def features(bootstrap: str, *words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def in_sync(cluster: LocalCluster) -> bool:
-    """Whether all replicas of the topic are in sync."""
+def await_level(bootstrap: str, wanted: int) -> None:
+    eventually(lambda: level(bootstrap) == wanted, f"the level is {wanted}")
+
+
+def replicas(cluster: LocalCluster, topic: str) -> list[PartitionMetadata]:
+    """The partitions of a topic as a broker knows them."""
     with Cluster(cluster.bootstrap) as client:
-        topic = client.refresh([TOPIC]).topics[TOPIC]
-        return all(len(each.isr) == 3 for each in topic.partitions.values())
+        return list(client.refresh([topic]).topics[topic].partitions.values())
 
 
-def test_brokers_are_upgraded_one_by_one_without_loss(old_source: str) -> None:
+def in_sync(cluster: LocalCluster, topic: str = TOPIC) -> bool:
+    """Whether all replicas of a topic are in sync."""
+    return all(len(each.isr) == 3 for each in replicas(cluster, topic))
+
+
+def assert_kept_out(cluster: MixedCluster, broker: int, old: OldSoftware) -> None:
+    """Assert that a broker can't return to the older software; end its process."""
+    cluster.stop(broker)
+    registered = said(cluster, broker).count("registered")
+    cluster.old.add(broker)
+    cluster.start_broker(broker, wait=False)
+    if old.reported:
+        eventually(lambda: cluster.exit_code(broker), "it stops", 60)
+        assert f"the metadata store is at tidelog.version {NEWEST}" in said(cluster, broker)
+    else:
+        # No controller admits it.
+        eventually(
+            lambda: said(cluster, broker).count("registered") > registered, "it registers", 60
+        )
+    with Cluster(cluster.bootstrap) as client:
+        fenced = [b.id for b in registered_brokers(client).values() if b.fenced]
+    assert fenced == [broker]
+    assert all(broker not in each.isr for each in replicas(cluster, TOPIC))
+    cluster.kill(broker)
+    cluster.old.discard(broker)
+
+
+def assert_stored_as_offline(cluster: MixedCluster, broker: int) -> None:
+    """Assert that the failure of a log directory is stored, and keeps the level where it is."""
+    with Cluster(cluster.bootstrap) as client:
+        create_topic(client, "later", partitions=1, replication_factor=3)
+    eventually(lambda: in_sync(cluster, "later"), "all replicas are in sync", 60)
+    (disk,) = cluster.plan.disks
+    path = f"{disk}/broker-{broker}"
+    assert Path(path, "later-0").is_dir(), "a new log is in the emptier directory"
+    cluster.set_faults(broker, {"broken": [path]})
+    send_all(cluster.bootstrap, "later", [b"value"], conf={"acks": "all"})
+    eventually(
+        lambda: replicas(cluster, "later")[0].offline_replicas == [broker], "it is offline", 60
+    )
+    lower = ("downgrade", "--feature", f"tidelog.version={NEWEST - 1}")
+    refused, text = features(cluster.bootstrap, *lower)
+    assert refused == 1
+    assert f"the log directory of later-0 on broker {broker} failed" in text
+    assert level(cluster.bootstrap) == NEWEST
+    cluster.restart(broker)
+    eventually(lambda: in_sync(cluster, "later"), "all replicas are in sync", 60)
+    assert replicas(cluster, "later")[0].offline_replicas == []
+    done, text = features(cluster.bootstrap, *lower, "--dry-run")
+    assert done == 0, text
+
+
+@pytest.mark.parametrize("version", OLD)
+def test_brokers_are_upgraded_one_by_one_without_loss(version: str, tmp_path: Path) -> None:
+    old = OLD[version]
+    source = source_of(old.commit, tmp_path / "old")
     settings = {"min.insync.replicas": "2"}
-    with MixedCluster(old_source, settings=settings) as cluster:
+    disk = str(tmp_path / "disk")
+    upgrade = ("upgrade", "--feature")
+    with MixedCluster(source, settings=settings, disks=[disk]) as cluster:
         with Cluster(cluster.bootstrap) as client:
             create_topic(client, TOPIC, partitions=3, replication_factor=3)
         with Load(cluster.bootstrap) as load:
             load.await_more()
-            assert level(cluster.bootstrap) == 0, "the older software knows no such feature"
+            assert level(cluster.bootstrap) == old.reported
             for broker in cluster.ids:
                 cluster.upgrade(broker)
                 eventually(lambda: in_sync(cluster), "all replicas are in sync", 60)
                 load.await_more()
                 if broker < 3:
-                    assert level(cluster.bootstrap.split(",")[broker - 1]) == 1
+                    assert level(cluster.bootstrap.split(",")[broker - 1]) == old.level
                     refused, _ = features(
-                        cluster.bootstrap, "upgrade", "--feature", "tidelog.version=2"
+                        cluster.bootstrap, *upgrade, f"tidelog.version={old.level + 1}"
                     )
                     assert refused == 1, "a broker still runs the older software"
-            done, text = features(cluster.bootstrap, "upgrade", "--feature", "tidelog.version=2")
-            assert done == 0, text
-            eventually(lambda: level(cluster.bootstrap) == 2, "the level is raised")
+            for higher in range(old.level + 1, NEWEST + 1):
+                done, text = features(cluster.bootstrap, *upgrade, f"tidelog.version={higher}")
+                assert done == 0, text
+                await_level(cluster.bootstrap, higher)
+                load.await_more()
+            assert_kept_out(cluster, 3, old)
             load.await_more()
-            # A broker of the older software can't return: no controller admits it.
-            cluster.stop(3)
-            registered = said(cluster, 3).count("registered")
-            cluster.old.add(3)
-            cluster.start_broker(3, wait=False)
-            eventually(
-                lambda: said(cluster, 3).count("registered") > registered, "broker 3 registers", 60
-            )
-            load.await_more()
-            with Cluster(cluster.bootstrap) as client:
-                assert [b.id for b in registered_brokers(client).values() if b.fenced] == [3]
-            assert all(3 not in isr_of(cluster, TOPIC, p) for p in range(3))
-            cluster.kill(3)
-            cluster.old.discard(3)
             cluster.start_broker(3)
             eventually(lambda: in_sync(cluster), "all replicas are in sync", 60)
+            load.await_more()
+            assert_stored_as_offline(cluster, 2)
             load.await_more()
         sent = load.sent.settle(120)
         assert not sent.failed

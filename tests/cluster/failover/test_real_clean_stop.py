@@ -10,6 +10,7 @@ import pytest
 from real_cluster import (
     Sent,
     await_isr,
+    await_members,
     eventually,
     leader_of,
     make_topic,
@@ -172,3 +173,26 @@ def test_deleted_folders_are_copied_from_the_last_leader(name: str) -> None:
         assert read_values(cluster.bootstrap, name) == values
         for broker in damaged:
             assert segment_bytes(cluster, broker, name) == segment_bytes(cluster, sound, name)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_another_broker_is_controller_soon_after_the_controller_ends(
+    cluster: LocalCluster, end: str
+) -> None:
+    """Long before a session of nine seconds could time out."""
+    await_members(cluster)
+    old = cluster.metadata(1).controller_id
+    others = [broker for broker in cluster.ids if broker != old]
+    if end == "stop":
+        assert cluster.stop(old) == 0
+    else:
+        cluster.kill(old)
+    try:
+        eventually(
+            lambda: all(cluster.metadata(b, []).controller_id in others for b in others),
+            "another controller",
+            timeout_s=5,
+        )
+    finally:
+        cluster.start_broker(old)
+    await_members(cluster)

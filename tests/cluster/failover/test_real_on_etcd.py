@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 from real_cluster import (
-    QUICK_SESSIONS,
     await_isr,
     eventually,
     leader_of,
@@ -83,23 +82,3 @@ def test_all_brokers_restart_on_their_store(etcd: EtcdCluster) -> None:
             cluster.start_broker(broker, wait=False)
         cluster.wait_ready()
         assert read_values(cluster.bootstrap, "kept") == VALUES
-
-
-@pytest.mark.ci
-def test_brokers_continue_after_etcd_had_no_quorum(etcd: EtcdCluster) -> None:
-    """For longer than their sessions: they acknowledge nothing then, and lose nothing."""
-    with LocalCluster(store=etcd.url("quorum"), settings=QUICK_SESSIONS) as cluster:
-        make_topic(cluster.bootstrap, "kept")
-        send_all(cluster.bootstrap, "kept", VALUES, conf=ALL)
-        away = etcd.nodes[:2]
-        for node in away:
-            node.freeze()
-        time.sleep(5.0)
-        for node in away:
-            node.thaw()
-        for node in etcd.nodes:
-            etcd.wait_for(node)
-        cluster.wait_ready()
-        send_all(cluster.bootstrap, "kept", VALUES, conf=ALL)
-        await_isr(cluster, "kept", cluster.ids)
-        assert read_values(cluster.bootstrap, "kept") == VALUES * 2

@@ -17,6 +17,7 @@ from real_cluster import (
     state_of,
 )
 
+from tidelog.apps.views.losses import view_losses
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -94,4 +95,11 @@ def test_an_unclean_election_is_requested_and_logged(
     with Cluster(cluster.bootstrap) as client:
         client.refresh([name])
         losses = client.broker(leader).call_private(32000, {"topic": name})["losses"]
+        recorded = view_losses(client, name).losses
     assert [(one["start"], one["end"]) for one in losses["recent"]] == [(1, 2)]
+    assert [(one.event, one.cause, one.start) for one in recorded] == [
+        ("unclean_election", "unclean_election", 1),
+        ("loss", "unclean_election", 1),
+    ]
+    # It was killed perhaps before it saved its high watermark: then it does not know.
+    assert (recorded[1].acked_all or 0) + (recorded[1].acks_unknown or 0) == 1

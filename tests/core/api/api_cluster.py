@@ -89,7 +89,7 @@ class ApiCluster(Cluster):
     """Settings of every broker, as in their files."""
     made_ids: int = 0
     departed: DepartedBrokers = field(default_factory=DepartedBrokers)
-    disk_space: Callable[[], tuple[int, int]] = lambda: (-1, -1)
+    disk_space: Callable[[str], tuple[int, int]] = lambda _: (-1, -1)
 
     def start_all(self) -> "ApiCluster":
         for broker in self.brokers:

@@ -13,10 +13,13 @@ from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.settling import names_a_dead_leader
 from tidelog.core.api_table import ENTRIES_MAX, FEW
 from tidelog.core.errors import ErrorCode
+from tidelog.core.history import HistoryEvent
 from tidelog.core.record.encoder import encode_value
+from tidelog.core.types import TopicPartition
 from tidelog.core.wire.codec import decode_response, encode_request
 
-PRODUCE, FETCH, LIST_OFFSETS, DESCRIBE_STATE = 0, 1, 2, 32000
+PRODUCE, FETCH, LIST_OFFSETS, DESCRIBE_STATE, DESCRIBE_LOSSES = 0, 1, 2, 32000, 32004
+ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.fixture
@@ -260,6 +263,59 @@ def test_describe_state(cluster: DispatchCluster) -> None:
         assert [partition["topic"] for partition in state["partitions"]] == ["orders"]
 
 
+def losses(cluster: DispatchCluster, **request: object) -> dict[str, Any]:
+    document = {"document": json.dumps(request).encode()}
+    answer = cluster.exchange(cluster.dispatch(2), DESCRIBE_LOSSES, 0, document)
+    found: dict[str, Any] = json.loads(answer["document"])
+    return found
+
+
+def test_losses_are_described_page_by_page(cluster: DispatchCluster) -> None:
+    assert losses(cluster) == {"broker_id": 2, "losses": [], "next": [0, 1, 0]}
+    directory = cluster.nodes[2].directory
+    entries = []
+    for number in range(2000):
+        fields = {"id": str(number), "topic": ("orders", "payments")[number % 2]}
+        event = HistoryEvent(number, 2, "loss", fields)
+        entries.append(event.as_data())
+        directory.record_loss(ORDERS, json.dumps(event.as_data()).encode())
+    directory.record_loss(ORDERS, b'{"id": "cut o')
+    found, pages = [], 0
+    following: list[int] | None = [0, 0, 0]
+    while following is not None:
+        page = losses(cluster, next=following)
+        found += page["losses"]
+        following = page["next"]
+        pages += 1
+    assert (found, pages > 3) == (entries, True)
+    page = losses(cluster, topic="orders", since_ms=50, next=[0, 1, 0])
+    assert page["losses"][:2] == [entries[50], entries[52]]
+
+
+def test_a_page_behind_the_last_one_is_empty(cluster: DispatchCluster) -> None:
+    for following in ([0, 1, 99], [0, 9, 0], [9, 0, 0], [0, -1, -1]):
+        assert losses(cluster, next=following)["losses"] == []
+
+
+def test_describe_state_of_many_replicas_pauses_for_other_clients(
+    cluster: DispatchCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("many", -1, -1, assignments={number: [1, 2] for number in range(5)})
+    monkeypatch.setattr("tidelog.core.api.dispatch.REPLICAS_PER_TURN", 2)
+    line = Line()
+    frame = encode_request(DESCRIBE_STATE, 0, 5, "test", {"document": b"{}"})[4:]
+    cluster.send(cluster.dispatch(1), line, frame)
+    [answer] = line.answers
+    answered_at_once = answer.frame is not None
+    assert not answered_at_once
+    cluster.run_until(lambda: answer.frame is not None)
+    _, response = decode_response(DESCRIBE_STATE, 0, (answer.frame or b"")[4:])
+    state = json.loads(response["document"])
+    names = [(each["topic"], each["partition"]) for each in state["partitions"]]
+    assert names == [*(("many", number) for number in range(5)), ("orders", 0)]
+    assert state["broker_id"] == 1
+
+
 # -- what is not ---------------------------------------------------------------------------
 
 
@@ -277,6 +333,10 @@ def test_describe_state(cluster: DispatchCluster) -> None:
         encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"{"})[4:],
         encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"[]"})[4:],
         encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b"[" * 200_000})[4:],
+        encode_request(DESCRIBE_LOSSES, 0, 1, "test", {"document": b'{"next": [1]}'})[4:],
+        encode_request(DESCRIBE_LOSSES, 0, 1, "test", {"document": b'{"since_ms": 1e999}'})[4:],
+        encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b'{"topic": []}'})[4:],
+        encode_request(DESCRIBE_STATE, 0, 1, "test", {"document": b'{"partition": "0"}'})[4:],
     ],
     ids=[
         "empty",
@@ -290,6 +350,10 @@ def test_describe_state(cluster: DispatchCluster) -> None:
         "broken JSON",
         "JSON of another kind",
         "JSON without a bottom",
+        "half a cursor",
+        "a time without end",
+        "a list as topic",
+        "a string as partition",
     ],
 )
 def test_nonsense_closes_the_connection(cluster: DispatchCluster, frame: bytes) -> None:

@@ -17,7 +17,11 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import FetchResponse, Produce, ProducePartition
 from tidelog.core.record.encoder import Producer, encode_batch, encode_value
 from tidelog.core.record.record import Record
+from tidelog.core.storage.log_copy import CopyLimits
+from tidelog.core.storage.log_directories import LogDirectories
 from tidelog.core.types import TopicPartition
+from tidelog.lab.disk_pair import DiskPair
+from tidelog.lab.memory_disk import MemoryDisk
 
 PREFERRED, UNCLEAN = 0, 1
 NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
@@ -272,13 +276,13 @@ def test_log_dirs_list_the_replicas_of_one_broker(cluster: ApiCluster) -> None:
 
 
 def test_log_dirs_include_disk_sizes_if_known(cluster: ApiCluster) -> None:
-    cluster.disk_space = lambda: (1000, 400)
+    cluster.disk_space = lambda _: (1000, 400)
     [log_dir] = cluster.request(1, DESCRIBE_LOG_DIRS, {"topics": []})["results"]
     assert (log_dir["total_bytes"], log_dir["usable_bytes"]) == (1000, 400)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_replicas_can_not_move_to_another_log_dir(cluster: ApiCluster, version: int) -> None:
+def test_moves_to_another_log_dir_are_checked(cluster: ApiCluster, version: int) -> None:
     here = {
         "path": "tidelog-data/broker-1/",
         "topics": [
@@ -302,6 +306,46 @@ def test_replicas_can_not_move_to_another_log_dir(cluster: ApiCluster, version: 
         ("no where", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
         ("orders", 1): ErrorCode.LOG_DIR_NOT_FOUND,
     }
+
+
+def test_a_replica_moves_to_another_log_dir(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = CopyLimits(piece_bytes=50, rest_bytes=50)
+    monkeypatch.setattr(LogDirectories, "copy_limits", limits)
+    cluster = ApiCluster(brokers=(1,), texts={"log.dirs": "first,second"})
+    cluster.disks[1] = DiskPair(MemoryDisk)
+    cluster.start_all()
+    cluster.create_topic(replicas=(1,))
+    size = len(encode_value(b"x"))
+    orders = TopicPartition("orders", 0)
+    for _ in range(4):
+        produced = Produce(-1, 1000, [ProducePartition(orders, encode_value(b"x"))])
+        assert cluster.call(1, produced).partitions[0].error is ErrorCode.NONE
+
+    def described() -> list[tuple[str, int, int, bool]]:
+        return [
+            (one["log_dir"], part["partition_size"], part["offset_lag"], part["is_future_key"])
+            for one in cluster.request(1, DESCRIBE_LOG_DIRS, {"topics": None})["results"]
+            for topic in one["topics"]
+            for part in topic["partitions"]
+        ]
+
+    def move(path: str) -> ErrorCode:
+        asked = {"dirs": [{"path": path, "topics": [{"name": "orders", "partitions": [0]}]}]}
+        [topic] = cluster.request(1, ALTER_REPLICA_LOG_DIRS, asked)["results"]
+        return ErrorCode(topic["partitions"][0]["error_code"])
+
+    here = ("first", 4 * size, 0, False)
+    assert described() == [here]
+    cluster.flush_held = True
+    assert move("second") is ErrorCode.NONE
+    assert described() == [here, ("second", 0, 4, True)]
+    cluster.run(100)
+    assert described() == [here, ("second", 4 * size, 0, True)]
+    assert move("first") is ErrorCode.NONE
+    assert described() == [here], "the move is cancelled"
+    cluster.flush_held = False
+    assert move("second") is ErrorCode.NONE
+    cluster.run_until(lambda: described() == [("second", 4 * size, 0, False)])
 
 
 # -- DescribeProducers ---------------------------------------------------------------------

@@ -108,6 +108,16 @@ def test_an_incomplete_new_log_is_better_than_none() -> None:
     assert (again.leader, again.behind) == (1, (2, 3)), "now nobody has any"
 
 
+def test_a_new_log_does_not_stand_for_the_lost_one() -> None:
+    """Seed 50463: brokers 1 and 2 of the ISR lost their folders. Broker 2 had begun a new, empty
+    log before the controller noticed that the leader was down. Only broker 3 has records."""
+    before = replace(OFFLINE, last_known_elr=(1, 2), lost=(1,), behind=(2,))
+    empty = replace(rules(1, 2), logs={2: LogState(-1, 0)}, waited=True)
+    assert next_registration(before, Target(), empty) is before, "broker 3 may have records"
+    empty_everywhere = replace(empty, logs={2: LogState(-1, 0), 3: LogState(-1, 0)})
+    assert next_registration(before, Target(), empty_everywhere).leader == 2
+
+
 def test_lost_logs_are_stored() -> None:
     lost = replace(OFFLINE, lost=(1, 2), behind=(3,))
     assert decode_partition(PartitionKey(TOPIC, 0), encode_partition(lost)) == lost

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from cluster_driver import Cluster
+from cluster_driver import KEY, Cluster
 
 from tidelog.core.controller import events as on
 from tidelog.core.controller.effects import TopicAnswer
@@ -60,7 +60,7 @@ def test_a_new_cluster_starts_at_the_newest_level() -> None:
     assert image(cluster).features == {
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
-        TIDELOG_VERSION: 2,
+        TIDELOG_VERSION: 3,
     }
     assert image(cluster).mod_rev(keys.FEATURES) > 0
 
@@ -92,8 +92,8 @@ def test_a_downgrade_removes_the_fields_of_the_higher_level() -> None:
 @pytest.mark.parametrize(
     ("wanted", "kind", "name", "reason"),
     [
-        (3, UpgradeType.UPGRADE, TIDELOG_VERSION, "Local controller 1 only supports versions 1-2"),
-        (0, UpgradeType.SAFE_DOWNGRADE, TIDELOG_VERSION, "only supports versions 1-2"),
+        (4, UpgradeType.UPGRADE, TIDELOG_VERSION, "Local controller 1 only supports versions 1-3"),
+        (0, UpgradeType.SAFE_DOWNGRADE, TIDELOG_VERSION, "only supports versions 1-3"),
         (-1, UpgradeType.UPGRADE, TIDELOG_VERSION, "A feature version cannot be less than 0."),
         (1, UpgradeType.UPGRADE, TIDELOG_VERSION, "Can't downgrade the version of this feature"),
         (1, UpgradeType.UNKNOWN, TIDELOG_VERSION, "does not support the given upgrade type."),
@@ -176,7 +176,7 @@ def test_older_software_present_at_the_start_keeps_a_new_cluster_at_its_level() 
 @pytest.mark.parametrize(
     ("levels", "text"),
     [
-        ({TIDELOG_VERSION: 9}, "tidelog.version 9, and this Tidelog supports 1-2; nothing was"),
+        ({TIDELOG_VERSION: 9}, "tidelog.version 9, and this Tidelog supports 1-3; nothing was"),
         ({"later": 1}, "later 1, and this Tidelog does not know it"),
         ({TIDELOG_VERSION: 0}, "run an older Tidelog"),
     ],
@@ -191,3 +191,87 @@ def test_supported_levels_are_accepted() -> None:
     assert features.refusal(features.WITHOUT_KEY) is None
     assert features.refusal({TIDELOG_VERSION: 2}) is None
     assert features.unsupported({"x": 2}, (FeatureRange("x", 1, 3),)) is None
+
+
+def test_no_revision_of_a_large_cluster_has_fields_above_its_level() -> None:
+    """More brokers than one transaction can change: a controller may fail between two."""
+    cluster = Cluster(1)
+    for broker in range(2, 131):
+        cluster.start(broker)
+        cluster.stop(broker)
+    for _ in range(30):
+        cluster.tick(600)
+    assert len(image(cluster).states) == 130
+    first = cluster.store.revision
+    assert update(cluster, 1, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
+    assert update(cluster, 2).error is ErrorCode.NONE
+    changes = cluster.store.watch("", first)
+    assert isinstance(changes, list)
+    assert len(changes) == 4, "two transactions for each change"
+    now, with_ranges = 2, set(image(cluster).states)
+    for batch in changes:
+        for key, kv in batch.changes:
+            assert kv is not None
+            if key == keys.FEATURES:
+                now = values.decode_features(kv.value)[TIDELOG_VERSION]
+            elif b"features" in kv.value:
+                with_ranges.add(int(key[len(keys.BROKER_STATES) :]))
+            else:
+                with_ranges.remove(int(key[len(keys.BROKER_STATES) :]))
+        assert now == 2 or not with_ranges
+    assert len(with_ranges) == 130
+
+
+def test_level_2_has_no_offline_replicas() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    _report_offline(cluster)
+    known = cluster.partition()
+    assert (known.offline, known.leader) == ((1,), 2)
+    refused = update(cluster, 2, UpgradeType.SAFE_DOWNGRADE)
+    assert refused.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert refused.message is not None
+    assert "the log directory of t-0 on broker 1 failed" in refused.message
+    assert (level(cluster), cluster.partition()) == (3, known)
+    assert update(cluster, 2, UpgradeType.UNSAFE_DOWNGRADE).error is ErrorCode.NONE
+    known = cluster.partition()
+    assert (known.offline, known.lost) == ((), ())
+    assert 1 not in (*known.isr, *known.elr)
+    assert update(cluster, 3).error is ErrorCode.NONE
+    _report_offline(cluster)
+    assert cluster.partition().offline == (1,)
+
+
+def _report_offline(cluster: Cluster) -> None:
+    """Broker 1 reports that the log directory of the partition failed."""
+    epoch = image(cluster).brokers[1].epoch
+    cluster.request(on.LogReportsReceived(cluster.number(), 1, epoch, offline=(KEY,)))
+
+
+def test_a_safe_downgrade_follows_the_return_of_the_log_directory() -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    _report_offline(cluster)
+    assert update(cluster, 2, UpgradeType.SAFE_DOWNGRADE).error is not ErrorCode.NONE
+    epoch = image(cluster).brokers[1].epoch
+    cluster.request(on.LogReportsReceived(cluster.number(), 1, epoch, found=(KEY,)))
+    assert cluster.partition().offline == ()
+    assert update(cluster, 2, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("report_first", [True, False])
+def test_no_offline_replica_is_stored_while_the_level_is_lowered(report_first: bool) -> None:
+    cluster = Cluster(1, 2, 3)
+    cluster.create((1, 2, 3))
+    office = cluster.leader
+    updates = ((TIDELOG_VERSION, 2, UpgradeType.UNSAFE_DOWNGRADE),)
+    downgrade = on.UpdateFeaturesReceived(cluster.number(), updates)
+    report = on.LogReportsReceived(cluster.number(), 3, cluster.hosts[3].epoch, (), offline=(KEY,))
+    for event in (report, downgrade) if report_first else (downgrade, report):
+        cluster.step(office.broker, event)
+    cluster.run()
+    assert office.answers[downgrade.request].error is ErrorCode.NONE
+    assert office.answers[report.request].error is ErrorCode.NONE
+    assert level(cluster) == 2
+    assert cluster.partition().offline == ()
+    assert 3 not in cluster.partition().isr

@@ -105,9 +105,12 @@ def test_the_last_leader_waits_for_its_log() -> None:
 
 
 def test_a_part_of_a_report() -> None:
-    whole = on.LogReportsReceived(1, 3, 9, (KEY,), (SECOND,), refused={KEY: 1, SECOND: 2})
+    third = PartitionKey(TOPIC, 2)
+    refused = {KEY: 1, SECOND: 2}
+    whole = on.LogReportsReceived(1, 3, 9, (KEY,), (SECOND,), refused=refused, offline=(third,))
     part = on.LogReportsReceived(1, 3, 9, (), (SECOND,), refused={SECOND: 2})
     assert narrowed(whole, [SECOND]) == part
+    assert narrowed(whole, [third]) == on.LogReportsReceived(1, 3, 9, (), (), offline=(third,))
 
 
 def test_a_damaged_replica_leaves_the_isr_under_a_new_leader_epoch() -> None:

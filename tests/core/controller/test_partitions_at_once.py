@@ -126,3 +126,16 @@ def test_preferred_leaders_are_elected_a_few_at_a_time(decided: list[int]) -> No
     cluster.tick(21_000)
     assert leaders(cluster) == [2] * COUNT
     assert decided == [AT_ONCE] * 4 + [COUNT - 4 * AT_ONCE]
+
+
+def test_partitions_without_leader_are_decided_first() -> None:
+    """Clients wait for a leader, not for a smaller ISR."""
+    cluster = made((3, 2), (2, 3), (3, 2))
+    host = cluster.leader
+    session = cluster.hosts[2].session
+    cluster.stop(2)
+    cluster.store.expire(session)
+    cluster.watch(host.broker)
+    sent = [op.key for transaction in host.queue for op in transaction.ops]
+    led = [keys.partition(TOPIC, n) for n in range(COUNT) if n % 3 == 1]
+    assert [key for key in sent if key.startswith(keys.TOPIC_IDS)] == led[:AT_ONCE]

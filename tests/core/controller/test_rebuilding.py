@@ -113,6 +113,7 @@ def test_settings_come_from_the_newest_copy_if_the_base_is_behind() -> None:
     image.next_producer_id = 5000
     copy = decode_copy(encode_copy(image))
     assert copy is not None
+    assert copy.brokers == tuple(sorted(image.states))
     brokers = [broker(1, log(5), seen=10, copy=copy)]
     behind = rebuild(brokers, based_on((1,)))
     assert image_of(behind).configs == {"config/topic/orders": {"a": "copy"}}

@@ -48,6 +48,15 @@ def test_a_newer_leader_epoch_beats_a_longer_log() -> None:
     assert elect({1: OLD, 2: OLD, 3: SHORT}) == 3
 
 
+def test_a_newer_epoch_out_of_sync_does_not_beat_a_log_in_sync() -> None:
+    """Seed 51329: later leaders committed older records, and wrote none of their own."""
+    logs = {1: OLD, 2: OLD, 3: SHORT}
+    assert elect(logs, known=(1, 2)) == 1
+    assert elect(logs, known=(1, 2), active=(1, 2)) == 1, "it waits for no log that can't win"
+    assert elect({1: LONG, 2: SHORT, 3: SHORT}, known=(2, 3)) == 1, "a longer log of their epoch"
+    assert elect(logs, known=(1, 2), recovery=AGGRESSIVE) == 3
+
+
 def test_of_equal_logs_one_that_recovery_did_not_cut_leads() -> None:
     assert elect({1: CUT, 2: LONG, 3: LONG}) == 2
 

@@ -36,6 +36,7 @@ from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.core.wall_clock import ClockReading
+from tidelog.lab.disk_pair import DiskPair
 from tidelog.lab.memory_disk import MemoryDisk
 
 ORDERS = TopicPartition("orders", 0)
@@ -109,7 +110,8 @@ class Cluster:
             disk = self.disks.setdefault(broker, MemoryDisk())
             wall_ms = self.now_ms + self.wall_ahead_ms
             clock = ClockReading(wall_ms, self.boot_id, self.now_ms)
-            node = Node(config, disk, self._starts, self.now_ms, self.policy, clock=clock)
+            disks = disk.log_disks if isinstance(disk, DiskPair) else disk
+            node = Node(config, disks, self._starts, self.now_ms, self.policy, clock=clock)
             self.nodes[broker] = node
             self.halted.pop(broker, None)
             self.step(broker, on.Started(self.now_ms))

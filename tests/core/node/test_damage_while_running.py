@@ -119,3 +119,35 @@ def test_a_follower_that_gets_a_damaged_batch_makes_its_leader_check(cluster: Cl
     assert ORDERS not in cluster.nodes[2].directory.damaged
     assert cluster.log(1) == cluster.log(2) == cluster.log(3)
     assert disk.read(SEGMENT, 0, disk.size(SEGMENT)) == whole
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [(slice(3, 4), b"\x01"), (slice(7, 8), b"\x44"), (slice(12, 16), bytes(4))],
+    ids=["an offset after the log end", "an offset after a gap", "an older leader epoch"],
+)
+def test_a_follower_copies_no_wrong_offset_or_leader_epoch(
+    cluster: Cluster, field: slice, wrong: bytes
+) -> None:
+    """No checksum covers them: the follower makes its leader compare them with the log's."""
+    await_repair(cluster)
+    cluster.produce(2, b"d")
+    cluster.run_until(lambda: cluster.log(1) == cluster.log(2))
+    cluster.step(1, on.ShutdownRequested(cluster.now_ms))
+    cluster.run_until(lambda: 1 in cluster.halted)
+    cluster.run(2000)  # its last fetch ends: it must not get the record before the damage
+    disk = cluster.disks[2]
+    start = disk.size(SEGMENT)
+    cluster.produce(2, b"e")
+    cluster.run_until(lambda: cluster.replica(3).partition.log_end_offset == 5)
+    whole = disk.read(SEGMENT, 0, disk.size(SEGMENT))
+    last = bytearray(whole[start:])
+    assert last[field] != wrong
+    last[field] = wrong
+    disk.write(SEGMENT, whole[:start] + last)
+    cluster.start(1)
+    cluster.run_until(lambda: ORDERS in cluster.nodes[2].directory.damaged)
+    cluster.run_until(lambda: 2 not in isr(cluster, 3))
+    cluster.run_until(lambda: len(isr(cluster, 3)) == 3)
+    assert cluster.log(1) == cluster.log(2) == cluster.log(3)
+    assert cluster.replica(1).partition.log_end_offset == 5

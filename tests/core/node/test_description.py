@@ -9,7 +9,7 @@ from node_cluster import ORDERS, TTL_MS, Cluster
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.node import events as on
 from tidelog.core.node.description import describe
-from tidelog.core.replication.isr import PendingExpand
+from tidelog.core.replication.isr import PendingExpand, PendingShrink
 from tidelog.core.storage.segment.damage import Damage
 
 
@@ -86,6 +86,7 @@ def test_a_leader_and_its_followers(cluster: Cluster) -> None:
         "replicas": [2, 3, 1],
         "isr": [2, 3, 1],
         "maximal_isr": [1, 2, 3],
+        "pending_isr": None,
         "elr": [],
         "lost": [],
         "min_isr": 1,
@@ -156,6 +157,14 @@ def test_follower_that_is_joining_the_isr(cluster: Cluster) -> None:
     held.isr = PendingExpand(frozenset({1, 2}), 3, held.partition_epoch)
     assert follower(cluster, 3)["why"] == "joining: the controller was asked"
     assert partition(cluster)["maximal_isr"] == [1, 2, 3]
+    assert partition(cluster)["pending_isr"] == {"kind": "expand", "brokers": [3]}
+
+
+def test_followers_that_are_leaving_the_isr(cluster: Cluster) -> None:
+    held = cluster.replica(2).partition
+    held.isr = PendingShrink(frozenset({1, 2, 3}), frozenset({3, 1}), held.partition_epoch)
+    assert partition(cluster)["maximal_isr"] == [1, 2, 3]
+    assert partition(cluster)["pending_isr"] == {"kind": "shrink", "brokers": [1, 3]}
 
 
 def test_a_broker_that_died(cluster: Cluster) -> None:

@@ -264,3 +264,32 @@ def test_a_copy_of_the_package_finds_its_own_coordinators() -> None:
         messages = universe.load("tidelog.core.groups.messages")
         [tenant] = coordinators.TENANTS
         assert tenant.requests == messages.OffsetCommit.__module__
+
+
+def test_member_stays_while_the_coordinator_can_not_serve_without_the_store() -> None:
+    """An outage of the store and of a link, longer than the member's session timeout."""
+    cluster = cluster_with_groups()
+    leader = cluster.leader(OFFSETS)
+    assert leader is not None
+    joined = cluster.call(leader, joining())
+    sync = SyncGroup("g", joined.generation_id, joined.member_id, None, None, None, [])
+    assert cluster.call(leader, sync).error_code is ErrorCode.NONE
+    beat = Heartbeat("g", joined.generation_id, joined.member_id, None)
+
+    def beats(seconds: int) -> list[ErrorCode]:
+        answers = []
+        for _ in range(seconds):
+            cluster.run(1_000)
+            answers.append(cluster.call(leader, beat).error_code)
+        return answers
+
+    cluster.store_away = True
+    assert set(beats(30)) == {ErrorCode.NONE}, "the lease of its partition holds"
+    cluster.cut |= {(other, leader) for other in cluster.nodes.keys() - {leader}}
+    assert beats(40)[10:] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 30
+    cluster.cut.clear()
+    answers = beats(60)
+    assert set(answers) <= {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert answers[-1] is ErrorCode.NONE
+    cluster.return_store()
+    assert set(beats(20)) == {ErrorCode.NONE}

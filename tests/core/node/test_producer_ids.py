@@ -138,6 +138,34 @@ def test_without_a_controller_producers_wait_and_get_an_error(cluster: Cluster) 
     assert new_id(cluster, broker) >= 0
 
 
+def detach(cluster: Cluster) -> None:
+    """Take the store away until the sessions have run out."""
+    cluster.store_away = True
+    cluster.run_until(lambda: all(n.detached for n in cluster.nodes.values()), 3 * TTL_MS)
+
+
+def test_a_detached_broker_without_ids_returns_an_error_at_once(cluster: Cluster) -> None:
+    detach(cluster)
+    for broker in cluster.nodes:
+        one = cluster.ask(broker, InitProducerId())
+        cluster.run(0)
+        assert cluster.answers[one] == LATER
+    cluster.store_away = False
+    cluster.run_until(lambda: all(node.acting for node in cluster.nodes.values()))
+    assert len({new_id(cluster, broker) for broker in cluster.nodes}) == 3
+
+
+def test_a_detached_broker_assigns_the_ids_that_it_has(cluster: Cluster) -> None:
+    broker = another(cluster)
+    before = new_id(cluster, broker)
+    detach(cluster)
+    # At 100 ids left the next block was requested, and not received.
+    assert [new_id(cluster, broker) for _ in range(999)] == list(range(before + 1, before + 1000))
+    one = cluster.ask(broker, InitProducerId())
+    cluster.run(0)
+    assert cluster.answers[one] == LATER
+
+
 def test_unregistered_broker_delays_producer_ids() -> None:
     cluster = Cluster((1,))
     cluster.start()

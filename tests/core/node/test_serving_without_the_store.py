@@ -6,11 +6,18 @@ from node_cluster import ORDERS, TTL_MS, Cluster, produce
 from tidelog.core.controller.events import CreateTopicReceived
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
-from tidelog.core.groups.messages import ListGroups, OffsetCommit, OffsetToCommit
+from tidelog.core.groups.messages import (
+    DescribeGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+)
 from tidelog.core.node import events as on
 from tidelog.core.types import TopicPartition
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+FETCH_OFFSETS = OffsetFetch("g", [TopicPartition("orders", 0)])
 
 
 def cluster_without_store(
@@ -165,3 +172,34 @@ def test_coordinator_serves_by_the_lease_of_its_partition() -> None:
     cluster.run(3 * TTL_MS)
     error = cluster.call(leader, commit).partitions[0].error_code
     assert error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def cluster_with_committed_offset() -> tuple[Cluster, int]:
+    """A cluster whose store does not respond, and the coordinator of group "g"."""
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(OFFSETS_TOPIC, cleanup_policy="compact")
+    leader = cluster.leader(TopicPartition(OFFSETS_TOPIC, 0))
+    assert leader is not None
+    commit = OffsetCommit("g", -1, "", None, [OffsetToCommit("orders", 0, 5)])
+    assert cluster.call(leader, commit).partitions[0].error_code is ErrorCode.NONE
+    cluster.store_away = True
+    cluster.run_until(lambda: not any(n.acting for n in cluster.nodes.values()), 2 * TTL_MS)
+    return cluster, leader
+
+
+def test_committed_offsets_are_returned_once_the_followers_confirm() -> None:
+    cluster, leader = cluster_with_committed_offset()
+    answer = cluster.call(leader, FETCH_OFFSETS)
+    assert answer.error_code is ErrorCode.NONE
+    assert answer.partitions[0].committed_offset == 5
+
+
+def test_committed_offsets_are_refused_during_the_lease_of_a_silent_follower() -> None:
+    """Another broker may coordinate the group by now, and have accepted newer commits."""
+    cluster, leader = cluster_with_committed_offset()
+    silent = min(cluster.nodes.keys() - {leader})
+    cluster.cut.add((silent, leader))
+    assert cluster.call(leader, DescribeGroup("g")).error_code is ErrorCode.NONE
+    answer = cluster.call(leader, FETCH_OFFSETS)
+    assert answer.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE

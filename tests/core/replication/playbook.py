@@ -82,9 +82,12 @@ class Playbook:
 
 
 def _plain(effect: do.Effect) -> do.Effect:
-    """Return batches as a list, whether a leader's tuple or a follower's list."""
+    """Return batches as a list, whether a leader's tuple or a follower's list. The epochs of
+    removed records have tests of their own."""
     if isinstance(effect, do.AppendRecords):
         return do.AppendRecords(list(effect.batches))
+    if isinstance(effect, do.TruncateTo | do.RestartAt):
+        return replace(effect, epochs=())
     return effect
 
 

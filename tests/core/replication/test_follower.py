@@ -21,7 +21,7 @@ from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
 from tidelog.core.replication.partition import Partition, PartitionConfig
 from tidelog.core.replication.truncation import TruncationPolicy
-from tidelog.core.types import EpochEnd
+from tidelog.core.types import EpochEnd, EpochEntry
 from tidelog.lab.historical_truncation import POLICIES
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -48,6 +48,13 @@ def test_m23_a_log_without_epochs_falls_back_to_its_high_watermark() -> None:
         << do.FollowLeader(A, 3)
     )
     assert partition.next_question(0) == position(3, epoch=3)
+
+
+def test_a_truncation_names_the_epochs_of_the_removed_records() -> None:
+    partition = follower(epochs=[(0, 0), (1, 3), (2, 6)], log=(0, 8), hw=3)
+    [truncated, _] = partition.step(reply(8, diverging=EpochEnd(0, 4)))
+    assert isinstance(truncated, do.TruncateTo)
+    assert (truncated.offset, truncated.epochs) == (3, [EpochEntry(1, 3), EpochEntry(2, 6)])
 
 
 def test_kafka_7164_a_new_epoch_of_the_same_leader_starts_over() -> None:
@@ -523,7 +530,8 @@ def test_kafka_6975_an_empty_log_that_starts_inside_a_batch(
 ) -> None:
     partition = follower(epochs=[(0, log[0])], log=log, hw=5)
     effects = partition.step(reply(log[1], batch, hw=7, start=5))
-    restart = do.RestartAt(batch.base_offset, log_end_offset=5, high_watermark=5)
+    epochs = [EpochEntry(0, log[0])]
+    restart = do.RestartAt(batch.base_offset, 5, high_watermark=5, epochs=epochs)
     assert (restart in effects) is restarts
     if restarts:
         assert effects == [

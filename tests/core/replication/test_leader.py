@@ -48,7 +48,7 @@ def test_kafka_7415_the_epoch_is_cached_before_anything_is_written() -> None:
         Playbook(partition)
         >> elected(A, 2, isr=(A, B))
         << do.FailWaiters(NOT_LEADER)
-        << do.WriteEpochs()
+        << do.WriteEpochs(before_append=True)
         << do.TakeLeadership(2, 5, (A, B), recovering=False)
     )
     assert epochs_of(partition) == [(0, 0), (2, 5)]
@@ -66,7 +66,7 @@ def test_only_replica_commits_its_whole_log_when_it_becomes_leader() -> None:
         Playbook(replica(log=(0, 5), epochs=[(0, 0)], hw=3))
         >> elected(A, 1, isr=(A,), replicas=(A,), recovering=True)
         << do.FailWaiters(NOT_LEADER)
-        << do.WriteEpochs()
+        << do.WriteEpochs(before_append=True)
         << do.TakeLeadership(1, 5, (A,), recovering=True)
         << do.AdvanceHighWatermark(5)
     )
@@ -398,3 +398,17 @@ def test_a_fetch_of_a_repair_does_not_count_as_progress() -> None:
     assert partition.followers[B].log_end_offset is None
     assert not [e for e in partition.step(repairs) if isinstance(e, do.ProposeIsr)]
     assert [e for e in partition.step(ordinary) if isinstance(e, do.ProposeIsr)]
+
+
+@pytest.mark.parametrize(
+    ("last", "start", "joins"),
+    [(1, 0, False), (1, 5, True), (2, 0, True)],
+    ids=["an unknown epoch", "the same log start", "a known epoch"],
+)
+def test_follower_with_records_before_the_log_start_joins_if_they_can_be_compared(
+    last: int, start: int, joins: bool
+) -> None:
+    """The epochs of deleted records are deleted too: they may differ from the follower's."""
+    partition = leader(isr=(A, C), log=(5, 5), hw=5, epoch=2)
+    partition.step(fetch(B, 5, epoch=2, last=last, start=start, incarnation=20))
+    assert (B in partition.isr.maximal) is joins

@@ -39,13 +39,15 @@ def test_every_event_has_a_handler() -> None:
 @pytest.mark.parametrize(
     ("before", "who", "epoch", "first"),
     [
-        pytest.param("replica", A, 2, do.WriteEpochs(), id="nothing -> leader"),
+        pytest.param("replica", A, 2, do.WriteEpochs(before_append=True), id="nothing -> leader"),
         pytest.param("replica", B, 2, do.FollowLeader(B, 2), id="nothing -> follower"),
         pytest.param("replica", None, 2, do.StopFollowing(), id="nothing -> no leader"),
-        pytest.param("leader", A, 2, do.WriteEpochs(), id="leader -> leader again"),
+        pytest.param(
+            "leader", A, 2, do.WriteEpochs(before_append=True), id="leader -> leader again"
+        ),
         pytest.param("leader", B, 2, do.FollowLeader(B, 2), id="leader -> follower"),
         pytest.param("leader", None, 2, do.StopFollowing(), id="leader -> no leader"),
-        pytest.param("follower", A, 2, do.WriteEpochs(), id="follower -> leader"),
+        pytest.param("follower", A, 2, do.WriteEpochs(before_append=True), id="follower -> leader"),
         pytest.param("follower", C, 2, do.FollowLeader(C, 2), id="follower -> of another"),
     ],
 )

@@ -29,6 +29,7 @@ KAFKA = {
 }
 
 OTHER_DEFAULT = {
+    "broker.heartbeat.interval.ms": "a machine that can only send is fenced sooner",
     "listeners": "this machine only",
     "broker.id": "-1 is Kafka's way to say none",
     "listener.security.protocol.map": "only PLAINTEXT is spoken",

@@ -56,12 +56,12 @@ def test_invalid_value_in_a_lower_layer_does_not_matter() -> None:
 
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(InvalidSettings) as raised:
-        resolve([layer("file", num_partitions="0", log_dirs="a,b", delete_topic_enable="no")])
+        resolve([layer("file", num_partitions="0", log_dirs="a,b,a/", delete_topic_enable="no")])
     assert str(raised.value).splitlines() == [
         "file:num.partitions: num.partitions=0: must be at least 1 (partitions)",
         "file:delete.topic.enable: delete.topic.enable=no: must be true or false",
         "settings: node.id: every broker needs its own id; set node.id",
-        "file:log.dirs: log.dirs=a,b: Tidelog uses one log directory; name only one",
+        "file:log.dirs: log.dirs=a,b,a/: a is named twice; name each log directory once",
     ]
 
 
@@ -162,6 +162,8 @@ def test_log_dir() -> None:
     assert settings_of(NODE).log_dir == "tidelog-data/broker-1"
     assert settings_of({**NODE, "log.dir": "/a"}).log_dir == "/a"
     assert settings_of({**NODE, "log.dir": "/a", "log.dirs": "/b"}).log_dir == "/b"
+    several = settings_of({**NODE, "log.dirs": "/b, /c"})
+    assert (several.log_dir, several.log_dirs) == ("/b", ["/b", "/c"])
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_topic_defaults() -> None:
     ("texts", "names"),
     [
         ({"broker_heartbeat_interval_ms": "8100"}, "broker.heartbeat.interval.ms"),
-        ({"broker_session_timeout_ms": "2000"}, "broker.session.timeout.ms"),
+        ({"broker_session_timeout_ms": "1000"}, "broker.session.timeout.ms"),
         ({"replica_lag_time_max_ms": "499"}, "replica.lag.time.max.ms"),
         ({"replica_socket_timeout_ms": "499"}, "replica.socket.timeout.ms"),
         ({"replica_fetch_wait_max_ms": "30001"}, "replica.fetch.wait.max.ms"),

@@ -171,3 +171,19 @@ def test_the_search_for_a_batch_passes_the_edges_of_its_chunks() -> None:
         disk.write("f", bytes(garbage))
         disk.append("f", [batch(1).view()])
         assert batch_behind(disk, "f", 0, disk.size("f"), 0) == (garbage, 1)
+
+
+@pytest.mark.parametrize("path", [SECOND, THIRD])
+def test_a_wrong_offset_after_a_damaged_batch_is_damage_too(disk: MemoryDisk, path: str) -> None:
+    """No checksum covers it: the log ended at offset 67,108,888, without the records after it."""
+    disk.files[path][SIZE + FIELDS["checksum"]] ^= 0x40
+    disk.files[path][2 * SIZE + 4] ^= 0x04
+    disk.delete(path.replace(".log", ".index"))  # else the second segment is not read
+    before = files(disk)
+    log, report = opened(disk, clean=False)
+    assert files(disk) == before
+    assert log.log_end_offset == 20
+    first = {SECOND: 8, THIRD: 15}[path]
+    assert report.damage is not None
+    assert report.damage.offset == first
+    assert readable(log) == [offset for offset in range(20) if offset not in (first, first + 1)]

@@ -38,7 +38,7 @@ class Stage:
         self.disk = OsDisk(str(root))
         self.loop = EventLoop(Clock())
         self.told: list[tuple[int, CleaningMessage]] = []
-        self.cleaner = Cleaner(self.loop, str(root), lambda n, told: self.told.append((n, told)))
+        self.cleaner = Cleaner(self.loop, [str(root)], lambda n, told: self.told.append((n, told)))
         self.log: Log = new_log(self.disk, COMPACT)
         for number in range(20):
             put(self.log, ("a", str(number)), ("b", str(number)))

@@ -23,7 +23,7 @@ class SurprisingDisk(OsDisk):
 def carried_out(disk: OsDisk, *flushes: Flush) -> list[on.FlushCompleted]:
     """Return the events that report these flushes."""
     loop, told = EventLoop(Clock()), list[on.Event]()
-    flusher = Flusher(loop, disk, told.append)
+    flusher = Flusher(loop, [disk], told.append)
     for flush in flushes:
         flusher.flush(flush)
     for _ in range(100):

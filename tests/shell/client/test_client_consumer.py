@@ -21,6 +21,8 @@ from tidelog.shell.client.client_errors import BrokerError, ClientError, NoSuchT
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Consumer, Span
 from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from tidelog.shell.client.offsets import LATEST, list_all_offsets
+from tidelog.shell.client.retry import Retry
 
 FETCH = 1
 LIST_OFFSETS = 2
@@ -118,6 +120,7 @@ class Reading:
         bootstrap = [broker.address for broker in brokers]
         self.cluster = Cluster(bootstrap, timeout_s=2)
         self.told: list[str] = []
+        self.consumer()
 
     def consumer(self, isolation: int = READ_UNCOMMITTED, **more: Any) -> Consumer:
         self.reader = Consumer(self.cluster, isolation, self.told.append, max_wait_ms=20, **more)
@@ -231,6 +234,23 @@ def test_reading_fails_when_patience_ends(reading: Reading) -> None:
     with pytest.raises(BrokerError, match="orders-0 has no leader"):
         reading.values(consumer)
     assert len(reading.told) == 1
+
+
+def test_the_offsets_of_a_partition_without_a_leader_are_awaited(reading: Reading) -> None:
+    reading.leaders["orders"] = [-1, 1]
+    reading.log.write(0, "a", "b")
+
+    class Election(Retry):
+        def wait(self, error: Exception) -> None:
+            reading.leaders["orders"] = [1, 1]
+            super().wait(error)
+
+    found = list_all_offsets(reading.cluster, {ONE: LATEST}, Election(PATIENCE_S))
+    assert found[ONE].offset == 2
+    reading.leaders["orders"] = [-1, 1]
+    reading.cluster.refresh(["orders"])
+    with pytest.raises(BrokerError, match="orders-0 has no leader"):
+        list_all_offsets(reading.cluster, {ONE: LATEST}, Retry(0))
 
 
 def test_a_partition_without_a_leader_does_not_delay_others(reading: Reading) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,13 @@ from tidelog.shell.net import peer_link
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import bind
 from tidelog.shell.net.outbox import SENDFILE_MIN
-from tidelog.shell.net.transport import Address, SocketTransport, connect, copy_file
+from tidelog.shell.net.transport import (
+    LOST_PEER_MS,
+    Address,
+    SocketTransport,
+    connect,
+    copy_file,
+)
 
 PIECES = [1, 7, 1000]
 REQUEST = Forwarded(ListReassignmentsReceived(0))
@@ -236,3 +243,20 @@ def test_a_refused_connection_is_an_error_at_its_first_event() -> None:
         with pytest.raises(ConnectionRefusedError):
             transport.finish_connect()
         transport.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has TCP_USER_TIMEOUT")
+def test_the_kernel_closes_a_connection_to_a_lost_machine() -> None:
+    """Both while data is not confirmed and while the connection is idle."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        transport = connect(server.getsockname())
+        assert isinstance(transport, SocketTransport)
+        options = {
+            name: transport.sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+        }
+        assert transport.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        transport.close()
+    assert options.pop("TCP_USER_TIMEOUT") == LOST_PEER_MS
+    probed_s = options["TCP_KEEPIDLE"] + options["TCP_KEEPINTVL"] * (options["TCP_KEEPCNT"] - 1)
+    assert probed_s * 1000 <= LOST_PEER_MS

@@ -1,5 +1,6 @@
 """The listener for brokers: unproven connections are few and short, and keep no broker out."""
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from net_stage import Echo, Stage, framed, stages
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import UnprovenLimits
+from tidelog.shell.net.transport import SocketTransport
 
 LONG_MS = 600_000
 
@@ -109,3 +111,13 @@ def test_many_unproven_connections_of_one_address_replace_each_other(
         stage.connect()
     stage.until(lambda: len(stage.echo.gone) == 43)
     assert far.open
+
+
+def test_the_kernel_closes_a_connection_from_a_lost_machine(staged: Callable[..., Stage]) -> None:
+    """A proved peer has no idle limit; without probes its connection would stay for ever."""
+    stage = staged(UnprovenLimits(100, 10, LONG_MS))
+    transport = prove(stage)._transport
+    assert isinstance(transport, SocketTransport)
+    assert transport.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        assert transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+import pytest
+
 from tidelog.core.controller.metadata.metadata_store import (
     KV,
     Batch,
@@ -128,6 +130,21 @@ class LocalClient:
 
     def close(self) -> None:
         self.client.close()
+
+
+def check_failed_thread(
+    client: LocalClient, patch: pytest.MonkeyPatch, store: type, operation: str
+) -> None:
+    """A mistake in the code of a store's thread ends the broker: without its store it would seem to
+    run but could not work."""
+
+    def broken(*_words: object, **_options: object) -> Snapshot:
+        raise OverflowError("a mistake in the code")
+
+    patch.setattr(store, operation, broken)
+    with pytest.raises(RuntimeError, match="metadata store") as failure:
+        client.read()
+    assert isinstance(failure.value.__cause__, OverflowError)
 
 
 class Seen:

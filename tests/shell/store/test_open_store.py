@@ -9,11 +9,20 @@ import pytest
 
 from tidelog.shell.clock import boot_ms
 from tidelog.shell.store import cluster_file
+from tidelog.shell.store.etcd import store_admin
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirLock
 from tidelog.shell.store.metadata_store_client import SessionGrant
 from tidelog.shell.store.open_store import store_at
 from tidelog.shell.store.proof_of_death import NO_LIFE_SIGN, LifeSign, ProofOfDeath
-from tidelog.shell.store.store_backend import BrokerSide, OpenedStore, StoreError, StoreMissing
+from tidelog.shell.store.store_backend import (
+    IDENTITY_KEY,
+    BrokerSide,
+    OpenedStore,
+    StoreAccess,
+    StoreError,
+    StoreMissing,
+    new_identity,
+)
 
 
 @pytest.mark.parametrize("prefix", ["sqlite:", "sqlite://"])
@@ -52,6 +61,15 @@ def test_other_urls_are_refused_with_the_reason(url: str, why: str) -> None:
     assert "tidelog.metadata.store" in str(refused.value)
     assert "secret" not in str(refused.value)
     assert url.startswith("etcd") or "use sqlite:PATH or etcd://" in str(refused.value)
+
+
+def test_the_secret_is_not_sent_to_another_machine_without_tls() -> None:
+    """`tidelog broker` too refuses to read it from there, and `tidelog store` to write it."""
+    plain, url = StoreAccess(allow_plaintext=True), "etcd://192.0.2.1:2379/p"
+    with pytest.raises(StoreError, match=r"tidelog\.cluster\.secret\.file"):
+        store_at(url, plain).prepare(None)
+    with pytest.raises(StoreError, match="is not encrypted"):
+        store_admin.replace(url, {IDENTITY_KEY: new_identity()}, 1, plain)
 
 
 class SaidDead:

@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from blocking_store import LocalClient
+from blocking_store import LocalClient, check_failed_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,6 @@ from tidelog.core.controller.metadata.metadata_store import (
     OutcomeUnknown,
     Put,
     SessionExpired,
-    Snapshot,
     TxnAnswer,
     TxnResult,
     Unavailable,
@@ -314,12 +313,4 @@ def test_any_transactions_do_what_the_specification_does(
 def test_a_failed_store_thread_ends_the_broker(
     client: LocalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its store a broker would seem to run but could not work."""
-
-    def broken(_store: SqliteStore, _give_up_s: float, earlier: int) -> Snapshot:
-        raise OverflowError("of something that nobody thought of")
-
-    monkeypatch.setattr(SqliteStore, "snapshot", broken)
-    with pytest.raises(RuntimeError, match="metadata store") as failure:
-        client.read()
-    assert isinstance(failure.value.__cause__, OverflowError)
+    check_failed_thread(client, monkeypatch, SqliteStore, "snapshot")

@@ -139,6 +139,17 @@ def test_rebuild_needs_folders_of_one_cluster(tmp_path: Path) -> None:
         run("rebuild", tmp_path)
 
 
+@pytest.mark.parametrize("words", [("rebuild",), ("restore", "backup.db")])
+def test_the_folders_of_one_of_several_machines_are_not_enough(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "broker-11").mkdir()
+    (tmp_path / "machine.json").write_text("{}")
+    (tmp_path / "store").write_text("etcd://127.0.0.1:1/p\n")
+    with pytest.raises(click.UsageError, match="has the brokers of one machine only"):
+        run(*words, tmp_path)
+
+
 def test_restore_refuses_another_clusters_backup(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     prepare(str(other))
@@ -159,3 +170,15 @@ def test_a_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not (tmp_path / "cluster.db").exists()
     assert run("rebuild", tmp_path) == 0
     assert prepare(str(tmp_path / "cluster.db")).cluster_id == "mine"
+
+
+def test_copy_names_the_new_store_as_the_setting_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare("old.db")
+    assert run("copy", "old.db", "new.db") == 0
+    assert (
+        f"set tidelog.metadata.store=sqlite:{tmp_path}/new.db in"
+        in capsys.readouterr().out.replace("\n", "")
+    )

@@ -68,8 +68,8 @@ class Broker(NamedTuple):
     start_index: Callable[[], int]
     """Returns the broker at which placement of replicas starts; random too."""
     departed: DepartedBrokers
-    disk_space: Callable[[], tuple[int, int]] = lambda: (-1, -1)
-    """Total and free bytes of the disk; -1 if unknown."""
+    disk_space: Callable[[str], tuple[int, int]] = lambda _: (-1, -1)
+    """Returns the total and free bytes of a log directory's disk; -1 if unknown."""
 
 
 class BrokerContext:

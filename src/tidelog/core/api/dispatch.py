@@ -21,7 +21,7 @@ from struct import Struct as Layout
 from types import GeneratorType
 from typing import Protocol, TypeAlias
 
-from tidelog.core.api.context import Broker, BrokerContext, Struct
+from tidelog.core.api.context import PAUSE, Broker, BrokerContext, Handling, Struct
 from tidelog.core.api.exchange import (
     Chunks,
     CloseCode,
@@ -33,11 +33,12 @@ from tidelog.core.api.exchange import (
 )
 from tidelog.core.api.handlers import handler_of
 from tidelog.core.api.peer_session import PeerSession
-from tidelog.core.api.settling import UNSETTLED
+from tidelog.core.api.settling import UNSETTLED, has_no_image
 from tidelog.core.api_table import (
     API_VERSIONS,
     APIS,
     CLIENT_APIS,
+    DESCRIBE_LOSSES,
     DESCRIBE_STATE,
     DESCRIBE_TOPIC_PARTITIONS,
     ENTRIES_MAX,
@@ -127,6 +128,8 @@ class ResponseCache:
         self._size = 0
 
 
+REPLICAS_PER_TURN = 100
+"""Replicas that DescribeState describes before it pauses for other clients: about 2 ms."""
 FETCH_WAIT_MAX_MS = 30_000
 """A fetch occupies memory until it is answered, even if its client has disconnected."""
 ADMIN_CLIENT = "__admin_client"
@@ -245,6 +248,8 @@ class Dispatch:
                 )
             elif key == DESCRIBE_STATE:
                 self._describe_state(connection.reserve(), header, frame)
+            elif key == DESCRIBE_LOSSES:
+                self._describe_losses(connection.reserve(), header, frame)
             else:
                 self._reserve(connection, api, header, frame)
         elif key == API_VERSIONS:
@@ -342,6 +347,9 @@ class Dispatch:
 
         def begin() -> None:
             if key in CACHED_APIS:
+                if has_no_image(self._broker.node.image):
+                    reply.refuse("this broker has not read the metadata store yet")
+                    return
                 found = cache.find(key, version, body, correlation_id, self._now_ms())
                 if found is not None:
                     times.since(began_ns)
@@ -402,17 +410,55 @@ class Dispatch:
         """Respond with this broker's view of itself and its replicas, as JSON."""
         import json
 
-        from tidelog.core.node.description import describe
-
         body = decode_request(DESCRIBE_STATE, 0, frame, header.position)["document"]
         try:
             filters = json.loads(body or "{}")
-            state = describe(self._broker.node, filters.get("topic"), filters.get("partition"))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            topic, partition = filters.get("topic"), filters.get("partition")
+        except (ValueError, AttributeError, RecursionError) as error:
             raise Refused(f"DescribeState: {error}") from error
-        state["cluster_id"] = self._broker.cluster_id
-        document = {"document": json.dumps(state).encode()}
-        reply.fill([encode_response(DESCRIBE_STATE, 0, header.correlation_id, document)])
+        if not isinstance(topic, str | None) or not isinstance(partition, int | None):
+            raise Refused("DescribeState: topic must be a string, partition a number")
+
+        def encode(response: Struct) -> bytes:
+            return encode_response(DESCRIBE_STATE, 0, header.correlation_id, response)
+
+        handling = self._state(topic, partition)
+        failed = self._handler_failed
+        HandlerExchange(reply, handling, self._send, encode, failed, self._pause).begin()
+
+    def _state(self, topic: str | None, partition: int | None) -> Handling:
+        """Describe some replicas in each turn: thousands take longer than clients should wait."""
+        import json
+
+        from tidelog.core.node.description import describe_broker, describe_replicas, hosted_names
+
+        node = self._broker.node
+        broker = describe_broker(node, topic, partition)
+        state = json.dumps({**broker, "cluster_id": self._broker.cluster_id})
+        names = hosted_names(node, topic, partition)
+        parts = []
+        for start in range(0, len(names), REPLICAS_PER_TURN):
+            if start:
+                yield PAUSE
+            replicas = describe_replicas(node, names[start : start + REPLICAS_PER_TURN])
+            if replicas:
+                parts.append(json.dumps(replicas)[1:-1])
+        document = f'{state[:-1]}, "partitions": [{", ".join(parts)}]}}'
+        return {"document": document.encode()}
+
+    def _describe_losses(self, reply: Reply, header: RequestHeader, frame: memoryview) -> None:
+        """Respond with a page of this broker's loss ledger, as JSON."""
+        import json
+
+        from tidelog.core.node.loss_pages import describe_losses
+
+        body = decode_request(DESCRIBE_LOSSES, 0, frame, header.position)["document"]
+        try:
+            page = describe_losses(self._broker.node, json.loads(body or "{}"))
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise Refused(f"DescribeLosses: {error}") from error
+        document = {"document": json.dumps(page).encode()}
+        reply.fill([encode_response(DESCRIBE_LOSSES, 0, header.correlation_id, document)])
 
 
 def _software(api_versions: Struct) -> str:

@@ -4,6 +4,10 @@ Between the end of a broker's session and the election of new leaders, the image
 dead broker, and this is the moment in which clients request metadata. Metadata and FindCoordinator
 wait if their response would name a leader or coordinator that is known to be dead.
 
+A broker that starts has no image before it has read the store, which takes long while the store
+does not respond. Metadata waits for it; then the connection is closed, so that the client uses
+another broker. A response without topics would tell the client that its topics do not exist.
+
 Elections and reassignments name partitions that another broker may have created a moment ago: they
 wait until the image is as new as the store.
 """
@@ -27,7 +31,12 @@ _GROUP = 0
 
 
 def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
-    """Whether a requested topic (or any, if all are requested) has a dead leader."""
+    """Whether a requested topic (or any, if all are requested) has a dead leader.
+
+    Also while this broker has no image.
+    """
+    if has_no_image(image):
+        return True
     live = _live(image)
     topics = request["topics"]
     if topics is None:
@@ -48,6 +57,11 @@ def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
         if name in image.topics
         for partition in partitions_of(image, image.topics[name])
     )
+
+
+def has_no_image(image: ClusterImage) -> bool:
+    """Whether this broker has not read the store since its start."""
+    return image.revision == 0
 
 
 def names_a_dead_coordinator(image: ClusterImage, request: Struct) -> bool:

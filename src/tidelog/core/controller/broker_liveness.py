@@ -17,6 +17,7 @@ from tidelog.core.controller.events import HeartbeatReceived
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import SUPPORTED, FeatureRange
 from tidelog.core.controller.metadata.metadata_store import (
     ABSENT,
     Delete,
@@ -45,13 +46,16 @@ def registration_transaction(
     rack: str | None = None,
     previous_epoch: BrokerEpoch = NO_EPOCH,
     min_insync_replicas: int = 1,
+    features: tuple[FeatureRange, ...] = SUPPORTED,
 ) -> tuple[tuple[Guard, ...], tuple[Operation, ...]]:
     """Return the transaction by which a broker registers; its revision is the broker epoch.
 
     It fails while an older incarnation's key exists: the broker waits for its end.
     """
     key = keys.broker_id(broker)
-    value = values.encode_broker(incarnation, endpoints, rack, previous_epoch, min_insync_replicas)
+    value = values.encode_broker(
+        incarnation, endpoints, rack, previous_epoch, min_insync_replicas, features
+    )
     return (Guard(key, ABSENT),), (Put(key, value, session),)
 
 
@@ -90,13 +94,24 @@ class BrokerLiveness:
         self.proved_dead: dict[BrokerId, BrokerEpoch] = {}
         self.now_ms = 0
 
-    def begin(self, image: ClusterImage) -> None:
-        """Begin a term: every unfenced broker gets a full time-out to send a heartbeat."""
+    def begin(
+        self, image: ClusterImage, former: tuple[BrokerId, BrokerEpoch] | None = None
+    ) -> None:
+        """Begin a term: every unfenced broker gets a full time-out to send a heartbeat.
+
+        The former controller gets only the rest of one. If its registration has outlived its
+        term, it resigned because it had received no heartbeats for `quiet_ms`; brokers that can't
+        reach it need new leaders for its partitions.
+        """
         self.contacts = {
             broker.id: Contact(broker.epoch, self.now_ms)
             for broker in image.brokers.values()
             if not broker.fenced
         }
+        if former is not None:
+            contact = self.contacts.get(former[0])
+            if contact is not None and contact.epoch == former[1]:
+                contact.last_ms -= self.quiet_ms
 
     def tick(self, now_ms: int) -> None:
         gap = now_ms - self.now_ms
@@ -127,9 +142,14 @@ class BrokerLiveness:
         contact.applied_revision = max(contact.applied_revision, event.applied_revision)
         contact.want_fence = event.want_fence
         contact.want_shut_down |= event.want_shut_down
-        if known.shutting_down and not image.in_isr.get(known.id) and contact.drained_at is None:
-            contact.drained_at = image.revision
+        self.note_drained(image)
         return ErrorCode.NONE
+
+    def note_drained(self, image: ClusterImage) -> None:
+        """Note the revision at which stopping brokers left their last ISR."""
+        for broker, contact in self.contacts.items():
+            if contact.want_shut_down and contact.drained_at is None and image.drained(broker):
+                contact.drained_at = image.revision
 
     def note_death(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
         self.proved_dead[broker] = epoch

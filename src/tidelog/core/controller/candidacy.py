@@ -54,6 +54,7 @@ class Candidacy:
         "broker",
         "broker_epoch",
         "controller_epoch",
+        "former",
         "not_before_ms",
         "session",
         "token",
@@ -66,6 +67,8 @@ class Candidacy:
         self.token: Revision | None = None
         self.controller_epoch = 0
         self.not_before_ms = 0
+        self.former: tuple[BrokerId, BrokerEpoch] | None = None
+        """The broker that was last seen as controller, with its broker epoch."""
         self._attempt: _Attempt | None = None
         self._wait_for: Revision = 0
 
@@ -99,6 +102,7 @@ class Candidacy:
         if claim is None:
             willing = self.session != NO_SESSION and now_ms >= self.not_before_ms
             return self._claim(image, new_tag()) if willing else None
+        self.former = claim.broker, claim.broker_epoch
         if proved_dead.get(claim.broker) == claim.broker_epoch:
             return self.release(claim.token, new_tag())
         mine = (self.broker, self.broker_epoch, self.session)
@@ -146,6 +150,7 @@ class Candidacy:
             self.broker_epoch,
             self.token,
             self.controller_epoch,
+            self.former,
             None
             if attempt is None
             else (

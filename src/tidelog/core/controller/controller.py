@@ -48,6 +48,7 @@ from tidelog.core.controller.events import (
 from tidelog.core.controller.leader_balance import LeaderBalance
 from tidelog.core.controller.log_reports import LogReports
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import SUPPORTED, FeatureRange
 from tidelog.core.controller.metadata.metadata_store import Revision, TxnResult
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.plans import sweep
@@ -78,6 +79,8 @@ class ControllerSettings:
     """The number of partitions to check in one step, so that requests do not wait long."""
     unclean_leader_election: bool = False
     """`unclean.leader.election.enable` if it is set neither for the topic nor the cluster."""
+    supported: tuple[FeatureRange, ...] = SUPPORTED
+    """The feature levels that this broker's software supports."""
 
 
 class Controller:
@@ -189,9 +192,10 @@ class Controller:
             self.reports,
             self.settings.unclean_recovery,
             self.settings.unclean_leader_election,
+            self.settings.supported,
         )
         self.transactions.begin(token)
-        self.liveness.begin(self.image)
+        self.liveness.begin(self.image, self.candidacy.former)
         self.requests = Requests(term, self.liveness, self.transactions, self._out)
         self._to_check = set(self.image.leaderless)
         starting = self.broker not in self.image.active
@@ -219,9 +223,9 @@ class Controller:
         self._out.append(Answer(event.request, refusal(event, ErrorCode.NOT_CONTROLLER)))
 
     def _run_upkeep(self, term: ControllerTerm) -> None:
-        busy = self.transactions.busy
+        busy = self.transactions.busy_partitions
         self._to_check |= term.reports.due(self.liveness.now_ms)
-        groups, left = upkeep(term, self.liveness, busy, self._to_check, self._room)
+        groups, left = upkeep(term, self.liveness, self.transactions, self._to_check, self._room)
         self._room = max(self._room - sum(map(len, groups)), 0)
         self._to_check = left.to_check
         self._send(groups)
@@ -249,6 +253,7 @@ class Controller:
         if self.requests is None:
             return
         delta = event.delta
+        self.liveness.note_drained(self.image)
         if delta.brokers or delta.configs:
             self._to_check |= self.image.leaderless
         else:

@@ -11,7 +11,8 @@ Invariants of the result:
 - The ELR is empty whenever the ISR has at least min.insync.replicas members. (KIP-966: only then
   may the high watermark advance, so a replica that was in the ISR when it shrank below that still
   has every committed record.)
-- No replica in `lost` or `behind`, which lost its log, is in ISR or ELR.
+- No replica in `lost` or `behind`, which lost its log, is in ISR or ELR, and none in `offline`,
+  whose log directory failed.
 - leader_epoch rises exactly when the leader changes or replicas are removed or damaged, not when
   an ISR shrinks (KAFKA-15021).
 - partition_epoch rises with every change.
@@ -73,7 +74,9 @@ class Target:
     lost: frozenset[BrokerId] = frozenset()
     """Replicas that lost their log: they can't lead until they are in the ISR again."""
     found: frozenset[BrokerId] = frozenset()
-    """Replicas whose lost log is back."""
+    """Replicas whose lost log is back, or whose log directory is."""
+    offline: frozenset[BrokerId] = frozenset()
+    """Replicas whose log directory failed: they can't lead before it is back."""
     damaged: bool = False
     """A replica truncates its log: fetches that it sent before must no longer count."""
     election: ElectionType = ElectionType.ONLINE
@@ -93,6 +96,7 @@ class _Draft:
     last_known_elr: tuple[BrokerId, ...]
     lost: tuple[BrokerId, ...]
     behind: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...]
 
 
 class Outcome(NamedTuple):
@@ -132,6 +136,7 @@ def next_registration(
         and (draft.adding, draft.removing) == (partition.adding, partition.removing)
         and (recovery, last_known) == (partition.recovery, partition.last_known_elr)
         and (lost, behind) == (partition.lost, partition.behind)
+        and draft.offline == partition.offline
         and not (target.damaged and leader is not None)
     ):
         return partition
@@ -155,6 +160,7 @@ def next_registration(
         _unclean_election(partition, outcome, epoch),
         lost,
         behind,
+        draft.offline,
     )
 
 
@@ -173,7 +179,8 @@ def _elect(
     if valid:
         return Outcome(valid[0])
     if target.election is ElectionType.UNCLEAN:
-        alive = [replica for replica in draft.replicas if replica in rules.active]
+        usable = rules.active.difference(draft.offline)
+        alive = [replica for replica in draft.replicas if replica in usable]
         return Outcome(_longest(alive, draft, rules), unclean=bool(alive))
     leader = _recover(draft, rules, bool(eligible))
     balanced = rules.recovery is UncleanRecovery.BALANCED
@@ -183,8 +190,13 @@ def _elect(
 def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> BrokerId | None:
     """Return the replica with the most records once enough logs are known to tell which it is.
 
-    Why the longest log is enough: a leader epoch begins with all committed records, so of sound
-    logs the one with the newest epoch, and of these the longest, has every committed record.
+    Why the longest log is enough: a replica that was in sync has every committed record, unless
+    its disk lost the end of its log. So of the sound logs that were in sync, the one with the
+    newest epoch, and of these the longest, has every committed record if any of them has. Logs
+    that end in the same epoch differ only in length, so a longer one out of sync serves as well.
+    One that ends in a newer epoch may contradict them: its leader wrote records that were never
+    committed, and later leaders committed other records without writing any
+    (scenarios/elections/a-newer-epoch-need-not-be-committed.txt).
     Invariant: under BALANCED some replica that was in sync has a sound log, or all replicas
     have reported and none has more than the one elected.
     """
@@ -193,10 +205,17 @@ def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> B
     aggressive = rules.recovery is UncleanRecovery.AGGRESSIVE
     if waits_for_eligible and not aggressive:
         return None
-    reported = [r for r in draft.replicas if r in draft.lost or r in rules.logs]
-    on_the_way = any(r in rules.active and r not in reported for r in draft.replicas)
+    usable = _without(draft.replicas, set(draft.offline))
+    reported = [r for r in usable if r in draft.lost or r in rules.logs]
+    on_the_way = any(r in rules.active and r not in reported for r in usable)
     if on_the_way and not rules.waited:
         return None
+    known = draft.last_known_elr
+    emptied = {*draft.lost, *draft.behind}  # a new log has all its records, and may lack old ones
+    sound = [r for r in reported if r in known and r not in emptied and not rules.logs[r].cut]
+    if sound and not aggressive:
+        newest = max(rules.logs[r].leader_epoch for r in sound)
+        reported = [r for r in reported if r in known or _reach(r, rules)[0] <= newest]
     alive = [r for r in reported if r in rules.active]
     best = _longest(alive, draft, rules)
     if best != _longest(reported, draft, rules) and not rules.waited:
@@ -204,10 +223,9 @@ def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> B
         return None
     if aggressive:
         return best
-    known = draft.last_known_elr
     if not rules.waited and not set(known) <= set(reported):
         return None
-    if any(r in known and r not in draft.lost and not rules.logs[r].cut for r in reported):
+    if sound:
         return best
     # Every log that should have all committed records lacks some. Elect only if such a log is
     # still the longest: otherwise an operator may be able to restore a better one.
@@ -259,15 +277,17 @@ def _draft(partition: PartitionRegistration, target: Target) -> _Draft:
     replicas = partition.replicas if target.replicas is None else target.replicas
     isr = partition.isr if target.isr is None else target.isr
     lost = target.lost.union(partition.lost) - target.found
+    offline = target.offline.union(partition.offline) - target.found - target.lost
     return _Draft(
         replicas,
-        tuple(r for r in replicas if r in isr and r not in target.lost),
+        tuple(r for r in replicas if r in isr and r not in target.lost and r not in offline),
         partition.adding if target.adding is None else target.adding,
         partition.removing if target.removing is None else target.removing,
         partition.elr,
         partition.last_known_elr,
-        tuple(r for r in replicas if r in lost),
+        tuple(r for r in replicas if r in lost and r not in offline),
         partition.behind,
+        tuple(r for r in replicas if r in offline),
     )
 
 
@@ -294,7 +314,7 @@ def _keep_eligible(
         draft.elr = draft.last_known_elr = ()
         return
     were = set(partition.elr) | set(partition.isr)
-    out = target.unclean_shutdown.union(draft.isr, draft.lost)
+    out = target.unclean_shutdown.union(draft.isr, draft.lost, draft.offline)
     draft.elr = tuple(r for r in draft.replicas if r in were and r not in out)
     known = were | set(partition.last_known_elr)
     draft.last_known_elr = tuple(

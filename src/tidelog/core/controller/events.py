@@ -126,7 +126,7 @@ class LogReportsReceived:
     as lost. `damaged`: logs that hold less than they once did. `logs`: how far the logs of
     leaderless partitions reach. The broker stays fenced until `lost` and `damaged` are stored.
     `refused`: the leader epochs of partitions whose leader lacks committed records that this
-    broker has (core/replication/follower.py).
+    broker has (core/replication/follower.py). `offline`: logs in a directory that failed.
     """
 
     request: RequestToken
@@ -137,6 +137,7 @@ class LogReportsReceived:
     damaged: tuple[PartitionKey, ...] = ()
     logs: dict[PartitionKey, LogState] = field(default_factory=dict)
     refused: dict[PartitionKey, LeaderEpoch] = field(default_factory=dict)
+    offline: tuple[PartitionKey, ...] = ()
 
 
 @slotted

@@ -5,7 +5,8 @@ ranges of a broker that is down are known from level 2 of `tidelog.version` on; 
 broker must be started or unregistered first.
 
 A change of `tidelog.version` also rewrites the records whose fields depend on it. So a downgrade
-leaves no field of the higher level behind, and loses nothing that a restart does not bring back.
+leaves no field of the higher level behind. A safe downgrade is refused while that would delete what
+a restart does not bring back: the replicas whose log directory failed.
 """
 
 from tidelog.core.controller.events import UpdateFeaturesReceived, UpgradeType
@@ -13,8 +14,8 @@ from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import (
+    OFFLINE_REPLICAS,
     RANGES_IN_STATES,
-    SUPPORTED,
     TIDELOG_VERSION,
     FeatureRange,
     range_of,
@@ -34,33 +35,38 @@ def update_features(term: ControllerTerm, event: UpdateFeaturesReceived) -> Plan
     assert image.controller is not None, "the controller has a claim"
     levels = dict(image.features)
     for name, level, kind in event.updates:
-        problem = _problem(image, image.controller.broker, name, level, kind)
+        problem = _problem(term, image.controller.broker, name, level, kind)
         if problem is not None:
             message = f"Invalid update version {level} for feature {name}. {problem}"
             return Plan(ErrorCode.INVALID_UPDATE_VERSION, message)
         levels[name] = level
     levels = {name: level for name, level in levels.items() if level > 0}
-    writes = _state_writes(image, levels[TIDELOG_VERSION])
+    level = levels[TIDELOG_VERSION]
+    writes = _state_writes(image, level) + _partition_writes(image, level)
     if levels != image.features:
         key = keys.FEATURES
         guard = Guard(key, image.mod_rev(key))
-        writes.insert(0, Write(Put(key, values.encode_features(levels)), (guard,)))
+        write = Write(Put(key, values.encode_features(levels)), (guard,))
+        # Many brokers need several transactions, and the controller may fail between two of them:
+        # fields of a level are written after it is raised, and removed before it is lowered.
+        raised = levels[TIDELOG_VERSION] >= image.tidelog_version
+        writes.insert(0 if raised else len(writes), write)
     # No broker is admitted or unfenced under the old levels meanwhile.
     states = frozenset(keys.broker_state(broker) for broker in image.brokers)
     return Plan(steps=pack([write] for write in writes), also_busy=states | {keys.FEATURES})
 
 
 def _problem(
-    image: ClusterImage, me: BrokerId, name: str, level: int, kind: UpgradeType
+    term: ControllerTerm, me: BrokerId, name: str, level: int, kind: UpgradeType
 ) -> str | None:
     """Return why a level is refused, in Kafka's words; None if it is allowed."""
     if kind is UpgradeType.UNKNOWN:
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
-    if (reason := _not_supported(image, me, name, level)) is not None:
+    if (reason := _not_supported(term, me, name, level)) is not None:
         return reason
-    current = image.features.get(name, 0)
+    current = term.image.features.get(name, 0)
     if level < current and kind is UpgradeType.UPGRADE:
         return (
             "Can't downgrade the version of this feature without setting the upgrade type to either"
@@ -68,11 +74,32 @@ def _problem(
         )
     if level > current and kind is not UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
+    safe = kind is UpgradeType.SAFE_DOWNGRADE and name == TIDELOG_VERSION
+    if safe and level < OFFLINE_REPLICAS and (offline := _offline_replicas(term.image)):
+        return (
+            "Refusing to perform the requested downgrade because it might delete metadata"
+            f" information: the log directory of {offline} failed, and the lower level does not"
+            " store that. Bring the directory back or move the replica first; an unsafe downgrade"
+            " counts its log as lost."
+        )
     return None
 
 
-def _not_supported(image: ClusterImage, me: BrokerId, name: str, level: int) -> str | None:
-    reason = _outside(f"Local controller {me}", range_of(SUPPORTED, name), level)
+def _offline_replicas(image: ClusterImage) -> str:
+    """Name a replica whose log directory failed, and how many others there are; "" without one."""
+    found = [
+        f"{image.name_of(key)} on broker {broker}"
+        for key, known in sorted(image.partitions.items())
+        for broker in known.offline
+    ]
+    if len(found) <= 1:
+        return "".join(found)
+    return f"{found[0]} and of {len(found) - 1} other replicas"
+
+
+def _not_supported(term: ControllerTerm, me: BrokerId, name: str, level: int) -> str | None:
+    image = term.image
+    reason = _outside(f"Local controller {me}", range_of(term.supported, name), level)
     for broker in sorted(image.brokers.values(), key=lambda broker: broker.id):
         if reason is None and broker.features:
             reason = _outside(f"Broker {broker.id}", range_of(broker.features, name), level)
@@ -100,5 +127,22 @@ def _state_writes(image: ClusterImage, level: int) -> list[Write]:
         if state.features != ranges:
             name = keys.broker_state(broker)
             value = values.encode_broker_state(replace(state, features=ranges))
+            writes.append(Write(Put(name, value), (Guard(name, image.mod_rev(name)),)))
+    return writes
+
+
+def _partition_writes(image: ClusterImage, level: int) -> list[Write]:
+    """Rewrite the partitions with fields that this level of `tidelog.version` does not have. A
+    replica that is offline counts as lost: its broker does not lead before it has a log again."""
+    writes = []
+    for key, known in sorted(image.partitions.items()) if level < OFFLINE_REPLICAS else ():
+        if known.offline:
+            without = {*known.lost, *known.offline}
+            lost = tuple(r for r in known.replicas if r in without) if known.leader is None else ()
+            changed = replace(
+                known, offline=(), lost=lost, partition_epoch=known.partition_epoch + 1
+            )
+            name = keys.partition(*key)
+            value = values.encode_partition(changed)
             writes.append(Write(Put(name, value), (Guard(name, image.mod_rev(name)),)))
     return writes

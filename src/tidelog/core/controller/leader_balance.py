@@ -15,10 +15,11 @@ Invariant: only a member of the ISR is elected, so no committed record is lost.
 """
 
 from collections.abc import Hashable, Iterable
+from collections.abc import Set as AbstractSet
+from heapq import nsmallest
 
 from tidelog.core.controller.election import Target, next_registration
 from tidelog.core.controller.events import ElectionType
-from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.store_transactions import Write
@@ -76,10 +77,12 @@ class LeaderBalance:
             if key in image.imbalanced and image.partitions[key].replicas[0] in image.active:
                 self._due.add(key)
 
-    def writes(self, term: ControllerTerm, busy: set[str], most: int) -> list[list[Write]]:
+    def writes(
+        self, term: ControllerTerm, busy: AbstractSet[PartitionKey], most: int
+    ) -> list[list[Write]]:
         """Hold up to `most` elections. Busy partitions, and those beyond `most`, remain due."""
         image, writes = term.image, []
-        for key in sorted(key for key in self._due if keys.partition(*key) not in busy)[:most]:
+        for key in nsmallest(most, self._due - busy):
             self._due.discard(key)
             partition = image.partitions.get(key)
             if partition is None or partition.leader is None or not image.committed(key):
@@ -90,9 +93,9 @@ class LeaderBalance:
                 writes.append([term.write(partition, new)])
         return writes
 
-    def has_due(self, busy: set[str]) -> bool:
+    def has_due(self, busy: AbstractSet[PartitionKey]) -> bool:
         """Whether an election is due that could be held now."""
-        return any(keys.partition(*key) not in busy for key in self._due)
+        return not self._due <= busy
 
     def freeze(self) -> Hashable:
         return self._starting, frozenset(self._due)

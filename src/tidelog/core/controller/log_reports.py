@@ -30,7 +30,7 @@ class LogReports:
         self.now_ms = 0
         self._reports: dict[PartitionKey, dict[BrokerId, tuple[BrokerEpoch, LogState]]] = {}
         self._since_ms: dict[PartitionKey, int] = {}
-        """When this controller first saw that the partition has no leader."""
+        """When this controller first saw that the partition has no leader, the oldest first."""
         self._due: set[PartitionKey] = set()
         """Partitions that an election may now decide."""
         self._expired: set[PartitionKey] = set()
@@ -71,8 +71,11 @@ class LogReports:
             self._reports.pop(key, None)
         for key in leaderless - self._since_ms.keys():
             self._since_ms[key] = now_ms
-        expired = {key for key in leaderless - self._expired if self.waited(key)}
-        self._expired |= expired
+        expired: set[PartitionKey] = set()
+        oldest_ms = next(iter(self._since_ms.values()), now_ms)
+        if now_ms - oldest_ms >= self.timeout_ms:
+            expired = {key for key in leaderless - self._expired if self.waited(key)}
+            self._expired |= expired
         due, self._due = self._due | expired, set()
         return due
 

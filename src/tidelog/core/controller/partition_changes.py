@@ -65,7 +65,10 @@ def alter_partition(
     error = _check_epochs(partition, proposal, sender) or _check_isr(partition, proposal)
     if error:
         return Alteration(error)
-    if any(not _eligible(member, brokers) for member in proposal.isr):
+    if any(
+        not _eligible(member, brokers) or member.broker in partition.offline
+        for member in proposal.isr
+    ):
         return Alteration(ErrorCode.INELIGIBLE_REPLICA)
     isr = tuple(member.broker for member in proposal.isr)
     changed = next_registration(partition, Target(isr=isr, recovery=proposal.recovery), rules)
@@ -83,13 +86,31 @@ def lose_log(
     return next_registration(partition, Target(lost=frozenset({broker})), rules)
 
 
+def take_offline(
+    partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
+) -> PartitionRegistration:
+    """Remove a broker whose log directory failed from the ISR and the ELR.
+
+    The log is not lost: without another replica in sync, the partition has no leader until the
+    directory is back. The leader epoch rises, so that the leader forgets the fetches of this
+    replica: its high watermark would wait for a replica that was caught up a moment ago.
+    """
+    if broker not in partition.replicas or broker in partition.offline:
+        return partition
+    target = Target(offline=frozenset({broker}), damaged=True)
+    return next_registration(partition, target, rules)
+
+
 def find_log(
     partition: PartitionRegistration, broker: BrokerId, rules: ElectionRules
 ) -> PartitionRegistration:
-    """Count a log that was lost and is back, if the partition has had no leader since the loss.
+    """Count a log whose directory is back; or one that was lost and is back, if the partition has
+    had no leader since the loss.
 
     With a leader to follow, the broker creates a new log, which may hold less than was lost.
     """
+    if broker in partition.offline:
+        return next_registration(partition, Target(found=frozenset({broker})), rules)
     waits = partition.leader is None and broker in partition.last_known_elr
     if not waits or broker not in partition.lost:
         return partition

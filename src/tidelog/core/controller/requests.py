@@ -42,6 +42,7 @@ from tidelog.core.controller.events import (
     UpdateFeaturesReceived,
 )
 from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata.features import OFFLINE_REPLICAS
 from tidelog.core.controller.metadata.metadata_store import Guard, Put, Revision
 from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
@@ -59,6 +60,7 @@ from tidelog.core.controller.partition_changes import (
     lose_log,
     reassign,
     replace_leader,
+    take_offline,
 )
 from tidelog.core.controller.plans import Plan, unregister_broker
 from tidelog.core.controller.store_transactions import (
@@ -261,12 +263,16 @@ class Requests:
         if error:
             self._answer(event.request, PartitionErrorsAnswer(error))
             return
+        if event.offline and keys.FEATURES in self.transactions.busy:
+            self._deferred.append((event, reply))  # the level may be one without the field
+            return
         self.term.reports.receive(event.broker, event.broker_epoch, event.logs)
         changes: dict[PartitionKey, LogChange] = {
             **{k: partial(replace_leader, leader_epoch=e) for k, e in event.refused.items()},
             **dict.fromkeys(event.found, find_log),
             **dict.fromkeys(event.damaged, damage_log),
             **dict.fromkeys(event.lost, lose_log),
+            **dict.fromkeys(event.offline, self._log_goes_offline()),
         }
         reply = reply or self._open(event, len(changes))
         writes = []
@@ -279,7 +285,13 @@ class Requests:
             writes += self._outcome(
                 reply, old, ErrorCode.NONE, changes[key](old, event.broker, rules)
             )
-        self._send(event, reply, writes)
+        self._send(event, reply, writes, (keys.FEATURES,) if event.offline else ())
+
+    def _log_goes_offline(self) -> LogChange:
+        """At a lower level of `tidelog.version` the log counts as lost: the broker begins no new
+        one while the directory is offline."""
+        stored = self.term.image.tidelog_version >= OFFLINE_REPLICAS
+        return take_offline if stored else lose_log
 
     def _elect_leaders(self, event: ElectLeadersReceived, reply: Reply | None) -> None:
         image = self.term.image
@@ -384,10 +396,14 @@ class Requests:
         write.result = result
         return write
 
-    def _send(self, event: Request, reply: Reply, writes: list[Write]) -> None:
+    def _send(
+        self, event: Request, reply: Reply, writes: list[Write], also_busy: Iterable[str] = ()
+    ) -> None:
         for chunk in pack([write] for write in writes):
             retry = narrowed(event, [write.key for write in chunk if write.key is not None])
-            self.out.append(self.transactions.send([chunk], reply=reply, retry=retry))
+            self.out.append(
+                self.transactions.send([chunk], reply=reply, retry=retry, also_busy=also_busy)
+            )
 
 
 def _validates_only(event: Request) -> bool:
@@ -413,6 +429,7 @@ def narrowed(event: Request, wanted: list[PartitionKey]) -> Request:
                 found=_among(event.found, wanted),
                 damaged=_among(event.damaged, wanted),
                 refused={key: event.refused[key] for key in wanted if key in event.refused},
+                offline=_among(event.offline, wanted),
             )
         case AlterReassignmentsReceived():
             return replace(event, targets={key: event.targets[key] for key in wanted})

@@ -7,7 +7,7 @@ key that it writes. Therefore it is safe to send it twice; if the outcome of the
 unknown, the second response shows which one was applied.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Any
 
@@ -101,12 +101,14 @@ def pack(groups: Iterable[list[Write]]) -> list[list[Write]]:
 class TransactionsInFlight:
     """The transactions in flight, and the keys that they keep busy."""
 
-    __slots__ = ("_last_tag", "busy", "pending", "token")
+    __slots__ = ("_last_tag", "busy", "busy_partitions", "pending", "token")
 
     def __init__(self) -> None:
         self.token: Revision = 0
         self.pending: dict[int, Pending] = {}
         self.busy: set[str] = set()
+        self.busy_partitions: set[PartitionKey] = set()
+        """The partitions among the busy keys: thousands are compared at once."""
         self._last_tag = 0
 
     def begin(self, token: Revision) -> None:
@@ -114,6 +116,7 @@ class TransactionsInFlight:
         self.token = token
         self.pending.clear()
         self.busy.clear()
+        self.busy_partitions.clear()
 
     def new_tag(self) -> int:
         self._last_tag += 1
@@ -132,6 +135,7 @@ class TransactionsInFlight:
         pending = Pending(self.new_tag(), steps[0], steps[1:], reply, retry, answer, busy)
         self.pending[pending.tag] = pending
         self.busy |= busy
+        self.busy_partitions.update(_partitions_in(busy))
         return self._transaction(pending)
 
     def next_step(self, pending: Pending) -> StoreTransaction:
@@ -176,6 +180,9 @@ class TransactionsInFlight:
             del self.pending[pending.tag]
         if done:
             self.busy = set().union(*(pending.busy for pending in self.pending.values()))
+            for pending in done:
+                freed = pending.busy - self.busy
+                self.busy_partitions.difference_update(_partitions_in(freed))
         return done
 
     def freeze(self) -> Hashable:
@@ -192,6 +199,12 @@ class TransactionsInFlight:
         pending.guards = (Guard(keys.CONTROLLER, self.token, "create"), *wanted)
         pending.ops = tuple(write.op for write in pending.writes)
         return StoreTransaction(pending.tag, pending.guards, pending.ops)
+
+
+def _partitions_in(names: Iterable[str]) -> Iterator[PartitionKey]:
+    for name in names:
+        if (found := keys.parse_partition(name)) is not None:
+            yield PartitionKey(*found)
 
 
 def _was_applied(pending: Pending, answer: TxnResult) -> bool:

@@ -7,6 +7,7 @@ once: the death of a broker that led thousands of partitions must not block the 
 """
 
 from collections.abc import Set as AbstractSet
+from heapq import nsmallest
 from typing import NamedTuple
 
 from tidelog.core.controller.broker_liveness import BrokerLiveness, deregistration_transaction
@@ -23,6 +24,8 @@ from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import (
     RANGES_IN_STATES,
+    SUPPORTED,
+    FeatureRange,
     newest_levels,
     unsupported,
 )
@@ -33,7 +36,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionKey,
     PartitionRegistration,
 )
-from tidelog.core.controller.store_transactions import Write
+from tidelog.core.controller.store_transactions import TransactionsInFlight, Write
 from tidelog.core.slotted import replace, slotted
 from tidelog.core.types import BrokerId
 
@@ -52,6 +55,8 @@ class ControllerTerm:
     recovery: UncleanRecovery = UncleanRecovery.BALANCED
     unclean_default: bool = False
     """Whether an unclean election is allowed if it is not configured."""
+    supported: tuple[FeatureRange, ...] = SUPPORTED
+    """The feature levels that the controller's own software supports."""
 
     def rules(self, key: PartitionKey, active: frozenset[BrokerId]) -> ElectionRules:
         """Return the election rules of a partition."""
@@ -104,7 +109,7 @@ class Remaining(NamedTuple):
 def upkeep(
     term: ControllerTerm,
     liveness: BrokerLiveness,
-    busy: set[str],
+    transactions: TransactionsInFlight,
     to_check: AbstractSet[PartitionKey],
     most: int,
 ) -> tuple[list[list[Write]], Remaining]:
@@ -113,14 +118,16 @@ def upkeep(
     A group must not be split; urgent groups come first. `to_check` names partitions that may get
     a leader.
     """
-    image = term.image
+    image, busy = term.image, transactions.busy
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
     states = {b: state for b in brokers if (state := liveness.next_state(b)) is not None}
     dead = [broker for broker in brokers if liveness.is_dead(broker)]
     leaving = {b.id for b, state in states.items() if state.fenced or state.shutting_down}
     active = image.active - leaving - {broker.id for broker in dead}
     arriving = [broker for broker in brokers if broker.awaits_admission and broker not in dead]
-    writes, left = _partition_writes(term, active, arriving, busy, to_check, most)
+    writes, left = _partition_writes(
+        term, active, arriving, transactions.busy_partitions, to_check, most
+    )
     deaths = []
     for broker in dead:
         guards, (delete,) = deregistration_transaction(broker.id, broker.epoch)
@@ -131,7 +138,7 @@ def upkeep(
         for broker, state in states.items()
         if not broker.awaits_admission and keys.broker_state(broker.id) not in busy
     ]
-    admissions = _admissions(image, arriving, writes, busy)
+    admissions = _admissions(term, arriving, writes, busy)
     return [*deaths, *decided, *admissions, *([write] for write in writes.values())], left
 
 
@@ -139,7 +146,7 @@ def _partition_writes(
     term: ControllerTerm,
     active: frozenset[BrokerId],
     arriving: list[BrokerRegistration],
-    busy: set[str],
+    busy: AbstractSet[PartitionKey],
     to_check: AbstractSet[PartitionKey],
     most: int,
 ) -> tuple[dict[PartitionKey, Write], Remaining]:
@@ -158,22 +165,35 @@ def _partition_writes(
     if not most:
         return {}, Remaining(set(to_check), bool(affected or to_check))
     writes: dict[PartitionKey, Write] = {}
-    left = {key for key in to_check if keys.partition(*key) in busy}
-    named = sorted(to_check - affected - left)
-    looked_at = named[:most]
-    for key in (*sorted(affected), *looked_at):
+    left = set(to_check & busy)
+    named = to_check - affected - left
+    looked_at = sorted(named) if len(named) <= most else nsmallest(most, named)
+    for key in (*_leaders_first(image, affected - busy, active), *looked_at):
         if len(writes) == most:
             left.update(named)
             return writes, Remaining(left, True)
         partition = image.partitions.get(key)
-        if partition is None or keys.partition(*key) in busy:
+        if partition is None:
             continue
         isr = tuple(broker for broker in partition.isr if broker in active)
         target = Target(isr=isr, unclean_shutdown=unclean)
         new = next_registration(partition, target, term.rules(key, active))
         if new is not partition:
             writes[key] = term.write(partition, new)
-    return writes, Remaining(left.union(named[most:]), len(named) > most)
+    return writes, Remaining(left | named - set(looked_at), len(named) > most)
+
+
+def _leaders_first(
+    image: ClusterImage, affected: set[PartitionKey], active: frozenset[BrokerId]
+) -> list[PartitionKey]:
+    """Sort partitions that need another leader before those that only lose an ISR member: clients
+    wait for the first ones."""
+    urgent = {
+        key
+        for key in affected
+        if (known := image.partitions.get(key)) is not None and known.leader not in active
+    }
+    return sorted(urgent) + sorted(affected - urgent)
 
 
 def _unregistered(image: ClusterImage) -> frozenset[BrokerId]:
@@ -183,7 +203,7 @@ def _unregistered(image: ClusterImage) -> frozenset[BrokerId]:
 
 
 def _admissions(
-    image: ClusterImage,
+    term: ControllerTerm,
     arriving: list[BrokerRegistration],
     writes: dict[PartitionKey, Write],
     busy: set[str],
@@ -196,6 +216,7 @@ def _admissions(
     """
     if keys.FEATURES in busy:
         return []
+    image = term.image
     ready: list[BrokerRegistration] = []
     shared: set[PartitionKey] = set()
     for broker in arriving:
@@ -214,13 +235,14 @@ def _admissions(
     group = [writes.pop(key) for key in sorted(shared)]
     group += [state_write(image, broker, BrokerState(broker.epoch)) for broker in ready]
     if not image.states and keys.FEATURES not in image.mod_revs:
-        group.append(_first_levels(image))
+        group.append(_first_levels(term))
     return [group]
 
 
-def _first_levels(image: ClusterImage) -> Write:
+def _first_levels(term: ControllerTerm) -> Write:
     """Finalise the newest feature levels in a new cluster, with the first admission."""
-    levels = newest_levels(broker.features for broker in image.brokers.values())
+    everyone = (broker.features for broker in term.image.brokers.values())
+    levels = newest_levels(everyone, term.supported)
     key = keys.FEATURES
     return Write(Put(key, values.encode_features(levels)), (Guard(key, ABSENT),))
 

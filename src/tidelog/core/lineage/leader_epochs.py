@@ -31,10 +31,21 @@ class LeaderEpochs:
         """A copy of all entries, oldest first."""
         return [EpochEntry(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
 
+    def entries_from(self, offset: Offset) -> list[EpochEntry]:
+        """Return the entries of the records from `offset` on, oldest first."""
+        first = max(0, bisect_right(self._starts, offset) - 1)
+        pairs = zip(self._epochs[first:], self._starts[first:], strict=True)
+        return [EpochEntry(*pair) for pair in pairs]
+
     @property
     def latest(self) -> LeaderEpoch | None:
         """The epoch of the last entry; None for a log without epochs."""
         return self._epochs[-1] if self._epochs else None
+
+    @property
+    def earliest(self) -> LeaderEpoch | None:
+        """The epoch of the first entry; None for a log without epochs."""
+        return self._epochs[0] if self._epochs else None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Add an entry: `epoch` starts at `start_offset`. Return whether anything changed.

@@ -21,7 +21,8 @@ from tidelog.core.metrics.exposition import (
 )
 from tidelog.core.metrics.scrape import Scrape
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.node.measuring.counters import NS_PER_MS
+from tidelog.core.node.hosting.loss_recorder import CAUSES
+from tidelog.core.node.measuring.counters import NS_PER_MS, LossCount
 from tidelog.core.node.measuring.request_times import FETCH, FETCH_CONSUMER, FETCH_FOLLOWER
 from tidelog.core.node.upkeep.scrubber import NO_TIME_MS
 
@@ -105,6 +106,21 @@ def _session_left(scrape: Scrape) -> float:
 _MANAGER = "kafka_server_replicamanager"
 _CONTROLLER = "kafka_controller_kafkacontroller"
 
+
+def _losses(scrape: Scrape) -> Iterator[Sample]:
+    counts = scrape.node.counters.losses
+    for cause in CAUSES:
+        yield "", labelled(cause=cause), counts[cause].losses if cause in counts else 0
+
+
+def _loss_records(scrape: Scrape) -> Iterator[Sample]:
+    for cause in CAUSES:
+        count = scrape.node.counters.losses.get(cause, LossCount())
+        yield "", labelled(cause=cause, kind="removed"), count.removed
+        yield "", labelled(cause=cause, kind="committed"), count.committed
+        yield "", labelled(cause=cause, kind="acknowledged"), count.acknowledged
+
+
 REPLICAS = (
     _one(f"{_MANAGER}_partitioncount", GAUGE, "Replicas on this broker.", lambda s: len(s.hosted)),
     _one(
@@ -133,6 +149,12 @@ REPLICAS = (
         GAUGE,
         "Replicas on this broker whose log failed.",
         lambda s: s.offline,
+    ),
+    _one(
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        GAUGE,
+        "Log directories of this broker that can't be used: their disk failed.",
+        lambda s: len(s.node.directory.offline),
     ),
     _one(
         f"{_MANAGER}_reassigningpartitions",
@@ -188,6 +210,23 @@ DAMAGE = (
         "Logs on this broker that are damaged and not repaired yet. Above 0 for long: no other"
         " replica is in sync.",
         lambda s: len(s.node.directory.damaged),
+    ),
+    Family(
+        "tidelog_losses_total",
+        COUNTER,
+        ("cause",),
+        "Entries of this broker in the loss ledger: how often replicas removed records, by cause."
+        " leader_change and leader_deleted are normal with acks=1 or after long absence.",
+        _losses,
+    ),
+    Family(
+        "tidelog_loss_records_total",
+        COUNTER,
+        ("cause", "kind"),
+        "Records in these entries: all that were removed, those below the high watermark that the"
+        " replica knew (committed), those that this broker had acknowledged as leader"
+        " (acknowledged). Several replicas may count the same record.",
+        _loss_records,
     ),
     _one(
         "tidelog_truncations_refused_total",

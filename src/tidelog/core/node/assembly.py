@@ -3,7 +3,10 @@
 The order is the order of the layers: a part is built from parts above it in this file.
 """
 
+from collections.abc import Sequence
+
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import FeatureRange
 from tidelog.core.node.activation import Activation
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
@@ -12,6 +15,7 @@ from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import FollowedPartitions
+from tidelog.core.node.hosting.loss_recorder import LossRecorder
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.hosting.replication_quota import ReplicationQuotas
 from tidelog.core.node.membership.controller_host import ControllerHost
@@ -30,11 +34,13 @@ from tidelog.core.node.upkeep.cleaning import Cleaning
 from tidelog.core.node.upkeep.clock_watch import ClockWatch
 from tidelog.core.node.upkeep.duties import Duties
 from tidelog.core.node.upkeep.flushing import Flushing
+from tidelog.core.node.upkeep.moves import Moves
 from tidelog.core.node.upkeep.repairs import Repairs
 from tidelog.core.node.upkeep.scrubber import Scrubber
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.disk import Disk
-from tidelog.core.storage.log_directory import LogDirectory, Progress
+from tidelog.core.storage.log_directories import LogDisk, open_directories
+from tidelog.core.storage.log_directory import Progress
 from tidelog.core.wall_clock import ClockReading
 
 
@@ -44,44 +50,42 @@ class Parts:
     def __init__(
         self,
         config: NodeConfig,
-        disk: Disk,
+        disk: Disk | Sequence[LogDisk],
         incarnation: int,
         now_ms: int,
         policy: TruncationPolicy,
         progress: Progress | None,
         clock: ClockReading | None,
+        supported: tuple[FeatureRange, ...],
     ) -> None:
         """Recover the logs, then build all parts. `incarnation` differs at each start."""
         self.turn = turn = Turn(now_ms)
         self.image = image = ClusterImage()
-        self.directory = directory = LogDirectory.open(disk, now_ms, lambda _: config.log, progress)
+        self.directory = directory = open_directories(disk, now_ms, lambda _: config.log, progress)
         self.clock = ClockWatch(config=config, turn=turn, directory=directory, reading=clock)
         self.calls = calls = Calls(turn)
 
         followed = FollowedPartitions()
-        self.replicas = replicas = Replicas(turn=turn, directory=directory, followed=followed)
+        boot = "" if clock is None else clock.boot_id
+        losses = LossRecorder(turn, image, directory, config.broker_id, boot)
+        self.replicas = replicas = Replicas(turn, directory, followed, losses)
         slots = config.max_incremental_fetch_session_cache_slots
         sessions = FetchSessions(slots=slots, seed=incarnation)
         confirmed_ms, lease_ms = sessions.confirmed_ms, config.broker_session_timeout_ms // 3
-        self.gate = gate = Gate(turn, replicas, image, confirmed_ms, lease_ms)
+        self.gate = gate = Gate(turn, replicas, image, config.broker_id, confirmed_ms, lease_ms)
         quotas = ReplicationQuotas(config=config, image=image)
         fetchers = ReplicaFetchers(config, turn, calls, replicas, followed, quotas.follower)
         self.fetchers = fetchers
 
         self.flushing = flushing = Flushing(turn=turn, replicas=replicas, gate=gate)
-        self.duties = Duties(config=config, turn=turn, replicas=replicas, gate=gate)
-        self.cleaning = cleaning = Cleaning(
-            config=config, turn=turn, image=image, replicas=replicas
-        )
+        self.duties = duties = Duties(config=config, turn=turn, replicas=replicas, gate=gate)
+        self.cleaning = cleaning = Cleaning(config, turn, image, replicas)
         self.scrubber = Scrubber(config=config, turn=turn, replicas=replicas)
         self.repairs = Repairs(turn=turn, replicas=replicas, cleaning=cleaning)
+        self.moves = Moves(turn, replicas, cleaning, flushing, duties, quotas.moves)
 
-        self.controller = controller = ControllerHost(
-            config=config, turn=turn, image=image, calls=calls
-        )
-        self.proposals = IsrProposals(
-            config=config, turn=turn, controller=controller, replicas=replicas
-        )
+        self.controller = controller = ControllerHost(config, turn, image, calls, supported, losses)
+        self.proposals = IsrProposals(config, turn, controller, replicas)
         self.reporter = reporter = LogReporter(
             config=config, turn=turn, image=image, controller=controller, replicas=replicas
         )
@@ -103,8 +107,9 @@ class Parts:
             applier=applier,
             incarnation=str(incarnation),
             previous_epoch=directory.broker_epoch,
+            supported=supported,
         )
-        self.store = StoreFollower(turn=turn, image=image, directory=directory)
+        self.store = StoreFollower(turn, image, directory, supported)
 
         self.fetches = fetches = FetchService(
             config=config,
@@ -120,7 +125,7 @@ class Parts:
         )
         self.offsets = OffsetService(turn=turn, replicas=replicas, gate=gate)
         self.producer_ids = ProducerIds(
-            config=config, turn=turn, controller=controller, registration=registration
+            config=config, turn=turn, controller=controller, registration=registration, gate=gate
         )
         self.coordinators = Coordinators(
             CoordinatorHost(

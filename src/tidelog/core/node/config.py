@@ -72,6 +72,7 @@ class NodeConfig:
     replica_fetch_backoff_ms: int = 1000
     leader_replication_throttled_rate: int | None = None
     follower_replication_throttled_rate: int | None = None
+    replica_alter_log_dirs_io_max_bytes_per_second: int | None = None
     high_watermark_linger_ms: int = 5
     """The delay before a follower without new records learns of a new high watermark."""
     replica_socket_timeout_ms: int = 30_000
@@ -93,7 +94,7 @@ class NodeConfig:
     leader_imbalance_check_interval_seconds: int = 300
 
     broker_session_timeout_ms: int = 9000
-    broker_heartbeat_interval_ms: int = 2000
+    broker_heartbeat_interval_ms: int = 500
     controlled_shutdown_enable: bool = True
     """Move leadership to other brokers before this one stops."""
     controlled_shutdown_timeout_ms: int = 300_000

@@ -5,12 +5,13 @@ follower is not in the ISR is the leader's view. Times are in milliseconds of th
 clock; None for an event that never happened.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.node import Node
 from tidelog.core.node.upkeep.scrubber import NO_TIME_MS
-from tidelog.core.replication.isr import PendingExpand
+from tidelog.core.replication.isr import Isr, PendingExpand, PendingShrink
 from tidelog.core.replication.log_end_offset import NEVER_MS, FollowerProgress
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, TopicPartition
@@ -20,7 +21,16 @@ Json = dict[str, Any]
 
 def describe(node: Node, topic: str | None = None, partition: int | None = None) -> Json:
     """Describe the broker, with all its replicas, those of one topic, or one replica."""
-    image, now_ms = node.image, node.now_ms
+    names = hosted_names(node, topic, partition)
+    return {
+        **describe_broker(node, topic, partition),
+        "partitions": describe_replicas(node, names),
+    }
+
+
+def describe_broker(node: Node, topic: str | None = None, partition: int | None = None) -> Json:
+    """Describe the broker without its replicas."""
+    image = node.image
     claim = image.controller
     return {
         "broker_id": node.config.broker_id,
@@ -31,14 +41,25 @@ def describe(node: Node, topic: str | None = None, partition: int | None = None)
         "is_controller": node.controller.is_active,
         "controller_epoch": image.controller_epoch,
         "revision": image.revision,
-        "now_ms": now_ms,
-        "partitions": [
-            _replica(node, replica, now_ms) for replica in _wanted(node, topic, partition)
-        ],
+        "now_ms": node.now_ms,
         "scrub": _scrub(node),
         "losses": {"count": node.losses.count, "recent": _losses(node, topic, partition)},
         "unclean_elections": _unclean_elections(node, topic, partition),
     }
+
+
+def hosted_names(node: Node, topic: str | None, partition: int | None) -> list[TopicPartition]:
+    """Return the partitions with a replica here: all, those of a topic, or one."""
+    if topic is not None and partition is not None:
+        one = TopicPartition(topic, partition)
+        return [one] if one in node.replicas else []
+    return [name for name in sorted(node.replicas) if _fits(name, topic, partition)]
+
+
+def describe_replicas(node: Node, names: Iterable[TopicPartition]) -> list[Json]:
+    """Describe the replicas of these partitions; those that are no longer here are left out."""
+    found = (node.replicas.get(name) for name in names)
+    return [_replica(node, each, node.now_ms) for each in found if each is not None]
 
 
 def _scrub(node: Node) -> Json:
@@ -50,14 +71,6 @@ def _scrub(node: Node) -> Json:
         "passes": scrubber.passes,
         "last_pass_ms": None if last_ms == NO_TIME_MS else last_ms,
     }
-
-
-def _wanted(node: Node, topic: str | None, partition: int | None) -> list[HostedReplica]:
-    hosted = node.replicas
-    if topic is not None and partition is not None:
-        one = hosted.get(TopicPartition(topic, partition))
-        return [] if one is None else [one]
-    return [hosted[name] for name in sorted(hosted) if _fits(name, topic, partition)]
 
 
 def _fits(name: TopicPartition | None, topic: str | None, partition: int | None) -> bool:
@@ -92,6 +105,7 @@ def _replica(node: Node, replica: HostedReplica, now_ms: int) -> Json:
         "replicas": list(partition.replicas),
         "isr": [] if known is None else list(known.isr),
         "maximal_isr": sorted(partition.isr.maximal) if partition.is_leader else None,
+        "pending_isr": _pending(partition.isr),
         "elr": [] if known is None else list(known.elr),
         "lost": [] if known is None else [*known.lost, *known.behind],
         "min_isr": partition.min_isr,
@@ -105,6 +119,15 @@ def _replica(node: Node, replica: HostedReplica, now_ms: int) -> Json:
             _follower(node, replica, broker, now_ms) for broker in sorted(partition.followers)
         ]
     return state
+
+
+def _pending(isr: Isr) -> Json | None:
+    """The change of the ISR that the leader proposed and the controller has not decided on."""
+    if isinstance(isr, PendingExpand):
+        return {"kind": "expand", "brokers": [isr.joining]}
+    if isinstance(isr, PendingShrink):
+        return {"kind": "shrink", "brokers": sorted(isr.leaving)}
+    return None
 
 
 def _role(replica: HostedReplica) -> str:

@@ -73,6 +73,8 @@ class Flush:
     flush: int
     files: tuple[str, ...]
     directories: tuple[str, ...]
+    place: int = 0
+    """The number of the log directory, in the order of `log.dirs`."""
 
 
 @slotted
@@ -84,6 +86,8 @@ class CleanLog:
     cleaning: int
     plan: CleaningPlan
     bytes_per_second: float
+    place: int = 0
+    """The number of the log directory, in the order of `log.dirs`."""
 
 
 @slotted

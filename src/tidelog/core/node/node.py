@@ -5,11 +5,12 @@ effects into bytes, files and timers. A step passes the event to the part that h
 tables below), then lets every part continue: long polls are checked, fetches, proposals and
 flushes are sent. assembly.py builds the parts; they are in the folders beside this file.
 
-If the disk fails, the broker stops, as Kafka does when its last log directory fails: requests
-that wait get an error, nothing more is acknowledged, and the host is asked to end the process.
+If one of several log directories fails, its replicas are offline and the rest continues. If the
+only or last one fails, the broker stops, as Kafka does: requests that wait get an error, nothing
+more is acknowledged, and the host is asked to end the process.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tidelog.core.controller import events as controller_on
@@ -18,6 +19,7 @@ from tidelog.core.controller.effects import ElectedUncleanly
 from tidelog.core.controller.metadata import features
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Snapshot
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.assembly import Parts
 from tidelog.core.node.config import NodeConfig
@@ -45,6 +47,7 @@ from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.storage import layout
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import LogOffline
+from tidelog.core.storage.log_directories import LogDirectories, LogDisk
 from tidelog.core.storage.log_directory import Progress
 from tidelog.core.types import BrokerEpoch, TopicPartition
 from tidelog.core.wall_clock import ClockReading
@@ -73,14 +76,16 @@ class Node:
     def __init__(
         self,
         config: NodeConfig,
-        disk: Disk,
+        disk: Disk | Sequence[LogDisk],
         incarnation: int,
         now_ms: int,
         policy: TruncationPolicy = LEADER_EPOCH,
         progress: Progress | None = None,
         clock: ClockReading | None = None,
+        supported: tuple[features.FeatureRange, ...] = features.SUPPORTED,
     ) -> None:
-        parts = Parts(config, disk, incarnation, now_ms, policy, progress, clock)
+        parts = Parts(config, disk, incarnation, now_ms, policy, progress, clock, supported)
+        self.supported = supported
         self.config = config
         self.image = parts.image
         self.directory = parts.directory
@@ -106,6 +111,7 @@ class Node:
         self._coordinators = parts.coordinators
         self._flushing = parts.flushing
         self._duties = parts.duties
+        self._moves = parts.moves
         self._activation = parts.activation
         self._timed: tuple[Timed, ...] = (
             parts.store,
@@ -119,6 +125,7 @@ class Node:
             parts.clock,
             parts.scrubber,
             parts.repairs,
+            parts.moves,
         )
         self._wake = WakeTime(
             clocks=(
@@ -183,6 +190,11 @@ class Node:
     def replicas(self) -> dict[TopicPartition, HostedReplica]:
         """The replicas on this broker, by name."""
         return self._replicas.hosted
+
+    def move_log(self, name: TopicPartition, number: int) -> ErrorCode:
+        """Move a replica's log to another log directory of this broker, in the background."""
+        self._wake.forget()
+        return self._moves.move(name, number)
 
     @property
     def losses(self) -> Losses:
@@ -293,15 +305,21 @@ class Node:
         to be written: clients need not wait for the rest of the step."""
         if self._replicas.unwritten or self._stopping or self._registration.may_stop:
             return []
+        if self.directory.newly_failed:
+            return []
         return self._turn.take_answers()
 
     def settle(self) -> list[Effect]:
         """Let all parts continue; return the effects of all events, to be carried out in order."""
-        if self.halted is None:
+        while self.halted is None:
             try:
+                if self.directory.newly_failed:
+                    self._directories_failed()
                 self._settle()
             except (DiskError, LogOffline) as error:
                 self._fail(error)
+            if not self.directory.newly_failed:
+                break
         return self._turn.take()
 
     def _settle(self) -> None:
@@ -321,7 +339,8 @@ class Node:
         if self._reporter.pending:
             self._reporter.pump(epoch)
             self._wake.forget()
-        if self._replicas.repairing:
+        if self._replicas.repairing or self.directory.moves:
+            # A follower's step may end a repair, for which the move of the log waits.
             self._wake.forget()
         self.directory.save_damage()
         if self._replicas.truncated:
@@ -397,9 +416,11 @@ class Node:
     def _image_changed(self, delta: ImageDelta) -> None:
         """Apply a change of the image: first to the replicas, then to coordinators, requests to the
         controller, heartbeats and this broker's own controller."""
-        if delta.features and (reason := features.refusal(self.image.features)) is not None:
-            self._halt(Halt(reason, clean=False))
-            return
+        if delta.features:
+            reason = features.refusal(self.image.features, self.supported)
+            if reason is not None:
+                self._halt(Halt(reason, clean=False))
+                return
         self._activation.stop_if_unregistered()
         self._applier.apply(delta)
         self._coordinators.image_advanced({name for name, _ in delta.deleted_topics})
@@ -477,8 +498,26 @@ class Node:
         self.directory.close(self._duties.high_watermarks(), *((epoch,) if proved else ()))
         self._halt(Halt("shut down", clean=True))
 
+    def _directories_failed(self) -> None:
+        """Take the replicas of failed directories offline, and report them to the controller."""
+        directory = self.directory
+        assert isinstance(directory, LogDirectories), "one directory fails with the broker"
+        failed: list[TopicPartition] = []
+        for number in list(directory.newly_failed):
+            names = self._replicas.directory_failed(number)
+            path, reason = directory.paths[number], directory.offline[number]
+            self._turn.journal.note("directory_failed", path, reason, len(names))
+            failed += names
+        directory.newly_failed.clear()
+        self._turn.fail_answers(set(failed))
+        self._reporter.directory_failed(failed)
+        self._wake.forget()
+
     def _fail(self, error: Exception) -> None:
-        """Stop because the disk failed. Not even the responses of this step are sent."""
+        """Stop because the disk failed, unless another log directory is left. Not even the
+        responses of this step are sent."""
+        if self.directory.failed(error):
+            return
         self._turn.take_back_answers()
         for replica in self._replicas.hosted.values():
             self._replicas.step(replica, LogFailed())

@@ -3,11 +3,15 @@
 All parts of a node share one Turn, so that each adds to the same ordered list of effects.
 """
 
+from collections.abc import Collection
 from typing import Protocol
 
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node.effects import Effect, Respond
 from tidelog.core.node.measuring.counters import Counters
 from tidelog.core.node.measuring.journal import Journal
+from tidelog.core.node.messages import FetchResponse, ProducePartitionResponse, ProduceResponse
+from tidelog.core.types import TopicPartition
 from tidelog.core.wall_clock import WallClock
 
 
@@ -49,6 +53,20 @@ class Turn:
     def take_back_answers(self) -> None:
         """Remove the responses of this step."""
         self.effects = [effect for effect in self.effects if not isinstance(effect, Respond)]
+
+    def fail_answers(self, partitions: Collection[TopicPartition]) -> None:
+        """Let the responses of this step fail for partitions whose log directory failed."""
+        for effect in self.effects:
+            if isinstance(effect, Respond) and isinstance(
+                effect.response, ProduceResponse | FetchResponse
+            ):
+                for part in effect.response.partitions:
+                    if part.topic_partition in partitions and part.error is ErrorCode.NONE:
+                        part.error = ErrorCode.KAFKA_STORAGE_ERROR
+                        if isinstance(part, ProducePartitionResponse):
+                            part.base_offset = None
+                        else:
+                            part.records = part.aborted = None
 
     def take_answers(self) -> list[Effect]:
         """Return and clear the effects so far, if all of them are responses."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tidelog.core.errors import ErrorCode
 from tidelog.core.replication.events import Batch, Request
 from tidelog.core.slotted import slotted
-from tidelog.core.types import BrokerEpoch, BrokerId, EpochEnd, LeaderEpoch, Offset
+from tidelog.core.types import BrokerEpoch, BrokerId, EpochEnd, EpochEntry, LeaderEpoch, Offset
 
 
 @slotted
@@ -22,11 +22,13 @@ class AppendRecords:
 
 @slotted
 class TruncateTo:
-    """Truncate the log to `offset`; the last two fields are from before the truncation."""
+    """Truncate the log to `offset`; the other fields are from before the truncation."""
 
     offset: Offset
     log_end_offset: Offset
     high_watermark: Offset
+    epochs: Sequence[EpochEntry] = ()
+    """The leader epochs of the removed records."""
 
 
 @slotted
@@ -52,6 +54,8 @@ class RestartAt:
     offset: Offset
     log_end_offset: Offset
     high_watermark: Offset
+    epochs: Sequence[EpochEntry] = ()
+    """The leader epochs of the removed records."""
 
 
 @slotted
@@ -63,7 +67,9 @@ class DropBefore:
 
 @slotted
 class WriteEpochs:
-    """Write the leader-epoch checkpoint before any later effect."""
+    """Write the leader-epoch checkpoint before any later effect, or before the next append."""
+
+    before_append: bool = False
 
 
 @slotted

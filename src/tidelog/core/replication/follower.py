@@ -36,6 +36,8 @@ def begin_following(replica: Replica, event: on.PartitionChanged) -> list[do.Eff
     replica.epoch_start_offset = None
     replica.retry_at_ms = None
     replica.refusals = 0
+    if replica.repair is not None:
+        replica.repair = replica.repair._replace(leader_end=0)
     if event.leader is None:
         replica.following = Following.NOTHING
         return [do.StopFollowing()]
@@ -70,7 +72,7 @@ def next_question(replica: Replica, now_ms: int) -> do.Question | None:
     if replica.following is Following.ASKING_OFFSETS:
         return do.OffsetsQuestion(replica.leader_epoch)
     if replica.repair is not None:
-        return _repair_position(replica, replica.repair)
+        return _repair_question(replica, replica.repair)
     if replica.durable_end_offset < replica.log_end_offset:
         return None
     return do.FetchPosition(
@@ -81,11 +83,17 @@ def next_question(replica: Replica, now_ms: int) -> do.Question | None:
     )
 
 
-def _repair_position(replica: Replica, repair: Repair) -> do.FetchPosition | None:
+def _repair_question(replica: Replica, repair: Repair) -> do.Question | None:
     """Return a fetch of damaged records; None if none are needed now. It carries the epoch of the
-    record before them. It reports no progress: the fetched records are not in the log yet."""
-    if repair.start == repair.end:
+    record before them. It reports no progress: the fetched records are not in the log yet.
+
+    At the leader's log end a fetch would wait for the next record, which `min.insync.replicas` may
+    forbid to append without this replica. So the log end is requested first.
+    """
+    if repair.is_waiting:
         return None
+    if repair.may_be_beyond_leader:
+        return do.OffsetsQuestion(replica.leader_epoch)
     return do.FetchPosition(
         repair.start,
         replica.leader_epoch,
@@ -193,7 +201,7 @@ def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) 
     Records with the same offset and leader epoch are the same: a leader writes each offset once.
     If the logs diverge before the damage, the usual truncation rules apply.
     """
-    if event.offset != repair.start or repair.start == repair.end:
+    if event.offset != repair.start or repair.is_waiting:
         return []
     effects: list[do.Effect] = []
     if event.error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -231,7 +239,8 @@ def _repair_answered(replica: Replica, repair: Repair, event: on.FetchAnswered) 
 def repair_needed(replica: Replica, event: on.RepairNeeded) -> list[do.Effect]:
     """Fetch only damaged records until the repair ends."""
     if not replica.is_leader:
-        replica.repair = Repair(event.start, event.end)
+        leader_end = 0 if replica.repair is None else replica.repair.leader_end
+        replica.repair = Repair(event.start, event.end, leader_end)
         # If the first segments are missing, the log starts with the fetched records.
         replica.log_start_offset = min(replica.log_start_offset, event.start)
         if replica.following is Following.ASKING_OFFSETS:
@@ -243,6 +252,24 @@ def repair_ended(replica: Replica, _event: on.RepairEnded) -> list[do.Effect]:
     """Fetch from the log end again."""
     replica.repair = None
     return []
+
+
+def _leader_end_answered(
+    replica: Replica, repair: Repair, event: on.OffsetsAnswered
+) -> list[do.Effect]:
+    """Fetch the damaged records, or truncate the log to the leader's end if the leader's log ends
+    before them.
+
+    The usual rule of truncation applies: the leader lacks all records from there on, damaged or
+    not. A follower that knows some of them to be committed keeps its log and reports the leader.
+    """
+    replica.retry_at_ms = None
+    replica.refusals = 0
+    replica.repair = repair._replace(leader_end=event.log_end_offset)
+    effects: list[do.Effect] = []
+    if replica.repair.may_be_beyond_leader:
+        _truncate_unless_committed(replica, event.log_end_offset, effects)
+    return effects
 
 
 def _refused(replica: Replica, error: ErrorCode, now_ms: int) -> list[do.Effect]:
@@ -283,14 +310,18 @@ def epoch_end_answered(replica: Replica, event: on.EpochEndAnswered) -> list[do.
 
 
 def offsets_answered(replica: Replica, event: on.OffsetsAnswered) -> list[do.Effect]:
-    """Continue after OFFSET_OUT_OF_RANGE: truncate to the leader's end, or restart at its start."""
-    if (
-        replica.following is not Following.ASKING_OFFSETS
-        or event.leader_epoch != replica.leader_epoch
-    ):
+    """Continue after OFFSET_OUT_OF_RANGE: truncate to the leader's end, or restart at its start.
+    A repair requests the offsets too, before it fetches."""
+    repair = replica.repair if replica.following is Following.FETCHING else None
+    expected = replica.following is Following.ASKING_OFFSETS or (
+        repair is not None and not repair.is_waiting
+    )
+    if not expected or event.leader_epoch != replica.leader_epoch:
         return []
     if event.error is not ErrorCode.NONE:
         return _refused(replica, event.error, event.now_ms)
+    if repair is not None:
+        return _leader_end_answered(replica, repair, event)
     effects: list[do.Effect] = []
     replica.following = Following.FETCHING
     if event.log_end_offset < replica.log_end_offset:
@@ -331,17 +362,25 @@ def truncate(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None
     """Truncate records, and epochs without records, even if no record is dropped
     (KAFKA-10706)."""
     if offset < replica.log_end_offset:
-        effects.append(do.TruncateTo(offset, replica.log_end_offset, replica.high_watermark))
+        removed = replica.epochs.entries_from(offset)
+        effects.append(
+            do.TruncateTo(offset, replica.log_end_offset, replica.high_watermark, removed)
+        )
         set_log_end(replica, offset)
     if replica.epochs.truncate_to(replica.log_end_offset):
         effects.append(do.WriteEpochs())
 
 
 def set_log_end(replica: Replica, offset: Offset) -> None:
-    """Set a lower log end, and limit all other offsets to it."""
+    """Set a lower log end, and limit all other offsets to it.
+
+    A repair waits for the node, which begins it again or ends it. The log may lack records below
+    its new end: those that the repair had fetched are dropped with the copy of their segment.
+    """
     replica.log_end_offset = offset
-    if replica.repair is not None and offset <= replica.repair.start:
-        replica.repair = None
+    if replica.repair is not None:
+        start = min(offset, replica.repair.start)
+        replica.repair = Repair(start, start, replica.repair.leader_end)
     replica.log_start_offset = min(replica.log_start_offset, offset)
     replica.high_watermark = min(replica.high_watermark, offset)
     replica.flushed_offset = min(replica.flushed_offset, offset)
@@ -349,7 +388,8 @@ def set_log_end(replica: Replica, offset: Offset) -> None:
 
 def _restart(replica: Replica, offset: Offset, effects: list[do.Effect]) -> None:
     """Delete the whole log; the high watermark moves too (KAFKA-9491)."""
-    effects.append(do.RestartAt(offset, replica.log_end_offset, replica.high_watermark))
+    removed = replica.epochs.entries
+    effects.append(do.RestartAt(offset, replica.log_end_offset, replica.high_watermark, removed))
     replica.log_start_offset = replica.log_end_offset = offset
     replica.high_watermark = replica.flushed_offset = offset
     replica.epochs.clear()

@@ -60,7 +60,10 @@ def become_leader(replica: Replica, event: on.PartitionChanged) -> list[do.Effec
     }
     effects: list[do.Effect] = []
     if replica.epochs.assign(event.leader_epoch, start):
-        effects.append(do.WriteEpochs())
+        # A restart removes an epoch without records, so it needs no file; but a log whose records
+        # are all deleted keeps its last epoch (storage/recovery.py).
+        emptied = 0 < replica.log_start_offset == start
+        effects.append(do.WriteEpochs(before_append=not emptied))
     effects.append(do.TakeLeadership(event.leader_epoch, start, tuple(event.isr), event.recovering))
     advance(replica, event.now_ms, effects)
     return effects
@@ -185,10 +188,27 @@ def _note_progress(
     if follower.log_start_offset != event.log_start_offset:
         follower.log_start_offset = event.log_start_offset
         effects.append(do.AdvanceLowWatermark())
-    if event.replica not in replica.isr.members:
+    if event.replica not in replica.isr.members and not _may_differ_before_start(replica, event):
         _maybe_expand(replica, event.replica, follower, effects)
     if moved:
         advance(replica, event.now_ms, effects)
+
+
+def _may_differ_before_start(replica: Replica, event: on.FollowerFetchReceived) -> bool:
+    """Whether the follower may have other records than this log had before its start.
+
+    If the leader epoch of the follower's last record is older than the first one here, the logs
+    can't be compared: this log's older epochs were deleted with their records. The follower deletes
+    its records before this log start with the next response
+    (scenarios/epochs/deleted-epochs-prove-nothing.txt).
+    """
+    earliest, last = replica.epochs.earliest, event.last_fetched_epoch
+    return (
+        event.log_start_offset < replica.log_start_offset
+        and earliest is not None
+        and last is not None
+        and last < earliest
+    )
 
 
 def _maybe_expand(
@@ -209,6 +229,15 @@ def _maybe_expand(
         return
     replica.isr = PendingExpand(replica.isr.members, broker, replica.partition_epoch)
     effects.append(propose(replica, replica.isr))
+
+
+def may_rejoin(replica: Replica, broker: BrokerId) -> bool:
+    """Whether the next fetch of a follower at the log end may propose to add it to the ISR."""
+    follower = replica.followers.get(broker)
+    return follower is None or (
+        isinstance(replica.isr, Committed)
+        and may_join(broker, follower.broker_epoch, replica.brokers)
+    )
 
 
 def expire_followers(replica: Replica, event: on.Ticked) -> list[do.Effect]:

@@ -44,6 +44,18 @@ class Partition(Replica):
         """Return why no batch can be appended now; NONE if one can."""
         return leader.append_error(self, acks)
 
+    def needs_fetches_of(self, broker: BrokerId) -> bool:
+        """Whether the leader must see further fetches of a follower that is at the log end.
+
+        Outside the ISR each of them is an attempt to join, unless a change of the ISR is pending or
+        the broker can't join. When that ends, the caller repeats the last fetch.
+        """
+        return broker not in self.isr.members and leader.may_rejoin(self, broker)
+
+    @property
+    def has_followers_outside_isr(self) -> bool:
+        return not self.isr.members.issuperset(self.followers)
+
     def commit_error(self) -> ErrorCode:
         """Return the error for a producer whose records are below the high watermark."""
         if self.is_below_min_isr(len(self.isr.maximal)):
@@ -126,8 +138,9 @@ def _log_end_moved(partition: Partition, event: on.LogEndMoved) -> list[do.Effec
 
 
 def _damage_found(partition: Partition, event: on.DamageFound) -> list[do.Effect]:
-    """Truncate to the first damaged record. The leader has the records."""
+    """Truncate to the first damaged record, and end the repair. The leader has the records."""
     effects: list[do.Effect] = []
+    partition.repair = None
     partition.high_watermark = min(partition.high_watermark, event.offset)
     follower.truncate(partition, event.offset, effects)
     return effects

@@ -50,10 +50,26 @@ class Following(Enum):
 
 
 class Repair(NamedTuple):
-    """The range of damaged records to fetch; the log is complete below `start`."""
+    """The range of damaged records to fetch; empty while no fetch may be sent.
+
+    Fetched records below `start` may not be in the log yet: they are in the copy of a segment
+    (storage/repair.py).
+    """
 
     start: Offset
     end: Offset
+    leader_end: Offset = 0
+    """The leader's log end in this leader epoch, when it was last requested; 0 if it was not."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing is to be fetched now."""
+        return self.start == self.end
+
+    @property
+    def may_be_beyond_leader(self) -> bool:
+        """Whether the leader's log, as far as this replica knows, ends where the range starts."""
+        return self.start >= self.leader_end
 
 
 class Replica:

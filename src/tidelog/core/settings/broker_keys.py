@@ -78,9 +78,9 @@ _PLACE = (
         "log.dirs",
         "list",
         None,
-        "The directory for the files of partitions.",
+        "The directories for the files of partitions, usually one for each disk. A new partition"
+        " is stored in the directory with the fewest.",
         importance=HIGH,
-        note="One directory only.",
     ),
     Setting(
         "log.dir",
@@ -221,11 +221,11 @@ _CLUSTER = (
     Setting(
         "broker.heartbeat.interval.ms",
         "int",
-        2000,
-        "How often a broker sends a heartbeat to the controller. Must be well below"
-        " `broker.session.timeout.ms`.",
+        500,
+        "How often a broker sends a heartbeat; must be well below `broker.session.timeout.ms`.",
         "ms",
         1,
+        note="Kafka's default is 2000.",
     ),
     Setting(
         "broker.session.timeout.ms",
@@ -830,18 +830,14 @@ _THROTTLES = (
         0,
         dynamic=CLUSTER_WIDE,
     ),
-)
-
-_WITHOUT_EFFECT = (
     Setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "long",
         None,
-        "The largest rate of moves between log directories, set by Kafka's reassignment tool.",
+        "The largest rate at which this broker copies logs that move between its log directories.",
         "bytes a second",
         0,
         dynamic=CLUSTER_WIDE,
-        has_effect=False,
     ),
 )
 
@@ -884,7 +880,6 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Network": _NETWORK,
     "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,
-    "Without effect": _WITHOUT_EFFECT,
 }
 
 BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for row in rows}

@@ -103,12 +103,17 @@ class BrokerSettings:
         return int(self.get("broker.id") if number is None else number)
 
     @property
-    def log_dir(self) -> str:
-        """The directory for partitions."""
+    def log_dirs(self) -> list[str]:
+        """The directories for partitions."""
         folders = self.get("log.dirs")
         if folders:
-            return str(folders[0])
-        return str(self.get("log.dir") or f"tidelog-data/broker-{self.node_id}")
+            return [str(folder) for folder in folders]
+        return [str(self.get("log.dir") or f"tidelog-data/broker-{self.node_id}")]
+
+    @property
+    def log_dir(self) -> str:
+        """The first directory for partitions."""
+        return self.log_dirs[0]
 
     @property
     def metadata_store(self) -> str:
@@ -271,10 +276,11 @@ def _node_id(settings: BrokerSettings) -> str | None:
     return None
 
 
-def _one_folder(settings: BrokerSettings) -> str | None:
-    folders = settings.get("log.dirs") or ()
-    if len(folders) > 1:
-        return "Tidelog uses one log directory; name only one"
+def _different_folders(settings: BrokerSettings) -> str | None:
+    folders = [folder.rstrip("/") for folder in settings.get("log.dirs") or ()]
+    twice = [folder for folder in folders if folders.count(folder) > 1]
+    if twice:
+        return f"{twice[0]} is named twice; name each log directory once"
     return None
 
 
@@ -377,7 +383,7 @@ def _fetch_wait(settings: BrokerSettings) -> str | None:
 
 _RULES = (
     (("node.id", "broker.id"), _node_id),
-    (("log.dirs",), _one_folder),
+    (("log.dirs",), _different_folders),
     (
         (
             "listeners",

@@ -176,7 +176,13 @@ def read_file(disk: Disk, path: str) -> bytes | None:
     return disk.read(path, 0, disk.size(path)) if disk.exists(path) else None
 
 
-def read_region(disk: Disk, region: Region) -> bytes:
+class Reader(Protocol):
+    """Anything that reads parts of files."""
+
+    def read(self, path: str, position: int, length: int) -> bytes: ...
+
+
+def read_region(disk: Reader, region: Region) -> bytes:
     """Return the bytes of a region, even if its segment was deleted after the read.
 
     A deleted segment has another name for `file.delete.delay.ms`, so that a fetch that started

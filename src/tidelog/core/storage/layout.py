@@ -38,8 +38,13 @@ METADATA_REVISION = "metadata-revision"
 METADATA_COPY = "metadata-copy"
 CONFIRMED_CLOCK = "confirmed-clock"
 DISK_CHECK = "disk-check"
+LOSSES = "loss-ledger"
+OLD_LOSSES = "loss-ledger.old"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+ACKS_HISTORY = "acks-history"
+MOVE_COMPLETE = "move-complete"
+"""Marks the complete copy of a log that is being moved (log_copy.py)."""
 _SMALL_FILES = frozenset(
     {
         RECOVERY_POINTS,
@@ -52,8 +57,11 @@ _SMALL_FILES = frozenset(
         METADATA_REVISION,
         METADATA_COPY,
         CONFIRMED_CLOCK,
+        LOSSES,
+        OLD_LOSSES,
         LEADER_EPOCHS,
         PARTITION_METADATA,
+        ACKS_HISTORY,
     }
 )
 

@@ -35,7 +35,7 @@ from tidelog.core.storage.segment.damage import (
 from tidelog.core.storage.segment.segment import Segment, must_roll, next_base_offset
 from tidelog.core.storage.segment.segments import Segments
 from tidelog.core.storage.segment_swap import swap_in
-from tidelog.core.types import Offset, TopicId, TopicPartition
+from tidelog.core.types import EpochEntry, Offset, TopicId, TopicPartition
 
 
 class LogOffline(Exception):
@@ -59,6 +59,7 @@ class Log:
         "before_gap",
         "directory",
         "epochs",
+        "epochs_deferred",
         "log_end_offset",
         "log_start_offset",
         "offline",
@@ -92,6 +93,9 @@ class Log:
         self.directory = layout.partition_dir(partition)
         self.topic_id: TopicId | None = None
         self.epochs = epochs
+        self.epochs_deferred = False
+        """Whether the last epoch has no record yet and is not on disk: `append` writes it first.
+        A broker that begins to lead thousands of partitions syncs no file for them."""
         self.producers = producers
         self.producers_incomplete_from: Offset | None = None
         """The offset of a damaged record: producer state does not include it and later records."""
@@ -109,6 +113,8 @@ class Log:
         """Append batches whose offsets and epochs are set, with one write for each segment."""
         if self.offline:
             raise LogOffline(self.directory)
+        if self.epochs_deferred:
+            self.write_epochs()
         expected = self.log_end_offset
         for batch in batches:
             if batch.base_offset != expected:
@@ -370,6 +376,8 @@ class Log:
             raise ValueError(
                 f"{self.directory}: log start {start} is above the log end {self.log_end_offset}"
             )
+        if self.epochs_deferred:
+            self.write_epochs()
         with self._writing():
             self.log_start_offset = max(self.log_start_offset, start)
             if start == self.log_end_offset and self._segments.active.size:
@@ -408,6 +416,20 @@ class Log:
             self._snapshots.delete_strays(self._segments)
 
     @property
+    def snapshot_paths(self) -> list[str]:
+        """The files with snapshots of the producer state."""
+        return self._snapshots.paths
+
+    def move_to(self, disk: Disk) -> None:
+        """Use the folder of the same name on another disk, which has the same files. They are
+        verified before they are read."""
+        self._disk = disk
+        self._snapshots.move_to(disk)
+        self._pending_deletions = PendingDeletions(disk)
+        for segment in self._segments:
+            segment.move_to(disk)
+
+    @property
     def may_have_gaps(self) -> bool:
         """Whether compaction may have removed offsets, here or on an earlier leader."""
         return self.before_gap is None or self._config.cleanup_compact
@@ -439,6 +461,14 @@ class Log:
         """Write the epoch cache to `leader-epoch-checkpoint`."""
         with self._writing():
             checkpoint.write_epochs(self._disk, self.epochs_path, self.epochs.entries)
+        self.epochs_deferred = False
+
+    def epochs_after_restart(self) -> list[EpochEntry]:
+        """Return the epochs without one that has no record: recovery removes it too."""
+        end = self.log_end_offset
+        if 0 < self.log_start_offset == end:
+            return self.epochs.entries
+        return [entry for entry in self.epochs.entries if entry.start_offset < end]
 
     @property
     def epochs_path(self) -> str:

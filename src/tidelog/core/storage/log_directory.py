@@ -10,6 +10,7 @@ minute, the high watermark by seconds. Each is safe if it is too low.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from tidelog.core.record.crc32c import crc32c
@@ -33,6 +34,7 @@ from tidelog.core.storage.disk import (
 )
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_config import NEVER, LogConfig
+from tidelog.core.storage.loss_ledger import LossLedger
 from tidelog.core.storage.recovery import RecoveryReport, open_log
 from tidelog.core.storage.segment.damage import Damage, is_gapless
 from tidelog.core.types import Offset, StorePoint, TopicId, TopicPartition
@@ -83,7 +85,16 @@ def _ignore_progress(_progress: RecoveryProgress) -> None:
 
 class LogDirectory:
     """All logs of one directory, opened with `LogDirectory.open`. Tests simulate a crash by opening
-    the directory again."""
+    the directory again. A broker with several directories has them in `LogDirectories`, whose
+    interface is the same."""
+
+    count = 1
+    """How many directories are in use."""
+    offline: Mapping[int, str] = MappingProxyType({})
+    newly_failed: Mapping[int, None] = MappingProxyType({})
+    """A failure of the only directory halts the broker (log_directories.py)."""
+    moves: Mapping[TopicPartition, object] = MappingProxyType({})
+    """Logs move only between several directories."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -101,6 +112,9 @@ class LogDirectory:
         """Logs that lack records they once had, until they are in the ISR again."""
         self._saved_damage: dict[TopicPartition, Offset] = {}
         """The content of `damage-checkpoint`: the first damaged offset of each log."""
+        self.missing_high_watermarks: dict[TopicPartition, Offset] = {}
+        """The high watermarks, as saved, of logs that were not there at startup."""
+        self._ledger = LossLedger(disk)
         self.warnings: list[str] = []
         self.clean = False
         self.broker_epoch = NO_BROKER_EPOCH
@@ -246,6 +260,10 @@ class LogDirectory:
         self._write_again(outdated)
         named = {*recovery_points, *log_starts, *high_watermarks, *cleaned}
         self._deleted_partitions = named - self.logs.keys()
+        self.missing_high_watermarks = {
+            partition: high_watermarks[partition]
+            for partition in self._deleted_partitions & high_watermarks.keys()
+        }
         if any(recovery_points.get(partition, 0) > 0 for partition in self._deleted_partitions):
             # Synced records are missing, so the last stop does not count as clean.
             self.broker_epoch = NO_BROKER_EPOCH
@@ -389,6 +407,34 @@ class LogDirectory:
             self._add(new.partition, log)
             self.high_watermarks[new.partition] = 0
 
+    def is_name_blocked(self, partition: TopicPartition) -> bool:
+        """Whether the name of the partition's folder is used by something else."""
+        return partition in self._blocked_names
+
+    def disk_of(self, _partition: TopicPartition) -> Disk:
+        """Return the disk of the partition's log."""
+        return self.disk
+
+    def place_of(self, _partition: TopicPartition) -> int:
+        """Return the number of the directory that has the partition's log."""
+        return 0
+
+    def is_offline(self, _partition: TopicPartition) -> bool:
+        """Whether the partition's log is in a directory that failed."""
+        return False
+
+    def partitions_in(self, _number: int) -> list[TopicPartition]:
+        """Return the partitions whose logs are in this directory."""
+        return list(self.logs)
+
+    def fail(self, _number: int, error: Exception) -> None:
+        """Raise the error: there is no other directory."""
+        raise error
+
+    def failed(self, _error: Exception, _partition: TopicPartition | None = None) -> bool:
+        """Return False: no other directory is left."""
+        return False
+
     def _add(self, partition: TopicPartition, log: Log) -> None:
         self.logs[partition] = log
         self._by_topic.setdefault(partition.topic, {})[partition] = None
@@ -410,6 +456,8 @@ class LogDirectory:
             for log in logs:
                 log.offline = True
             raise
+        for log in logs:
+            log.epochs_deferred = False
 
     def _drop_deleted_partitions(self) -> None:
         """Remove deleted logs from the checkpoints: for a new log of the same name, an old log
@@ -455,7 +503,52 @@ class LogDirectory:
 
     def _remove(self, partition: TopicPartition, mark: str) -> str:
         """Remove a log and rename its folder; return the new name. The caller syncs."""
-        log = self.logs.pop(partition)
+        log = self.logs[partition]
+        self.forget(partition)
+        marked = layout.marked_dir(partition, log.topic_id, mark)
+        self.disk.delete_dir(marked)
+        self.disk.rename(log.directory, marked)
+        return marked
+
+    def adopt(
+        self,
+        log: Log,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        cleaner_offset: Offset | None,
+    ) -> None:
+        """Add a log that is moved to this directory, and write its offsets to the checkpoints: rows
+        of an earlier log of the same name must not apply to it. `high_watermarks` are those of all
+        logs here, including this one."""
+        partition = log.partition
+        self._add(partition, log)
+        self._deleted_partitions.discard(partition)
+        self.high_watermarks[partition] = high_watermarks[partition]
+        if cleaner_offset is not None:
+            self.cleaner_offsets[partition] = cleaner_offset
+        offsets = {
+            layout.RECOVERY_POINTS: self._recovery_points(),
+            layout.LOG_STARTS: self._log_starts(),
+            layout.HIGH_WATERMARKS: high_watermarks,
+            layout.CLEANER_OFFSETS: self.cleaner_offsets,
+        }
+        self._checksums.replace(
+            {name: self._format_offsets(name, offsets[name]) for name in offsets}
+        )
+
+    def release(self, partition: TopicPartition, now_ms: int) -> None:
+        """Rename the folder of a log that was moved to another directory, and drop the log."""
+        log = self.logs[partition]
+        marked = layout.marked_dir(partition, log.topic_id, "delete")
+        self.disk.delete_dir(marked)
+        self.disk.rename(log.directory, marked)
+        self.disk.sync_dir("")
+        self._deleted_folders.append((now_ms + log.config.file_delete_delay_ms, marked))
+        self.forget(partition)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop a log, if there is one, without a change on disk."""
+        if self.logs.pop(partition, None) is None:
+            return
         beside = self._by_topic[partition.topic]
         del beside[partition]
         if not beside:
@@ -465,10 +558,6 @@ class LogDirectory:
         self.cleaner_offsets.pop(partition, None)
         self.reports.pop(partition, None)
         self.damaged.pop(partition, None)
-        marked = layout.marked_dir(partition, log.topic_id, mark)
-        self.disk.delete_dir(marked)
-        self.disk.rename(log.directory, marked)
-        return marked
 
     def delete_due(self, now_ms: int, most: int | None = None) -> bool:
         """Remove deleted logs whose delay is over, at most `most`, and deleted segments. Return
@@ -529,6 +618,19 @@ class LogDirectory:
             self._write_offsets(layout.DAMAGED_LOGS, offsets)
             self._saved_damage = offsets
 
+    @property
+    def ledger_disks(self) -> list[Disk]:
+        """The disks that have a loss ledger (loss_ledger.py)."""
+        return [self.disk]
+
+    def record_loss(self, _partition: TopicPartition, line: bytes) -> None:
+        """Write a line to the loss ledger, and sync it. Raises DiskError."""
+        self._ledger.add(line)
+
+    def missing_high_watermark(self, partition: TopicPartition) -> Offset | None:
+        """Return the saved high watermark of a log that was not there at startup."""
+        return self.missing_high_watermarks.get(partition)
+
     def restore_folder(self, log: Log) -> None:
         """Recreate the folder of an open log if it was deleted. The missing records are damage; a
         repair writes them to the new folder."""
@@ -574,9 +676,15 @@ class LogDirectory:
     def _metadata_revision(self) -> bytes:
         return checkpoint.MetadataRevision(self.revision, self.seen).format()
 
-    def write_properties(self, properties: MetaProperties) -> None:
+    def write_properties(self, properties: MetaProperties, _number: int = 0) -> None:
+        """Write the identity of this directory."""
         replace_file(self.disk, layout.META_PROPERTIES, properties.format())
         self.properties = properties
+
+    def restore_mark(self) -> None:
+        """Write the mark of a clean stop again if it was there: nothing was changed since."""
+        if self.clean:
+            self.close(self.high_watermarks, self.broker_epoch)
 
     def close(
         self,
@@ -600,7 +708,7 @@ class LogDirectory:
             layout.LOG_STARTS: self._log_starts(),
             layout.HIGH_WATERMARKS: high_watermarks,
             layout.EPOCH_CHECKSUMS: {
-                partition: crc32c(checkpoint.format_epochs(log.epochs.entries))
+                partition: crc32c(checkpoint.format_epochs(log.epochs_after_restart()))
                 for partition, log in self.logs.items()
             },
         }

@@ -41,6 +41,14 @@ class ProducerSnapshots:
         return f"{self._directory}/{layout.file_name(offset, layout.SNAPSHOT)}"
 
     @property
+    def paths(self) -> list[str]:
+        return [self._path(offset) for offset in self._offsets]
+
+    def move_to(self, disk: Disk) -> None:
+        """Use the same files on another disk."""
+        self._disk = disk
+
+    @property
     def newest(self) -> Offset | None:
         """The offset of the newest snapshot."""
         return self._offsets[-1] if self._offsets else None

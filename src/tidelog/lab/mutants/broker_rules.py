@@ -229,6 +229,17 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "newer-epoch-out-of-sync-wins",
+        "a log that was out of sync does not win by an epoch that no sound log in sync has",
+        "later leaders may have committed older records without writing any (simulator seed 51329)",
+        Change(
+            f"{_CONTROLLER}.election",
+            "    if sound and not aggressive:\n        newest",
+            "    if False:\n        newest",
+        ),
+        only_stories=True,
+    ),
+    mutant(
         "preferred-leader-out-of-sync",
         "a preferred election elects only a member of the ISR",
         "Kafka's rule for elections of type PREFERRED",
@@ -315,6 +326,37 @@ RULES: tuple[Mutant, ...] = (
             "        wall_ms = self._turn.wall_ms\n",
         ),
     ),
+    mutant(
+        "truncation-leaves-no-entry",
+        "a replica writes each removal of records to the loss ledger",
+        "KAFKA-10751",
+        Change(
+            f"{_NODE}.hosting.replicas",
+            "        self.recorder.removing(replica, cause, max(start, offset), before, *known)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "unclean-election-leaves-no-entry",
+        "every replica writes an unclean election to the loss ledger before it learns of it",
+        "KAFKA-10751",
+        Change(
+            f"{_NODE}.membership.image_applier",
+            "            self._replicas.recorder.registered(replica, known.unclean_election)\n",
+            "            pass\n",
+        ),
+    ),
+    mutant(
+        "killed-leader-forgets-its-acks",
+        "a leader notes the acks of its producers on disk, so that it knows them after a kill",
+        "KAFKA-10751",
+        Change(
+            f"{_NODE}.serving.produce",
+            "            self._replicas.note_acks(replica, request.acks)\n",
+            "            pass\n",
+        ),
+        only_stories=True,
+    ),
 )
 
 ESCAPED: tuple[Mutant, ...] = (
@@ -341,7 +383,7 @@ ESCAPED: tuple[Mutant, ...] = (
         "the broker may be elected before the report of its loss arrives",
         Change(
             f"{_NODE}.membership.registration",
-            "        self._wanted_fence = self._reporter.undecided\n",
+            "        self._wanted_fence = self._reporter.must_stay_fenced\n",
             "        self._wanted_fence = False\n",
         ),
     ),

@@ -166,20 +166,43 @@ RULES: tuple[Mutant, ...] = (
         "the damaged leader would stay the leader, and its followers would stay out of sync",
         Change(_REPORTER, "            self._refused(),\n", "            {},\n"),
     ),
-)
-
-ESCAPED: tuple[Mutant, ...] = (
     mutant(
         "fetches-from-its-end-during-a-repair",
         "a replica under repair fetches only the records that it lacks",
         "its leader would add it to the ISR without them",
         Change(
-            "tidelog.core.replication.follower",
-            "    if replica.repair is not None:\n        return _repair_position",
-            "    if replica.repair and replica.repair.start < replica.repair.end:\n"
-            "        return _repair_position",
+            _FOLLOWER,
+            "    if replica.repair is not None:\n        return _repair_question",
+            "    if replica.repair and not replica.repair.is_waiting:\n"
+            "        return _repair_question",
         ),
+        only_stories=True,
     ),
+    mutant(
+        "repair-waits-at-the-leaders-log-end",
+        "a repair requests the leader's log end before it fetches",
+        "own bug: the replica stayed out of the ISR, and min.insync.replicas forbade every append",
+        Change(
+            _FOLLOWER,
+            "    if repair.may_be_beyond_leader:\n        return do.OffsetsQuestion",
+            "    if repair.may_be_beyond_leader and False:\n        return do.OffsetsQuestion",
+        ),
+        only_stories=True,
+    ),
+    mutant(
+        "truncation-ends-the-repair",
+        "after a truncation a repair begins again before the replica fetches from its log end",
+        "own bug: the copy was dropped, and a replica joined the ISR without its first records",
+        Change(
+            _FOLLOWER,
+            "        replica.repair = Repair(start, start, replica.repair.leader_end)\n",
+            "        replica.repair = None if offset <= start else replica.repair\n",
+        ),
+        only_stories=True,
+    ),
+)
+
+ESCAPED: tuple[Mutant, ...] = (
     mutant(
         "repaired-with-records-of-another-epoch",
         "damaged records are replaced only by records of the same leader epoch",

@@ -9,17 +9,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tidelog.lab.mutants import broker_rules, damage_rules, lease_rules, replication_rules
+from tidelog.lab.modelcheck.shipped.lease_model import LeaseBounds
+from tidelog.lab.mutants import (
+    broker_rules,
+    damage_rules,
+    directory_rules,
+    feature_rules,
+    lease_rules,
+    replication_rules,
+)
 from tidelog.lab.mutants.mutant import Mutant, MutatedPackage
 
 MUTANTS: tuple[Mutant, ...] = (
     *replication_rules.RULES,
     *broker_rules.RULES,
     *damage_rules.RULES,
+    *directory_rules.RULES,
     *lease_rules.RULES,
+    *feature_rules.RULES,
 )
 
-ESCAPED: tuple[Mutant, ...] = (*broker_rules.ESCAPED, *damage_rules.ESCAPED)
+ESCAPED: tuple[Mutant, ...] = (
+    *broker_rules.ESCAPED,
+    *damage_rules.ESCAPED,
+    *directory_rules.ESCAPED,
+)
 """Mutants that the lab does not find. They are listed, but not searched for."""
 
 
@@ -85,8 +99,9 @@ def hunt_with_simulator(
     started = time.perf_counter()
     with MutatedPackage(mutant.name, mutant.changes) as package:
         runner = package.load("tidelog.lab.sim.runner")
-        for seed in range(seeds_max):
-            report(seed, seeds_max, "seeds")
+        for number in range(seeds_max):
+            report(number, seeds_max, "seeds")
+            seed = mutant.first_seed + number
             result = runner.run_seed(seed)
             if not result.clean:
                 violation = result.violations[0]
@@ -102,11 +117,22 @@ def hunt_with_simulator(
     return Catch(mutant, False, f"nothing in {seeds_max} seeds", "", seconds, [])
 
 
+def _model(package: MutatedPackage, mutant: Mutant) -> Any:
+    """Return the mutated package's model for the mutant's bounds."""
+    bounds = mutant.bounds
+    assert bounds is not None, "only mutants with bounds are searched by the checker"
+    values = {name: getattr(bounds, name) for name in type(bounds).__slots__}
+    if isinstance(bounds, LeaseBounds):
+        lease = package.load("tidelog.lab.modelcheck.shipped.lease_model")
+        return lease.LeaseModel(lease.LeaseBounds(**values), mutant.prologue)
+    cluster = package.load("tidelog.lab.modelcheck.shipped.cluster_model")
+    return cluster.ClusterModel(cluster.Bounds(**values), prologue=mutant.prologue)
+
+
 def hunt_with_checker(
     mutant: Mutant, states_max: int = STATES_MAX, *, report: Report = silent
 ) -> Catch:
     """Run the model checker on the mutated package."""
-    assert mutant.bounds is not None, "only mutants with bounds are searched by the checker"
 
     def watch(now: Any) -> None:
         report(now.states, states_max, "states")
@@ -114,21 +140,7 @@ def hunt_with_checker(
     started = time.perf_counter()
     with MutatedPackage(mutant.name, mutant.changes) as package:
         explorer = package.load("tidelog.lab.modelcheck.explorer")
-        cluster = package.load("tidelog.lab.modelcheck.shipped.cluster_model")
-        bounds = mutant.bounds
-        model = cluster.ClusterModel(
-            cluster.Bounds(
-                bounds.replicas,
-                bounds.records,
-                bounds.leader_epoch,
-                bounds.partition_epoch,
-                bounds.messages,
-                bounds.restarts,
-                bounds.min_insync_replicas,
-                bounds.damages,
-            ),
-            prologue=mutant.prologue,
-        )
+        model = _model(package, mutant)
         broke, where, steps = f"nothing within {states_max:,} states", "", []
         try:
             search = explorer.explore(

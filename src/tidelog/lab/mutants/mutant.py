@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
+from tidelog.lab.modelcheck.shipped.lease_model import LeaseBounds
 
 ROOT = "tidelog"
 _IMPORT = re.compile(rf"^(\s*(?:from|import) ){ROOT}\b", re.MULTILINE)
@@ -96,12 +97,15 @@ class Mutant:
     source: str
     """The origin of the rule: a bug in Kafka or in this project, or a published model."""
     changes: tuple[Change, ...]
-    bounds: Bounds | None = None
-    """The bounds of the checker's search; None if the simulator or a story finds the mutant."""
+    bounds: Bounds | LeaseBounds | None = None
+    """The bounds of the checker's search, whose class selects the model; None if the simulator or a
+    story finds the mutant."""
     prologue: tuple[str, ...] = ()
     """The actions before the start of the checker's search."""
     only_stories: bool = False
     """True if the events that must coincide are too rare for a few hundred random runs."""
+    first_seed: int = 0
+    """Where the simulator's search starts, if few seeds find the mutant."""
 
     @property
     def finder(self) -> str:
@@ -116,9 +120,10 @@ def mutant(
     rule: str,
     source: str,
     *changes: Change,
-    bounds: Bounds | None = None,
+    bounds: Bounds | LeaseBounds | None = None,
     prologue: tuple[str, ...] = (),
     only_stories: bool = False,
+    first_seed: int = 0,
 ) -> Mutant:
     """Return a mutant; the changes need no tuple around them."""
-    return Mutant(name, rule, source, changes, bounds, prologue, only_stories)
+    return Mutant(name, rule, source, changes, bounds, prologue, only_stories, first_seed)

@@ -85,6 +85,17 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "join-with-records-before-the-log-start",
+        "a follower joins the ISR only if its records before the leader's log start are known",
+        "it would lead with records that were never committed (simulator seed 20937)",
+        _in(
+            "leader",
+            "        and last is not None\n        and last < earliest\n",
+            "        and False\n",
+        ),
+        only_stories=True,
+    ),
+    mutant(
         "keep-what-followers-had",
         "a leader discards its followers' LEOs at each new leader epoch",
         "design warning on leader to leader changes that skip an epoch",

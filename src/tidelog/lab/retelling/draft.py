@@ -121,7 +121,7 @@ def story_text(
     if draft.policy != SHIPPED and replay(everything, SHIPPED) is not None:
         rules.append(SHIPPED)
     lines = [f"# {line}".rstrip() for text in prose for line in wrap(text, WIDTH) or [""]]
-    lines += ["", f"policies: {', '.join(rules)}", ""]
+    lines += ["", f"rules: {', '.join(rules)}", ""]
     actions: tuple[str, ...] = ()
     for each in draft.steps:
         if each.stands_for != actions:

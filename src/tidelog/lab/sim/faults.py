@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import TypeAlias
 
-from tidelog.core.controller.events import ElectionType
+from tidelog.core.controller.events import ElectionType, UpgradeType
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.node import events as on
 from tidelog.core.storage.layout import partition_dir
@@ -23,6 +24,9 @@ from tidelog.lab.sim.machine.damage import (
 from tidelog.lab.sim.machine.network import STORE
 from tidelog.lab.sim.machine.old_copy import OLD_COPY, OldCopy
 from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.machine.switch_fault import SWITCH_FAULTS, SWITCH_INTERRUPTED
+from tidelog.lab.sim.oracle.feature_levels import software
+from tidelog.lab.sim.oracle.moves import BEGUN, FINISHED, FINISHED_AT_START, INTERRUPTED
 from tidelog.lab.sim.swarm import Action, Plan
 
 KINDS = (
@@ -51,6 +55,14 @@ KINDS = (
     "disk full",
     "disk error",
     "slow sync",
+    "directory failed",
+    "directory error",
+    "directory repaired",
+    BEGUN,
+    FINISHED,
+    INTERRUPTED,
+    SWITCH_INTERRUPTED,
+    FINISHED_AT_START,
     "folder removed",
     *DAMAGES,
     *WRONG_CHECKPOINTS,
@@ -61,12 +73,15 @@ KINDS = (
     "power lost after lies",
     "replicas damaged at a time",
     "broker unregistered",
+    "software replaced",
+    "feature level changed",
     "store unavailable",
     "outcome unknown, applied",
     "outcome unknown, applied late",
     "outcome unknown, not applied",
     "session expired",
     "watch cut",
+    "watch lagged",
     "store compacted",
     "store went back",
     "store away",
@@ -84,6 +99,14 @@ COPY_AGE_MS = 700
 STORE_BACK_MS = 700
 """How long brokers see the earlier store before an operator restores the right one."""
 
+DuringMove: TypeAlias = Callable[[Process, Action, TopicPartition], None]
+SWITCH = "switch"
+DURING_MOVES = (
+    *("none", "none", SWITCH, SWITCH, SWITCH, SWITCH),
+    *("kill", "lose-power", "pause", "isolate", "isolate", "delete-records", "end"),
+)
+"""What happens during a move: `SWITCH` interrupts it in the middle of its last step."""
+
 
 class Faults:
     """Carries out the plan's actions until `stopped` is set."""
@@ -97,6 +120,14 @@ class Faults:
         self._plan = plan
         self._producers = producers
         self._admin = admin
+        self._during: dict[str, DuringMove] = {
+            "kill": self._act_during_move(self._kill),
+            "lose-power": self._act_during_move(self._lose_power),
+            "pause": self._act_during_move(self._pause),
+            "isolate": self._act_during_move(self._isolate),
+            "delete-records": self._delete_during_move,
+            "end": self._end_move,
+        }
         self._do: dict[str, Callable[[Process, Action], None]] = {
             "produce": self._produce,
             "kill": self._kill,
@@ -117,6 +148,8 @@ class Faults:
             "fill-disk": self._fill_disk,
             "break-disk": self._break_disk,
             "die-in-write": self._die_in_write,
+            "fail-directory": self._fail_directory,
+            "move-replica": self._move_replica,
             "slow-disk": self._slow_disk,
             "lose-folder": self._lose_folder,
             "lose-folders-everywhere": self._lose_folders_everywhere,
@@ -137,6 +170,9 @@ class Faults:
             "reassign": self._reassign,
             "delete-records": self._delete_records,
             "unregister": self._unregister,
+            "install": self._install,
+            "update-features": self._update_features,
+            "lag-watch": self._lag_watch,
         }
 
     def plan_all(self) -> None:
@@ -326,6 +362,59 @@ class Faults:
     def _break_disk(self, process: Process, action: Action) -> None:
         process.disk.broken_until_ms = self._world.now_ms + action.amounts[0]
 
+    def _fail_directory(self, process: Process, action: Action) -> None:
+        """Let one of two log directories fail until an operator repairs it."""
+        failing = process.directories[action.amounts[2] % 2]
+        if not any(one.broken for one in process.directories):
+            failing.broken = True
+            self._world.count("directory failed")
+            self._world.after(action.amounts[0], self._repair, process)
+
+    def _move_replica(self, process: Process, action: Action) -> None:
+        """Move a replica to the other log directory; in most cases something happens meanwhile."""
+        if process.node is None:
+            return
+        draw = Random(action.amounts[2])
+        names = sorted(process.node.replicas)
+        wanted = TopicPartition("t", -1 - action.target)
+        name = wanted if wanted in names or not names else draw.choice(names)
+        during = draw.choice(DURING_MOVES)
+        if during == SWITCH:
+            process.switch_fault.arm(draw.choice(SWITCH_FAULTS), draw.randrange(1 << 16))
+            self._world.after(max(600, action.amounts[0]), self._repair, process)
+        if process.move(name) and during in self._during:
+            self._world.after(draw.randint(0, 60), self._during[during], process, action, name)
+
+    def _end_move(self, process: Process, _action: Action, name: TopicPartition) -> None:
+        """Move the replica to the directory in which it is, or back if the move has ended."""
+        if not self.stopped:
+            process.move(name, stay=self._world.now_ms % 2 == 0)
+
+    def _delete_during_move(self, process: Process, action: Action, _name: TopicPartition) -> None:
+        # In runs that set wall clocks, records are deleted only for their age.
+        if not self.stopped and self._plan.retention_ms is None:
+            self._delete_records(process, action)
+
+    def _act_during_move(self, act: Callable[[Process, Action], None]) -> DuringMove:
+        def later(process: Process, action: Action, _name: TopicPartition) -> None:
+            if not self.stopped:
+                act(process, action)
+
+        return later
+
+    def _repair(self, process: Process) -> None:
+        if not self.stopped:
+            self.repair_directories(process)
+
+    def repair_directories(self, process: Process) -> None:
+        """Repair a failed log directory, and restart the broker if it runs without it."""
+        for directory in process.directories:
+            directory.broken = False
+        process.switch_fault.disarm()
+        if process.node is not None and process.node.directory.offline:
+            self._world.count("directory repaired")
+            process.die_and_return()
+
     def _die_in_write(self, process: Process, action: Action) -> None:
         if process.node is not None:
             process.disk.dies_in = action.amounts[2] % 12
@@ -481,10 +570,29 @@ class Faults:
         self._world.count("broker unregistered")
         self._admin.unregister(process.id)
 
+    # -- upgrades --------------------------------------------------------------------------
+
+    def _install(self, process: Process, action: Action) -> None:
+        """Restart a broker, after a clean stop or not, with the old or the new software."""
+        _, which, clean = action.amounts
+        self._world.count("software replaced")
+        process.supported = software(*self._plan.software[which])
+        if clean:
+            self._shut_down(process, action)
+        else:
+            self._kill(process, action)
+
+    def _update_features(self, _process: Process, action: Action) -> None:
+        level, kind = action.amounts
+        self._admin.update_features(level, UpgradeType(kind))
+
     # -- the store -------------------------------------------------------------------------
 
     def _cut_watch(self, process: Process, _action: Action) -> None:
         self._site.store.cut_watch(process.id)
+
+    def _lag_watch(self, process: Process, action: Action) -> None:
+        self._site.store.lag_watch(process.id, action.amounts[0])
 
     def _store_goes_back(self, _process: Process, action: Action) -> None:
         """Kill all brokers; the store loses its newest changes, or all of them."""

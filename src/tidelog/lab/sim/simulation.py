@@ -14,11 +14,14 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tidelog.core.controller.events import CreateTopicReceived, ElectionType
+from tidelog.core.controller.metadata.features import unsupported
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
+from tidelog.core.replication.events import ACKS_ALL
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin, SimTopicMaker
+from tidelog.lab.sim.clients.brief_topics import SimBriefTopics
 from tidelog.lab.sim.clients.consumer import SimConsumer
 from tidelog.lab.sim.clients.group_clients import (
     COORDINATED_BY,
@@ -33,6 +36,8 @@ from tidelog.lab.sim.machine.disk import SimDisk
 from tidelog.lab.sim.machine.network import Network
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.machine.store import SimStore
+from tidelog.lab.sim.oracle.feature_levels import FeatureLevelOracle, software
+from tidelog.lab.sim.oracle.moves import MoveOracle
 from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
 from tidelog.lab.sim.oracle.settled import given_up, why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
@@ -41,7 +46,7 @@ from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, Plan
 from tidelog.lab.sim.text import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
-TOPIC_MAKER = 87
+BRIEF_TOPICS, TOPIC_MAKER = 86, 87
 KEY_WRITER, THIRD_ADMIN, FIRST_MEMBER, MEMBERS = 88, 89, 90, 3
 COMMITTER, SECOND_ADMIN, ID_REQUESTER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = (
     97,
@@ -60,6 +65,10 @@ RESTART_MS = 15 * SETTLE_STEP_MS
 OPERATOR_MS = 6_000
 """Longer than any session: a leader that is still missing then needs an operator."""
 TOPIC = "t"
+
+
+_OF_SHIPPED_RULES = ("isr-holds-committed", "losses-reported", "losses-recorded")
+"""Historical policies violate these by design."""
 
 
 class Violation(NamedTuple):
@@ -125,6 +134,11 @@ class Simulation:
         for broker in range(1, plan.brokers + 1):
             disk = SimDisk(self.world, str(broker), plan.power_loss)
             process = Process(self.site, plan.node_config(broker), disk, policy)
+            if plan.software:
+                process.supported = software(*plan.software[0])
+            if plan.two_directories:
+                process.split_disk()
+                process.copy_limits = plan.copy_limits
             self.site.brokers[broker] = process
         self.partitions = {
             TopicPartition(TOPIC, index): PartitionKey(plan.topic_id, index)
@@ -144,6 +158,10 @@ class Simulation:
         )
         unregisters = any(action.kind == UNREGISTER for action in plan.actions)
         self.oracle.registrations.may_leave = unregisters
+        if plan.software:
+            self.oracle.features = FeatureLevelOracle(self.site, self._report)
+        if plan.two_directories:
+            self.oracle.moves = MoveOracle(self.site, self._report)
         self.site.observer = self.oracle
         store.on_change = self.oracle.store_changed
         self._add_clients()
@@ -168,6 +186,10 @@ class Simulation:
             refused = self.oracle.registrations.creation_refused
             self.topic_maker = SimTopicMaker(self.site, TOPIC_MAKER, refused)
             self.world.at(CALM_START_MS, self.topic_maker.create)
+        self.brief_topics: SimBriefTopics | None = None
+        if plan.brief_topics:
+            self.brief_topics = SimBriefTopics(self.site, BRIEF_TOPICS)
+            self.world.at(CALM_START_MS, self.brief_topics.begin)
         self.id_requester = SimIdRequester(self.site, ID_REQUESTER, self._id_assigned_twice)
         self.producers = [
             SimProducer(
@@ -189,7 +211,6 @@ class Simulation:
                 sends_epoch=options.sends_epoch,
                 consumed=self._consumed,
                 corrupt=self._corrupt,
-                skipped=self._skipped,
             )
             for number, options in enumerate(plan.consumers)
         ]
@@ -258,18 +279,22 @@ class Simulation:
             self.key_writer.finish()
         if self.topic_maker is not None:
             self.topic_maker.finished = True
+        if self.brief_topics is not None:
+            self.brief_topics.finish()
         for member in self.members:
             member.finish()
         self.site.network.heal()
         for process in self.site.brokers.values():
             process.disk.heal()
             process.resume()
+            self.faults.repair_directories(process)
             process.start()
         begun = moved = self.world.now_ms
         progress = self._progress()
         why = self._why_not_settled()
         end = begun + SETTLE_MAX_MS
         while why is not None and self.world.now_ms < min(moved + STUCK_MS, end):
+            self._install_supported()
             self._elect_as_operator(begun)
             self._restart_unregistered(begun)
             self.world.run_until(self.world.now_ms + SETTLE_STEP_MS)
@@ -284,6 +309,17 @@ class Simulation:
             self._report("settles", f"not settled {waited:g} s after the last fault: {why}")
         self.result.settled_ms = self.world.now_ms - begun
         self.oracle.check_settled(excused)
+
+    def _install_supported(self) -> None:
+        """Install the other software where a broker can't start because of the feature level,
+        which a request of before the last fault may still change."""
+        if self.oracle.features is None:
+            return
+        levels = self.oracle.features.levels
+        versions = [software(*each) for each in self.plan.software]
+        for process in self.site.brokers.values():
+            if unsupported(levels, process.supported) is not None:
+                process.supported = next(v for v in versions if unsupported(levels, v) is None)
 
     def _elect_as_operator(self, begun_ms: int) -> None:
         """Elect leaders uncleanly, as an operator, where all brokers are up and none may lead."""
@@ -332,6 +368,10 @@ class Simulation:
             why = self.oracle.table.why_not_settled(self.site)
         if why is None and self.topic_maker is not None:
             why = self.topic_maker.why_not_settled()
+        if why is None and self.brief_topics is not None:
+            why = self.brief_topics.why_not_settled()
+        if why is None and self.oracle.moves is not None:
+            why = self.oracle.moves.why_not_settled()
         if why is not None:
             return why
         for number, consumer in enumerate(self.consumers):
@@ -345,7 +385,7 @@ class Simulation:
     def _report(self, invariant: str, what: str) -> None:
         """Record a violation and end the run. Runs of historical policies continue, and some
         invariants are not checked there: these policies violate them by design."""
-        if not self._shipped and invariant in ("isr-holds-committed", "losses-reported"):
+        if not self._shipped and invariant in _OF_SHIPPED_RULES:
             return
         self._note(invariant, what)
         if self._shipped:
@@ -358,8 +398,10 @@ class Simulation:
             self.result.violations.append(Violation(invariant, what, now, event, last))
             self.on_violation(invariant)
 
-    def _acknowledged(self, partition: TopicPartition, base: Offset, crc: int) -> None:
-        self.oracle.truths[partition].acknowledged(base, crc)
+    def _acknowledged(self, partition: TopicPartition, base: Offset, crc: int, acks: int) -> None:
+        self.oracle.ledger.acknowledged(partition, base, crc)
+        if acks == ACKS_ALL:
+            self.oracle.truths[partition].acknowledged(base, crc)
 
     def _acknowledged_alone(self, partition: TopicPartition, broker: BrokerId) -> None:
         self.oracle.truths[partition].acknowledged_alone(broker)
@@ -367,15 +409,13 @@ class Simulation:
     def _consumed(self, partition: TopicPartition, offset: Offset, entry: Entry) -> None:
         self.oracle.truths[partition].consumed(offset, entry)
 
-    def _corrupt(self, partition: TopicPartition, offset: Offset, broker: BrokerId) -> None:
-        """Report a damaged batch, unless its broker can't know of the damage yet."""
-        if not self.oracle.may_serve_damage(partition, broker):
-            what = f"{partition}: broker {broker} sent a damaged batch at offset {offset}"
+    def _corrupt(
+        self, partition: TopicPartition, broker: BrokerId, requested_ms: int, what: str
+    ) -> None:
+        """Report damaged records, unless their broker could not know of the damage yet."""
+        if not self.oracle.may_serve_damage(partition, broker, requested_ms):
+            what = f"{partition}: broker {broker} sent damaged records: {what}"
             self._report("consumers-see-no-change", what)
-
-    def _skipped(self, partition: TopicPartition, start: Offset, end: Offset) -> None:
-        what = f"{partition}: a fetch from offset {start} returned records from offset {end} on"
-        self._report("consumers-see-no-change", what)
 
     def _commit_lost(self, what: str) -> None:
         if not self.oracle.truths[COORDINATED_BY].lost:

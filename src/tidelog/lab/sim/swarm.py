@@ -12,10 +12,12 @@ from random import Random
 from typing import NamedTuple
 from zlib import crc32
 
+from tidelog.core.controller.events import UpgradeType
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.storage.log_copy import CopyLimits
 from tidelog.core.types import BrokerId, TopicId
 from tidelog.lab.sim.machine.disk import PowerLossWeights
 from tidelog.lab.sim.machine.network import LinkConditions
@@ -54,6 +56,13 @@ class ConsumerPlan(NamedTuple):
     sends_epoch: bool
 
 
+class FeatureLevels(NamedTuple):
+    """The levels of `tidelog.version` that one version of the software supports."""
+
+    lowest: int
+    highest: int
+
+
 @dataclass(slots=True)
 class Plan:
     """All options and actions of a run, drawn before it begins."""
@@ -86,6 +95,14 @@ class Plan:
     two_damaged: bool = False
     """Whether several replicas are damaged at a time. Records may then be lost, but brokers must
     report the loss (oracle/promise.py)."""
+    software: tuple[FeatureLevels, ...] = ()
+    """The levels that the old and the new software support, in runs with rolling upgrades."""
+    two_directories: bool = False
+    """Whether each broker has two log directories, of which one may fail."""
+    copy_limits: CopyLimits = field(default_factory=CopyLimits)
+    """Small in runs that move replicas between log directories: a copy then takes a while."""
+    brief_topics: bool = False
+    """Whether a topic is created, moved and deleted again and again."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -192,6 +209,9 @@ class Plan:
             f"{'a compacted topic, ' if self.compacted else ''}"
             f"{'topics during faults, ' if self.late_topics else ''}"
             f"{'several damaged replicas, ' if self.two_damaged else ''}"
+            f"{'rolling upgrades, ' if self.software else ''}"
+            f"{'two log directories, ' if self.two_directories else ''}"
+            f"{'brief topics, ' if self.brief_topics else ''}"
             f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
         )
 
@@ -232,10 +252,24 @@ have their own generators."""
 BAD_DISKS = ("decay", "lie", "damage-two")
 """Faults of disks, with their own generator: files of running brokers decay, a disk reports syncs
 that it did not do, or several replicas are damaged at a time."""
+MOVE = "move-replica"
+"""A fault with its own generator, only where brokers have two log directories: a replica is moved
+from one to the other, and something may happen meanwhile."""
+FAIL_DIRECTORY = "fail-directory"
+"""A fault with its own generator: one of two log directories of a broker fails."""
 UNREGISTER = "unregister"
 """A fault with its own generator: a broker is unregistered while it is down."""
 STORE_AWAY = "store-away"
 """A fault with its own generator: the store responds to no broker."""
+UPGRADES = ("install", "update-features", "lag-watch")
+"""Faults with their own generator: a broker restarts with older or newer software, an administrator
+raises or lowers the feature level, or a broker learns of changes late."""
+SOFTWARE = (
+    (FeatureLevels(1, 1), FeatureLevels(1, 2)),
+    (FeatureLevels(1, 2), FeatureLevels(1, 3)),
+    (FeatureLevels(1, 2), FeatureLevels(2, 3)),
+)
+"""Pairs of old and new software. The newest one of the last pair no longer supports level 1."""
 CLOCKS = ("set-clock", "set-clocks-everywhere")
 """Faults that set wall clocks, with their own generator."""
 CLOCK_HOLD_MS = 10_000
@@ -292,7 +326,10 @@ def draw_plan(seed: int) -> Plan:
     _draw_store_outages(plan)
     _draw_unregistrations(plan)
     _draw_wrong_clocks(plan)
+    _draw_upgrades(plan)
     _draw_old_copies(plan)
+    _draw_failed_directories(plan)
+    _draw_moves(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
@@ -462,6 +499,85 @@ def _draw_wrong_clocks(plan: Plan) -> None:
             amounts = (draw.choice((20, 600, 1_500, 4_000)), 0, draw.randrange(1 << 16))
             kind = draw.choice(CLOCKS)
             plan.actions.append(Action(at, kind, draw.randint(1, plan.brokers), amounts))
+
+
+def _draw_upgrades(plan: Plan) -> None:
+    """Upgrade all brokers one by one and raise the level, in one run of six.
+
+    In between, replace the software of some brokers by either version, and raise or lower the
+    level at random times: most of these changes must be refused.
+    """
+    draw = Random(f"{plan.seed}/upgrades")
+    if draw.random() >= 1 / 6:
+        return
+    plan.software = draw.choice(SOFTWARE)
+    install, update, lag = UPGRADES
+    highest = plan.software[1].highest
+    at, gap = CALM_START_MS, draw.choice((100, 300, 600))
+    for broker in draw.sample(range(1, plan.brokers + 1), plan.brokers):
+        at += draw.randint(1, 2 * gap)
+        amounts = (draw.choice((20, 200, 600)), 1, draw.randrange(2))
+        plan.actions.append(Action(at, install, broker, amounts))
+    for _ in range(draw.randint(1, 4)):
+        at += draw.randint(1, 2 * gap)
+        plan.actions.append(Action(at, update, 1, (highest, UpgradeType.UPGRADE.value)))
+    for _ in range(draw.randint(0, 6)):
+        at = draw.randint(CALM_START_MS, plan.duration_ms)
+        amounts = (draw.choice((20, 200, 600)), draw.choice((0, 1, 1)), draw.randrange(2))
+        plan.actions.append(Action(at, install, draw.randint(1, plan.brokers), amounts))
+    for _ in range(draw.randint(8, 24)):
+        at = draw.randint(CALM_START_MS, plan.duration_ms)
+        kind = draw.choice((UpgradeType.UPGRADE, UpgradeType.UNSAFE_DOWNGRADE))
+        level = highest if kind is UpgradeType.UPGRADE else highest - 1
+        plan.actions.append(Action(at, update, 1, (level, kind.value)))
+    for _ in range(draw.randint(0, 3)):
+        # Raise the level while a broker starts with the old software and is about to register.
+        at, broker = draw.randint(CALM_START_MS, plan.duration_ms), draw.randint(1, plan.brokers)
+        plan.actions.append(Action(at, install, broker, (200, 0, 1)))
+        plan.actions.append(Action(at, lag, broker, (2_000,)))
+        for _ in range(12):
+            raised = (highest, UpgradeType.UPGRADE.value)
+            plan.actions.append(Action(at + draw.randint(300, 600), update, 1, raised))
+        plan.actions.append(Action(at + 2_500, install, broker, (20, 1, draw.randrange(2))))
+
+
+def _draw_failed_directories(plan: Plan) -> None:
+    """Give brokers two log directories, in one of four runs without faults that change files by
+    hand, and let some of them fail.
+
+    Those faults look for files in one directory. So does the oracle after a replica was moved away
+    and back while a directory was offline, so replicas are not moved either.
+    """
+    draw = Random(f"{plan.seed}/directories")
+    by_hand = {*BY_HAND, *BAD_DISKS}
+    if draw.random() >= 1 / 4 or any(action.kind in by_hand for action in plan.actions):
+        return
+    plan.two_directories = True
+    plan.actions = [action for action in plan.actions if action.kind != "reassign"]
+    for _ in range(draw.randint(1, 5)):
+        at = draw.randint(CALM_START_MS, plan.duration_ms)
+        amounts = (draw.choice((100, 600, 1_500, 4_000)), 0, draw.randrange(1 << 16))
+        plan.actions.append(Action(at, FAIL_DIRECTORY, _draw_target(draw, plan), amounts))
+
+
+def _draw_moves(plan: Plan) -> None:
+    """Move replicas between the two log directories of a broker, in four of five such runs. In one
+    of three of them, a topic is also created, moved and deleted again and again."""
+    draw = Random(f"{plan.seed}/moves")
+    if not plan.two_directories or draw.random() >= 4 / 5:
+        return
+    plan.brief_topics = draw.random() < 1 / 3
+    plan.copy_limits = CopyLimits(
+        piece_bytes=draw.choice((50, 200, 1_000, 1 << 20)),
+        sync_bytes=draw.choice((100, 500, 1 << 20)),
+        rest_bytes=draw.choice((100, 500, 1 << 20)),
+        rest_files=draw.choice((2, 32)),
+    )
+    for _ in range(draw.randint(3, 12)):
+        at = draw.randint(CALM_START_MS, plan.duration_ms)
+        duration = draw.choice((20, 200, 600, 1_500, 4_000))
+        amounts = (duration, draw.randint(1, plan.brokers), draw.randrange(1 << 16))
+        plan.actions.append(Action(at, MOVE, _draw_target(draw, plan), amounts))
 
 
 def _draw_old_copies(plan: Plan) -> None:

@@ -39,7 +39,9 @@ BYTES_MAX = 24
 OMITTED = frozenset({"request", "now_ms", "broker_epoch", "correlation", "topic_id", "message"})
 """Fields that do not help to find a cause."""
 ENDINGS = ("Received", "Response", "Answer")
-NOT_TIMES = frozenset({"die-in-write", "elect", "reassign", "delete-records", "compact-store"})
+NOT_TIMES = frozenset(
+    {"die-in-write", "elect", "reassign", "delete-records", "compact-store", "update-features"}
+)
 """Kinds of action whose first amount is not a time."""
 
 

@@ -66,6 +66,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, str], object]]] = {
         _checkpoint_interval_ms,
     ),
     "recovery": ("recovery", _recovery),
+    "disks": ("disks", number),
     "fetch.sessions": ("config.max_incremental_fetch_session_cache_slots", number),
 }
 """Each option's attribute of `Setup`, and the function that parses its value."""

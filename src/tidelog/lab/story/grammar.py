@@ -2,8 +2,9 @@
 
 scenarios/README.md describes the whole grammar on one page. A `#` line is Markdown prose. A
 step is a command, alone or followed by `----` and its exact output, up to a blank line.
-`---- name` starts the output for one policy. Every error message has the file and the line.
-If a name is nearly right, the message also has the correct name.
+`---- name` starts the output for one truncation rule, which the code calls a policy. Every error
+message has the file and the line. If a name is nearly right, the message also has the correct
+name.
 """
 
 import re
@@ -15,6 +16,8 @@ from tidelog.lab.historical_truncation import POLICIES
 
 SHIPPED = next(iter(POLICIES))
 RULE = "----"
+RULE_LINES = ("rules:", "policies:")
+"""How the line with the truncation rules begins; the second is the earlier spelling."""
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
 _LIMITED = re.compile(r"^([^\s\[]+|(?:expect|check)\s+)\[([^\]]*)(\]?)\s*(.*)$")
 """`expect[kip-101, leader-epoch] …`: a command name, and the policies it applies to."""
@@ -128,8 +131,8 @@ def _line(reader: _Reader) -> None:
         reader.prose.append(line[1:].removeprefix(" "))
     elif line.startswith(RULE):
         raise StoryError("output without a command before it", reader.at + 1)
-    elif line.startswith("policies:"):
-        reader.policies = _policies(line.removeprefix("policies:"), reader)
+    elif line.startswith(RULE_LINES):
+        reader.policies = _policies(line.partition(":")[2], reader)
         reader.at += 1
     elif line == "given:":
         reader.given = True
@@ -141,14 +144,14 @@ def _line(reader: _Reader) -> None:
 
 def _policies(names: str, reader: _Reader) -> tuple[str, ...]:
     if reader.steps:
-        raise StoryError("`policies:` must come before the first command", reader.at + 1)
+        raise StoryError("`rules:` must come before the first command", reader.at + 1)
     found = tuple(name.strip() for name in names.split(",") if name.strip())
     if not found:
-        raise StoryError("`policies:` needs at least one policy", reader.at + 1)
+        raise StoryError("`rules:` needs at least one rule", reader.at + 1)
     for name in found:
-        known_name("policy", name, POLICIES, reader.at + 1)
+        known_name("rule", name, POLICIES, reader.at + 1)
     if len(set(found)) < len(found):
-        raise StoryError("a policy is named twice", reader.at + 1)
+        raise StoryError("a rule is named twice", reader.at + 1)
     return found
 
 
@@ -170,9 +173,7 @@ def _step(reader: _Reader, text: str) -> Step:
     reader.at += 1
     expected = _expected(reader)
     if expected is not None and only:
-        raise StoryError(
-            "a step that runs only under some policies can't have expected output", line
-        )
+        raise StoryError("a step that runs only under some rules can't have expected output", line)
     given = reader.given
     return Step(line, text, word, tuple(arguments), options, only, expected, given, prose)
 
@@ -187,7 +188,7 @@ def _limited(text: str, policies: tuple[str, ...], line: int) -> tuple[str, froz
         raise StoryError(f"missing ] in {text!r}", line)
     only = [name.strip() for name in names.split(",")]
     for name in only:
-        known_name("policy of this story", name, dict.fromkeys(policies), line)
+        known_name("rule of this story", name, dict.fromkeys(policies), line)
     return f"{word} {rest}", frozenset(only)
 
 
@@ -236,13 +237,13 @@ def _expected(reader: _Reader) -> dict[str, tuple[str, ...]] | None:
             output.append(text.strip() if reader.given else text.rstrip())
             reader.at += 1
         for name in wanted or reader.policies:
-            known_name("policy of this story", name, dict.fromkeys(reader.policies), line)
+            known_name("rule of this story", name, dict.fromkeys(reader.policies), line)
             if name in found:
-                raise StoryError(f"two outputs for policy {name}", line)
+                raise StoryError(f"two outputs for rule {name}", line)
             found[name] = tuple(output)
     missing = [name for name in reader.policies if name not in found]
     if found and missing:
-        raise StoryError("no output given for policy " + ", ".join(missing), reader.at)
+        raise StoryError("no output given for rule " + ", ".join(missing), reader.at)
     return found or None
 
 

@@ -107,6 +107,30 @@ def _judge(path: Path) -> Iterator[Verdict]:
         yield verdict(performance)
 
 
+def broken_invariants(performance: Performance) -> list[tuple[str, str]]:
+    """Return each invariant that did not hold, with the violation that a check printed, if any."""
+    checked = [
+        (" ".join(frame.step.arguments), line.removeprefix("VIOLATED").strip())
+        for frame in performance.frames
+        if frame.step.word == "check"
+        for line in frame.output
+        if line.startswith("VIOLATED")
+    ]
+    expected = [
+        (" ".join(frame.step.arguments[1:]), "")
+        for frame in performance.frames
+        if frame.step.word == "expect" and frame.step.arguments[:1] == ("violated",)
+    ]
+    return checked + expected
+
+
+def kept_invariants(performance: Performance) -> list[str]:
+    """Return the invariants that were checked, and held each time."""
+    broken = {name for name, _ in broken_invariants(performance)}
+    checks = [" ".join(f.step.arguments) for f in performance.frames if f.step.word == "check"]
+    return [name for name in dict.fromkeys(checks) if name not in broken]
+
+
 def verdict(performance: Performance) -> Verdict:
     """Return the verdict on a performance."""
     story = performance.story

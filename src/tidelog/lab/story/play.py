@@ -39,6 +39,11 @@ class Play:
         self._stage = Stage(world, Network(world), Clients(world))
 
     @property
+    def has_stage(self) -> bool:
+        """Whether the story has run `cluster`."""
+        return self._stage is not None
+
+    @property
     def stage(self) -> Stage:
         """The stage; StoryError if the story has not run `cluster` yet."""
         if self._stage is None:

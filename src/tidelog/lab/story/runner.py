@@ -7,8 +7,11 @@ code that the story runs, becomes a problem with its line number in the file.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.history import HistoryEvent
+from tidelog.core.types import BrokerId
 from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
 from tidelog.lab.story.commands import control, facts, faults, looking, traffic
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, check_options
@@ -27,10 +30,13 @@ STEP_MS = 1
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica after a step, as `state` shows it."""
+    """One replica after a step: as `state` shows it, and as data."""
 
     name: str
     description: str
+    role: str
+    """`leader`, `follower`, `waiting` (without a leader), or `down`."""
+    snapshot: ReplicaSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,11 @@ class Frame:
     lines: tuple[Line, ...]
     problems: tuple[str, ...]
     replicas: tuple[Replica, ...]
+    registration: PartitionRegistration | None = None
+    """The partition in the controller's image; None if the step failed to run."""
+    acked: int = 0
+    """How many records were acknowledged with acks=all until then: the first ones of
+    `Performance.acked`."""
 
     @property
     def output(self) -> tuple[str, ...]:
@@ -66,6 +77,10 @@ class Performance:
     problems: list[Problem] = field(default_factory=list)
     history: list[HistoryEvent] = field(default_factory=list)
     """The events that brokers and controller logged, with the time of the story."""
+    acked: list[LogEntry] = field(default_factory=list)
+    """The records acknowledged with acks=all, in the order of their acknowledgements."""
+    labels: dict[BrokerId, str] = field(default_factory=dict)
+    """The names of the brokers by their ids."""
 
     @property
     def passed(self) -> bool:
@@ -75,12 +90,15 @@ class Performance:
 
 def play(story: Story, policy: str) -> Performance:
     """Run the story to its end, or to the first step that fails to run."""
-    known_name("policy", policy, POLICIES)
+    known_name("rule", policy, POLICIES)
     performance, current = Performance(story, policy), Play(POLICIES[policy])
     for frame in _frames(current, story):
         performance.frames.append(frame)
         performance.problems += [Problem(frame.step.line, text) for text in frame.problems]
     performance.history = current.events
+    if current.has_stage:
+        performance.acked = current.world.history.acked
+        performance.labels = current.world.labels
     return performance
 
 
@@ -113,15 +131,18 @@ def perform(current: Play, step: Step) -> Frame:
     problems = (*current.failures, *_compare(step, current.policy.name, lines))
     current.failures.clear()
     replicas = _replicas(current)
+    registration = current.world.controller.partition
+    acked = len(current.world.history.acked)
     current.world.pass_time(STEP_MS)
-    return Frame(step, lines, problems, replicas)
+    return Frame(step, lines, problems, replicas, registration, acked)
 
 
 def _replicas(current: Play) -> tuple[Replica, ...]:
-    return tuple(
-        Replica(name, looking.describe(current, broker))
-        for name, broker in current.world.brokers.items()
-    )
+    found = []
+    for name, broker in current.world.brokers.items():
+        snapshot, role = broker.snapshot(current.world.now_ms), looking.role_of(broker)
+        found.append(Replica(name, looking.describe_snapshot(role, snapshot), role, snapshot))
+    return tuple(found)
 
 
 def _compare(step: Step, policy: str, lines: tuple[Line, ...]) -> list[str]:

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tidelog.core.node import events as on
@@ -34,10 +34,14 @@ class Cleaner:
     """Starts and stops the processes of cleanings."""
 
     def __init__(
-        self, loop: EventLoop, root: str, on_message: Callable[[int, CleaningMessage], None]
+        self,
+        loop: EventLoop,
+        roots: Sequence[str],
+        on_message: Callable[[int, CleaningMessage], None],
     ) -> None:
+        """`roots`: the log directories, in the order of `log.dirs`."""
         self._loop = loop
-        self._root = root
+        self._roots = roots
         self._on_message = on_message
         self._processes: dict[int, _CleanerProcess] = {}
 
@@ -57,7 +61,7 @@ class Cleaner:
             self._loop.after(0, lambda: self._on_message(number, failed))
             return
         self._processes[number] = process
-        process.order(self._root, effect)
+        process.order(self._roots[effect.place], effect)
 
     def stop(self, effect: StopCleaning) -> None:
         process = self._processes.pop(effect.cleaning, None)
@@ -173,9 +177,15 @@ class _CleanerProcess:
 class Flusher:
     """Flushes files to the disk, in order, in a thread that starts with the first flush."""
 
-    def __init__(self, loop: EventLoop, disk: OsDisk, step: Callable[[on.Event], None]) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        disks: Sequence[OsDisk | None],
+        step: Callable[[on.Event], None],
+    ) -> None:
+        """`disks`: those of the log directories, in the order of `log.dirs`."""
         self._loop = loop
-        self._disk = disk
+        self._disks = disks
         self._step = step
         self._waiting: deque[Flush] = deque()
         self._wake: Callable[[], object] | None = None
@@ -212,7 +222,9 @@ class Flusher:
     def _carry_out(self, effect: Flush) -> None:
         problem: str | None = None
         try:
-            self._disk.sync_many(effect.files, effect.directories)
+            disk = self._disks[effect.place]
+            assert disk is not None, "no log is in a directory that could not be used"
+            disk.sync_many(effect.files, effect.directories)
         except DiskError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - otherwise requests would wait for ever

@@ -32,8 +32,9 @@ from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.storage import layout
 from tidelog.core.storage.cleaning.plan import CleaningMessage
-from tidelog.core.storage.disk import DiskFull
+from tidelog.core.storage.disk import DiskError, DiskFull
 from tidelog.core.types import INTERNAL_LISTENER, BrokerId
 from tidelog.shell.broker.background_work import Cleaner, Flusher
 from tidelog.shell.broker.event_log import EventLog, WriteLine
@@ -42,7 +43,7 @@ from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Listener
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink
-from tidelog.shell.os_disk import OsDisk, disk_space
+from tidelog.shell.os_disk import FileSource, OsDisk, OsDisks, disk_space
 from tidelog.shell.store.store_backend import ClusterIdentity, OpenedStore
 
 Halted: TypeAlias = Callable[[do.Halt], None]
@@ -58,7 +59,7 @@ class BrokerHost:
         self,
         loop: EventLoop,
         node: Node,
-        disk: OsDisk,
+        disks: Sequence[OsDisk | None],
         settings: BrokerSettings,
         identity: ClusterIdentity,
         store: OpenedStore,
@@ -68,8 +69,10 @@ class BrokerHost:
         self.node = node
         self.brokers = BrokerService(self)
         self._loop = loop
-        self._disk = disk
-        disk.on_unreadable = node.distrust
+        self._disks = [disk for disk in disks if disk is not None]
+        self.files = files = file_source(disks, node)
+        """The files of all log directories, to send them."""
+        files.on_unreadable = node.distrust
         self._halted = halted
         self._client_id = f"broker-{node.config.broker_id}"
         self._member = Member(identity.cluster_id, node.config.broker_id, identity.secret)
@@ -82,8 +85,8 @@ class BrokerHost:
         """The node received events in this turn that are not settled yet."""
         self._settle_soon = self._settle
         self._store_session = StoreSession(loop, store.client, self.step)
-        self._flusher = Flusher(loop, disk, self.step)
-        self._cleaner = Cleaner(loop, disk.root, self._cleaned)
+        self._flusher = Flusher(loop, disks, self.step)
+        self._cleaner = Cleaner(loop, settings.log_dirs, self._cleaned)
         self.listeners: list[Listener] = []
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
@@ -99,9 +102,10 @@ class BrokerHost:
             _new_topic_id,
             _start_index,
             self._departed,
-            lambda: disk_space(settings.log_dir),
+            disk_space,
         )
-        switches = FaultSwitches(disk, self._isolate) if isinstance(disk, FaultyDisk) else None
+        faulty = [disk for disk in self._disks if isinstance(disk, FaultyDisk)]
+        switches = FaultSwitches(faulty, self._isolate) if faulty else None
         self._deaths = DeathDetector(loop, node, store.deaths)
         settled, later, fault = self._deaths.when_settled, loop.next_turn, self.event_log.fault
         dispatches = [
@@ -221,7 +225,8 @@ class BrokerHost:
             link.close()
         self._flusher.close()
         self._cleaner.close()
-        self._disk.close()
+        for disk in self._disks:
+            disk.close()
 
     def _cleaned(self, cleaning: int, message: CleaningMessage) -> None:
         """Pass a cleaner's message to the node, which may replace files by others of the same
@@ -265,7 +270,7 @@ class BrokerHost:
             nonce = os.urandom(NONCE_BYTES)
             return ConnectingHandshake(self._member, broker, _address_text(*address), nonce)
 
-        link = PeerLink(self._loop, self._disk, self._client_id, handshake, address_of, events)
+        link = PeerLink(self._loop, self.files, self._client_id, handshake, address_of, events)
         link.silent = self._silent
         return link
 
@@ -365,10 +370,24 @@ def _start_index() -> int:
     return int.from_bytes(os.urandom(4), "big")
 
 
+def file_source(disks: Sequence[OsDisk | None], node: Node) -> FileSource:
+    """Return the files of one log directory or of several."""
+    if len(disks) == 1 and disks[0] is not None:
+        return disks[0]
+
+    def place_of(folder: str) -> int:
+        partition = layout.parse_dir(folder)
+        return 0 if partition is None else node.directory.place_of(partition)
+
+    return OsDisks(disks, place_of)
+
+
 class FaultyDisk(OsDisk):
-    """A disk that fails writes while `full` is set."""
+    """A disk that fails writes while `full` is set, and writes, reads and syncs while `broken`
+    is set."""
 
     full = False
+    broken = False
 
     def append(self, path: str, buffers: Sequence[Buffer]) -> int:
         self._check(path)
@@ -378,28 +397,52 @@ class FaultyDisk(OsDisk):
         self._check(path)
         super().write(path, data)
 
+    def read(self, path: str, position: int, length: int) -> bytes:
+        self._check_broken(path)
+        return super().read(path, position, length)
+
+    def sync(self, path: str) -> None:
+        self._check_broken(path)
+        super().sync(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._check_broken(path)
+        super().sync_dir(path)
+
+    def _check_broken(self, path: str) -> None:
+        if self.broken:
+            raise DiskError("Input/output error (fault switch)", path)
+
     def _check(self, path: str) -> None:
+        self._check_broken(path)
         if self.full:
             raise DiskFull("No space left on device (fault switch)", path)
 
 
 class FaultSwitches:
-    """Faults on request, for `tidelog verify` and tests: an isolated broker, a full disk.
+    """Faults on request, for `tidelog verify` and tests: an isolated broker, a full disk, a broken
+    disk of one log directory.
 
     A broker has them only if it was started with `tidelog.fault.switches=true`. They are set over
     its internal listener. Other faults (kill -9, SIGSTOP) need no support in the broker.
     """
 
-    def __init__(self, disk: FaultyDisk, isolate: Callable[[bool], None]) -> None:
-        self._disk = disk
+    def __init__(self, disks: Sequence[FaultyDisk], isolate: Callable[[bool], None]) -> None:
+        self._disks = disks
         self._isolate = isolate
         self._isolated = False
 
     def set(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Set `isolate` (drop all messages between brokers) and `disk_full`; return both states."""
-        if "disk_full" in wanted:
-            self._disk.full = bool(wanted["disk_full"])
+        """Set `isolate` (drop all messages between brokers), `disk_full`, and `broken` (the paths
+        of log directories whose disk fails); return the states."""
+        for disk in self._disks:
+            if "disk_full" in wanted:
+                disk.full = bool(wanted["disk_full"])
+            if "broken" in wanted:
+                disk.broken = disk.root in wanted["broken"]
         if "isolate" in wanted and bool(wanted["isolate"]) != self._isolated:
             self._isolated = bool(wanted["isolate"])
             self._isolate(self._isolated)
-        return {"disk_full": self._disk.full, "isolate": self._isolated}
+        full = any(disk.full for disk in self._disks)
+        broken = [disk.root for disk in self._disks if disk.broken]
+        return {"disk_full": full, "isolate": self._isolated, "broken": broken}

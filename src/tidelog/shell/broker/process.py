@@ -22,6 +22,7 @@ from tidelog.core.storage.checkpoint import (
     read_properties,
 )
 from tidelog.core.storage.disk import DiskError
+from tidelog.core.storage.log_directories import LogDisk
 from tidelog.core.storage.log_directory import RecoveryProgress
 from tidelog.core.wall_clock import ClockReading
 from tidelog.shell.broker.host import BrokerHost, FaultyDisk
@@ -75,23 +76,26 @@ class BrokerRun:
         self._settings = settings
         self._report = report
         self._listeners: list[Listener] = []
-        self._acting = False
+        self._said = "not acting"
         self._stopping = False
         self._warned = 0
-        path = settings.log_dir
-        make_folders(path)
-        self._lock = LogDirLock.acquire(path)
-        disk = FaultyDisk(path) if settings.get("tidelog.fault.switches") else OsDisk(path)
-        self._disk = disk
+        self._locks: list[LogDirLock] = []
+        self._directories = [self._log_disk(path) for path in settings.log_dirs]
+        if not self._disks:
+            raise CannotStart("; ".join(f"{path}: {why}" for path, _, why in self._directories))
         descriptors = _descriptors()
-        disk.max_open_files = min(disk.max_open_files, descriptors // 4)
-        disk.lease_descriptor_max = descriptors * 7 // 8
+        for disk in self._disks.values():
+            share = descriptors // 4 // len(self._disks)
+            disk.max_open_files = min(disk.max_open_files, share)
+            disk.lease_descriptor_max = descriptors * 7 // 8
         self._connection_descriptors = descriptors // 2
         store = store_of(settings)
-        properties = _properties_or_none(disk)
-        known = None if properties is None else properties.values.get("cluster.id")
-        identity = store.prepare(known)
-        for private in (path, *store.files):
+        properties = {number: self._properties_of(number) for number in list(self._disks)}
+        known = [
+            p.values["cluster.id"] for p in properties.values() if p and "cluster.id" in p.values
+        ]
+        identity = store.prepare(known[0] if known else None)
+        for private in (*(disk.root for disk in self._disks.values()), *store.files):
             if (warning := warning_if_open(private)) is not None:
                 self._note("WARN", warning)
         self._check_properties(properties, identity, store.place)
@@ -99,11 +103,12 @@ class BrokerRun:
         self._metrics = MetricsEndpoint(loop, settings.metrics_listener)
         self._node = self._open_node([sockets[0] for sockets in clients], internal[0])
         self._warn()
-        if properties is None:
-            self._node.directory.write_properties(self._new_properties(identity))
+        for number, one in properties.items():
+            if one is None:
+                self._node.directory.write_properties(self._new_properties(identity), number)
         self._store = store.open(
             BrokerSide(
-                proof=LockProof(self._lock.path),
+                proof=LockProof(self._locks[0].path),
                 now_ms=loop.clock.now_ms,
                 deliver=loop.call_from_thread,
                 session_timeout_ms=settings.get("broker.session.timeout.ms"),
@@ -113,7 +118,7 @@ class BrokerRun:
         self._host = BrokerHost(
             loop,
             self._node,
-            disk,
+            [self._disks.get(number) for number in range(len(settings.log_dirs))],
             settings,
             identity,
             self._store,
@@ -133,16 +138,60 @@ class BrokerRun:
             metrics=self._metrics.address,
         )
 
+    def _log_disk(self, path: str) -> LogDisk:
+        """Lock a log directory and return its disk. With several, one that fails is left out."""
+        try:
+            make_folders(path)
+            self._locks.append(LogDirLock.acquire(path))
+            faulty = self._settings.get("tidelog.fault.switches")
+            disk = FaultyDisk(path) if faulty else OsDisk(path)
+        except OSError as error:
+            if len(self._settings.log_dirs) == 1:
+                raise
+            return LogDisk(path, None, error.strerror or str(error))
+        return LogDisk(path, disk)
+
+    @property
+    def _disks(self) -> dict[int, OsDisk]:
+        """The disks of the log directories that can be used, by number."""
+        disks = enumerate(one.disk for one in self._directories)
+        return {number: disk for number, disk in disks if isinstance(disk, OsDisk)}
+
+    def _properties_of(self, number: int) -> MetaProperties | None:
+        """Return the identity of a log directory; None if it has none or can't be read."""
+        try:
+            return _properties_or_none(self._disks[number])
+        except DiskError as error:
+            if len(self._settings.log_dirs) == 1:
+                raise
+            one = self._directories[number]
+            self._directories[number] = one._replace(disk=None, problem=str(error))
+            return None
+
     def _check_properties(
-        self, properties: MetaProperties | None, identity: ClusterIdentity, place: str
+        self,
+        properties: dict[int, MetaProperties | None],
+        identity: ClusterIdentity,
+        place: str,
     ) -> None:
-        problem = properties and properties.mismatch(identity.cluster_id, self.id)
-        if problem is not None:
-            raise CannotStart(
-                f"{self._settings.log_dir} belongs to another broker or cluster: {problem}"
-                f" (metadata store {place}); use the store of its own cluster, or if that is"
-                f" lost, {WAY_OUT}"
-            )
+        paths: dict[str, str] = {}
+        for number, one in properties.items():
+            path = self._directories[number].path
+            problem = one and one.mismatch(identity.cluster_id, self.id)
+            if problem is not None:
+                raise CannotStart(
+                    f"{path} belongs to another broker or cluster: {problem}"
+                    f" (metadata store {place}); use the store of its own cluster, or if that is"
+                    f" lost, {WAY_OUT}"
+                )
+            directory_id = "" if one is None else one.values.get("directory.id", "")
+            if directory_id in paths:
+                raise CannotStart(
+                    f"{path} and {paths[directory_id]} have the same directory.id: one is a copy"
+                    " of the other; remove the copy from log.dirs"
+                )
+            if directory_id:
+                paths[directory_id] = path
 
     def _new_properties(self, identity: ClusterIdentity) -> MetaProperties:
         return MetaProperties(
@@ -184,7 +233,7 @@ class BrokerRun:
         reading = ClockReading(clock.wall_ms(), boot_id(), boot_ms())
         return Node(
             config,
-            self._disk,
+            self._directories,
             incarnation,
             clock.now_ms(),
             progress=self._recovering,
@@ -218,17 +267,18 @@ class BrokerRun:
         )
         unlimited = Shares.unlimited()
         self._host.listeners = self._listeners
+        files = self._host.files
         services = zip(self._node.config.listeners, self._host.clients, clients, strict=True)
         self._by_name = {
             one.name: [
-                Listener(self._loop, sock, self._disk, service, limits, shares) for sock in sockets
+                Listener(self._loop, sock, files, service, limits, shares) for sock in sockets
             ]
             for one, service, sockets in services
         }
         for listeners in self._by_name.values():
             self._listeners += listeners
         self._listeners += [
-            Listener(self._loop, sock, self._disk, self._host.brokers, between_brokers, unlimited)
+            Listener(self._loop, sock, files, self._host.brokers, between_brokers, unlimited)
             for sock in internal
         ]
 
@@ -285,9 +335,11 @@ class BrokerRun:
         """Log new events after each turn. None: a run has no deadline of its own."""
         if self._node.journal.notes:
             self._host.event_log.log_journal()
-        if self._node.acting != self._acting:
-            self._acting = self._node.acting
-            self._emit("acting" if self._acting else "not acting")
+        state = "detached" if self._node.detached else "not acting"
+        state = "acting" if self._node.acting else state
+        if state != self._said:
+            self._said = state
+            self._emit(state)
         self._warn()
         return None
 
@@ -307,7 +359,8 @@ class BrokerRun:
     def _end(self) -> None:
         assert self.halt is not None
         self._store.client.close()
-        self._lock.release()
+        for lock in self._locks:
+            lock.release()
         self._emit("stopped", clean=self.halt.clean, reason=self.halt.reason)
         self.done(self)
 

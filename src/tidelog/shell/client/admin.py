@@ -1,11 +1,12 @@
 """Create, delete and describe single topics; read configs; list and unregister brokers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.core.api_table import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOSSES,
     DESCRIBE_STATE,
     UNREGISTER_BROKER,
 )
@@ -136,20 +137,48 @@ def describe_state(
 
     None: the broker is not a Tidelog broker. Raises CannotConnect.
     """
+    return describe_state_at(lambda: cluster.broker(broker_id), topic, partition)
+
+
+def describe_state_at(
+    connect: Callable[[], KafkaConnection], topic: str | None = None, partition: int | None = None
+) -> dict[str, Any] | None:
+    """Return what `describe_state` does, from the broker of a connection.
+
+    `connect` returns a connection to the broker: a new one if the last one is closed.
+    """
     query: dict[str, Any] = {}
     if topic is not None:
         query["topic"] = topic
     if partition is not None:
         query["partition"] = partition
     try:
-        return cluster.broker(broker_id).call_private(DESCRIBE_STATE, query)
+        return connect().call_private(DESCRIBE_STATE, query)
     except NotOffered:
         # The broker closed the connection. Kafka does so, and also a broker that just died.
         # Only Kafka accepts another connection.
-        connection = cluster.broker(broker_id)
+        connection = connect()
         if not connection.versions:
             raise CannotConnect(connection.address, "the broker offers no APIs", True) from None
         return None
+
+
+def describe_losses(
+    cluster: Cluster, broker_id: int, topic: str | None = None, since_ms: int = 0
+) -> list[dict[str, Any]]:
+    """Return the entries of a Tidelog broker's loss ledger (private API 32004). Raises ClientError,
+    also for a broker that has no ledger: Kafka, or an older release."""
+    found: list[dict[str, Any]] = []
+    query: dict[str, Any] = {"topic": topic, "since_ms": since_ms}
+    while True:
+        connection = cluster.broker(broker_id)
+        page = connection.call_private(DESCRIBE_LOSSES, query)
+        if "error" in page:
+            raise ClientError(f"{connection.address}: {page['error']}")
+        found += page["losses"]
+        if page["next"] is None:
+            return found
+        query["next"] = page["next"]
 
 
 class RegisteredBroker(NamedTuple):

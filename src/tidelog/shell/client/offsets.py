@@ -1,8 +1,8 @@
 """Look up offsets: by time, the ends of logs, and the ends of leader epochs.
 
 `list_offsets` sends one ListOffsets request to each leader, for many partitions; `list_offset`
-looks up one partition. Invariant: `list_offsets` returns an offset or an error for each
-partition; a partition without a leader does not delay the others.
+looks up one partition; `list_all_offsets` retries. Invariant: `list_offsets` returns an offset or
+an error for each partition; a partition without a leader does not delay the others.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, PartitionMetadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.fetching import CONSUMER, READ_UNCOMMITTED
+from tidelog.shell.client.retry import Retry
 
 LATEST = -1
 EARLIEST = -2
@@ -62,6 +63,28 @@ def list_offsets(
         cluster.refresh(sorted({key.topic for key in again}))
         found.update(_ask_leaders(cluster, again, isolation))
     return found
+
+
+def list_all_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    retry: Retry,
+    isolation: int = READ_UNCOMMITTED,
+) -> dict[TopicPartition, FoundOffset]:
+    """Return an offset for each partition, as `list_offsets` does; wait for those that have no
+    leader or whose leader does not respond. Raises ClientError."""
+    found: dict[TopicPartition, FoundOffset] = {}
+    while True:
+        left = {key: time for key, time in wanted.items() if key not in found}
+        error: ClientError | None = None
+        for key, result in list_offsets(cluster, left, isolation).items():
+            if isinstance(result, FoundOffset):
+                found[key] = result
+            else:
+                error = result
+        if error is None:
+            return found
+        retry.failed(error)
 
 
 def _ask_leaders(cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int) -> Found:

@@ -9,7 +9,7 @@ Without idempotence a batch is sent again only if it is certain that nothing of 
 Batches go through `BatchSender`, as those of Spark's sink do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidelog.core.api_table import INIT_PRODUCER_ID
 from tidelog.core.errors import ErrorCode
@@ -46,10 +46,15 @@ REQUEST_TIMEOUT_MS = 5_000
 """How long a broker waits for replicas before it returns REQUEST_TIMED_OUT."""
 TIMEOUT_S = 30.0
 _NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
+_REQUEST = "request for a producer id"
+_NO_IDS = "the broker gets no ids while no controller or no metadata store responds"
 
 
 class Producer:
-    """Appends to any partition; `timeout_s` bounds each append, retries included."""
+    """Appends to any partition; `timeout_s` bounds each append, retries included.
+
+    `waiting` is called with the error before each retry.
+    """
 
     def __init__(
         self,
@@ -59,12 +64,14 @@ class Producer:
         idempotent: bool = True,
         timeout_s: float = TIMEOUT_S,
         codec: Codec = Codec.NONE,
+        waiting: Callable[[Exception], object] = lambda _error: None,
     ) -> None:
         if idempotent and acks != ALL:
             raise ValueError("idempotence needs acks=all (-1)")
         self.cluster = cluster
         self.timeout_s = timeout_s
         self.codec = codec
+        self._waiting = waiting
         self._idempotent = idempotent
         self._id: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
@@ -83,7 +90,7 @@ class Producer:
         -1: the offset is unknown (acks=0, or a retry so late that the broker forgot the batch).
         """
         key = TopicPartition(topic, partition)
-        retry = self._sender.retry = Retry(self.timeout_s)
+        retry = self._sender.retry = Retry(self.timeout_s, waiting=self._waiting)
         stamp = self._stamp(key, retry) if self._idempotent else NO_PRODUCER
         batch = encode_batch(records, attributes=self.codec, producer=stamp)
         try:
@@ -149,6 +156,9 @@ def init_producer_id(cluster: Cluster, retry: Retry | None = None) -> tuple[int,
             answer = cluster.ask_any(lambda broker: broker.call(INIT_PRODUCER_ID, request))
             if not answer["error_code"]:
                 return answer["producer_id"], answer["producer_epoch"]
-            retry.failed(BrokerError("request for a producer id", answer["error_code"]))
+            code = answer["error_code"]
+            why = _NO_IDS if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else None
+            retry.failed(BrokerError(_REQUEST, code, why))
         except Unresolved as failed:
-            retry.wait(failed)  # an id that is assigned and not used does no harm
+            # No record was sent, and an id that is assigned and not used does no harm.
+            retry.wait(ClientError(f"{_REQUEST} failed: {failed}"))

@@ -47,7 +47,8 @@ class Backoff:
 
 
 class Retry:
-    """The attempts of one operation. `refresh` is called before each attempt but the first."""
+    """The attempts of one operation. `refresh` is called before each attempt but the first,
+    `waiting` with the error before each pause."""
 
     def __init__(
         self,
@@ -55,10 +56,12 @@ class Retry:
         *,
         retriable: Callable[[ClientError], bool] = is_retriable,
         refresh: Callable[[], object] = lambda: None,
+        waiting: Callable[[Exception], object] = lambda _error: None,
     ) -> None:
         self._deadline = time.monotonic() + timeout_s
         self._retriable = retriable
         self._refresh = refresh
+        self._waiting = waiting
         self._backoff = Backoff()
 
     @property
@@ -87,5 +90,6 @@ class Retry:
         """Wait before the next attempt. Raises `error` if the time is up."""
         if self.remaining_s <= self._backoff.pause_s:
             raise error
+        self._waiting(error)
         time.sleep(self._backoff.pause_s)
         self._backoff.grow()

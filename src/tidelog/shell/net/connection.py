@@ -23,7 +23,7 @@ from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoM
 from tidelog.shell.net.outbox import Chunk, FilePart, Outbox
 from tidelog.shell.net.shared_limits import Bounds
 from tidelog.shell.net.transport import Transport
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.os_disk import FileSource
 
 
 class Slot:
@@ -124,7 +124,7 @@ class Connection:
         loop: EventLoop,
         transport: Transport,
         peer_name: str,
-        disk: OsDisk,
+        disk: FileSource,
         bounds: Bounds,
         handle: Callable[["Connection", memoryview], None],
         closed: Callable[["Connection"], None],

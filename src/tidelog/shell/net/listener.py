@@ -21,7 +21,7 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.same_host import is_own_process, unpace, widen
 from tidelog.shell.net.shared_limits import Bounds, Shares
 from tidelog.shell.net.transport import SocketTransport, Transport
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.os_disk import FileSource
 
 BACKLOG = 4096
 SYSTEM_DEFAULT = -1
@@ -131,8 +131,24 @@ def _listening(
     return sock
 
 
+def _probe_silent_peer(sock: socket.socket) -> None:
+    """Let the kernel close the connection of a broker whose machine is lost.
+
+    Such a connection has no idle limit. The broker that opened it notices the loss sooner and opens
+    another one (`_detect_lost_peer` in transport.py), and this one would stay for ever.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+    for name, value in options.items():
+        option: int | None = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def _tune(sock: socket.socket, limits: Limits) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if limits.unproven is not None:
+        _probe_silent_peer(sock)
     if limits.send_buffer != SYSTEM_DEFAULT:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
     if limits.receive_buffer != SYSTEM_DEFAULT:
@@ -209,7 +225,7 @@ class Listener(ListeningSocket):
         self,
         loop: EventLoop,
         sock: socket.socket,
-        disk: OsDisk,
+        disk: FileSource,
         service: Service,
         limits: Limits,
         shares: Shares,

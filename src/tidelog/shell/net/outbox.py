@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import DiskError, Region, read_region
 from tidelog.shell.net.transport import Transport
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.os_disk import FileSource
 
 SENDFILE_MIN = 16 * 1024
 JOINED_MAX = 16 * 1024
@@ -27,7 +27,7 @@ class FilePart:
 
     __slots__ = ("fd", "left", "path", "position", "release")
 
-    def __init__(self, disk: OsDisk, region: Region) -> None:
+    def __init__(self, disk: FileSource, region: Region) -> None:
         file = disk.lease(region)
         self.fd = file.fd
         self.path = region.path
@@ -43,7 +43,7 @@ class FileEnded(OSError):
     """A file is shorter than the response announced: the connection must be closed."""
 
 
-def open_region(disk: OsDisk, region: Region) -> Buffer | FilePart:
+def open_region(disk: FileSource, region: Region) -> Buffer | FilePart:
     """Read a small region, or open the file of a large one, so that a rename does no harm."""
     if region is _last_read.region:
         return _last_read.records
@@ -84,7 +84,7 @@ class Outbox:
 
     __slots__ = ("_chunks", "_disk", "in_files", "size")
 
-    def __init__(self, disk: OsDisk) -> None:
+    def __init__(self, disk: FileSource) -> None:
         self._disk = disk
         self._chunks: deque[Buffer | FilePart] = deque()
         self.size = 0

@@ -23,7 +23,7 @@ from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
 from tidelog.shell.net.transport import Address, Transport, connect
-from tidelog.shell.os_disk import OsDisk
+from tidelog.shell.os_disk import FileSource
 
 FRAME_MAX = 256 * 1024 * 1024
 HANDSHAKE_MS = 5000
@@ -52,7 +52,7 @@ class PeerLink:
     def __init__(
         self,
         loop: EventLoop,
-        disk: OsDisk,
+        disk: FileSource,
         client_id: str,
         new_handshake: Callable[[Address], ConnectingHandshake],
         address_of: Callable[[], Address | None],

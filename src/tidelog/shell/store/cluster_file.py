@@ -30,6 +30,8 @@ from tidelog.shell.store.store_backend import (
 )
 
 Answer = TypeVar("Answer")
+DISKS = "log-dirs"
+"""The file beside the store with the folders of further disks."""
 _PAST = "CREATE TABLE past (rev INTEGER PRIMARY KEY, checksum INTEGER NOT NULL)"
 UPGRADES: tuple[tuple[str, ...], ...] = (
     (
@@ -351,3 +353,23 @@ def reason(error: OSError | sqlite3.Error) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error)
+
+
+def disks(data: str) -> tuple[str, ...]:
+    """The folders of further disks that are noted in the data folder, one in each line.
+
+    Raises StoreUnusable if the list can't be read: a broker that starts without one of its log
+    directories counts the logs in it as lost.
+    """
+    path = os.path.join(data, DISKS)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return tuple(line.strip() for line in file if line.strip())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        why = "not UTF-8" if isinstance(error, ValueError) else reason(error)
+        raise StoreUnusable(
+            f"can't read {path}, the list of the log directories on further disks: {why}; restore"
+            " it with one folder in each line: without a log directory, its records count as lost"
+        ) from error

@@ -69,6 +69,7 @@ class EtcdBackend:
     def prepare(self, cluster_id: str | None) -> ClusterIdentity:
         from tidelog.shell.store.etcd.store_setup import prepare
 
+        self._address.check_secret()
         identity = prepare(self._address, cluster_id)
         return _complete(identity, self._address.access.secret_file, self.place)
 

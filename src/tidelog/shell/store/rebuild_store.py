@@ -8,12 +8,14 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from itertools import chain, count
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_copy import decode_copy
 from tidelog.core.controller.metadata.metadata_store import Revision, Snapshot
 from tidelog.core.controller.metadata.rebuilding import (
@@ -28,7 +30,7 @@ from tidelog.core.storage.checkpoint import CheckpointError, MetaProperties
 from tidelog.core.storage.disk import Disk, DiskError, read_file
 from tidelog.core.storage.log_directory import METADATA_TOPIC
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.shell.os_disk import OsDisk
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LogDirInUse, LogDirLock
@@ -55,6 +57,7 @@ class FoundDirectory(NamedTuple):
     cluster_id: str
     broker: FoundBroker
     remarks: tuple[str, ...]
+    directory_id: str = ""
 
 
 class Outcome(NamedTuple):
@@ -76,10 +79,14 @@ def replace_store(
     *,
     plan: bool = False,
     access: StoreAccess = NO_ACCESS,
+    lost: Collection[BrokerId] = (),
+    no_others: bool = False,
 ) -> Outcome:
     """Rebuild the store from log directories, based on a backup or on the store in place.
 
-    `store` is a path or a URL of etcd. `plan`: only say what would be written. Raises StoreError.
+    `store` is a path or a URL of etcd. `plan`: only say what would be written. `lost`:
+    brokers without a log directory, which may have records that no other broker has. `no_others`:
+    if nothing tells which brokers exist, these are all. Raises StoreError.
     """
     paths = [os.path.abspath(path) for path in paths]
     if not paths and not is_etcd(store):
@@ -92,6 +99,8 @@ def replace_store(
         directories = read_directories(paths)
         cluster_id = directories[0].cluster_id
         base, remarks = _base(store, backup, cluster_id, access)
+        if is_etcd(store):
+            _check_complete(base, [one.broker for one in directories], lost, no_others=no_others)
         rebuilt = rebuild([one.broker for one in directories], base)
         remarks += [text for one in directories for text in one.remarks]
         remarks += rebuilt.remarks
@@ -150,6 +159,44 @@ def _base(
     return base, []
 
 
+def _check_complete(
+    base: Base | None, found: list[FoundBroker], lost: Collection[BrokerId], *, no_others: bool
+) -> None:
+    """Raise StoreUnusable unless every broker with replicas is known: the log directories are on
+    several machines, and a leader that is chosen from some of them may lack acknowledged records.
+    """
+    needed = _brokers_of(base, found)
+    if needed is None and not no_others:
+        raise StoreUnusable(
+            "neither the store nor the log directories tell which brokers exist; without the log"
+            " directories of all of them acknowledged records may be lost: name all with --log-dir,"
+            " and say with --no-other-brokers that no others exist"
+        )
+    known = {one.broker for one in found} | set(lost)
+    if missing := sorted((needed or set()) - known):
+        names = ", ".join(map(str, missing))
+        raise StoreUnusable(
+            f"the log directories of these brokers are needed too, else acknowledged records may be"
+            f" lost: {names}; copy or mount them from their machines and name them with --log-dir,"
+            " or name brokers that were removed or are lost for good with --lost-broker"
+        )
+
+
+def _brokers_of(base: Base | None, found: list[FoundBroker]) -> set[BrokerId] | None:
+    """Return the brokers that may have replicas: those of the base's partitions, and those of the
+    newest copy of the metadata if it is newer than the base. None if nothing names them."""
+    needed: set[BrokerId] | None = None
+    if base is not None:
+        image = ClusterImage()
+        image.load(base.snapshot)
+        needed = {broker for one in image.partitions.values() for broker in one.replicas}
+    copies = [one.copy for one in found if one.copy is not None and one.copy.brokers is not None]
+    newest = max(copies, key=lambda copy: copy.revision, default=None)
+    if newest is not None and (base is None or newest.revision > base.snapshot.rev):
+        needed = (needed or set()).union(newest.brokers or ())
+    return needed
+
+
 def _cluster_of(base: Base) -> str:
     keys = base.snapshot.kvs
     identity = next((kv.value for kv in keys if kv.key == IDENTITY_KEY), None)
@@ -192,11 +239,25 @@ def _put_in_etcd(
     from tidelog.shell.store.etcd import store_admin
 
     store_admin.check_unused(store, access)
+    aside = ""
     if store_admin.exists(store, access):
-        aside = os.path.join(folder, f"etcd-store.replaced-{time.strftime('%Y%m%dT%H%M%S')}.db")
+        aside = _free_path(
+            os.path.join(folder, f"etcd-store.replaced-{time.strftime('%Y%m%dT%H%M%S')}")
+        )
         store_admin.backup(store, aside, access)
         moved.append(aside)
-    return store_admin.replace(store, keys, rev, access)
+    try:
+        return store_admin.replace(store, keys, rev, access, aside)
+    except StoreError as error:
+        if aside:
+            raise StoreUnusable(f"{error}; the earlier contents are kept in {aside}") from error
+        raise
+
+
+def _free_path(stem: str) -> str:
+    """Return a path of a file that does not exist yet: two runs may be within one second."""
+    paths = chain([f"{stem}.db"], (f"{stem}-{number}.db" for number in count(2)))
+    return next(path for path in paths if not os.path.exists(path))
 
 
 def _put_in_place(store: str, keys: dict[str, bytes], rev: Revision) -> list[str]:
@@ -215,7 +276,7 @@ def _put_in_place(store: str, keys: dict[str, bytes], rev: Revision) -> list[str
 
 
 def read_directories(paths: list[str]) -> list[FoundDirectory]:
-    """Read log directories of one cluster and of different brokers. Raises StoreUnusable.
+    """Read log directories of one cluster; those of one broker are joined. Raises StoreUnusable.
 
     A log's end is the end of its last valid batch, as in recovery.
     """
@@ -226,12 +287,33 @@ def read_directories(paths: list[str]) -> list[FoundDirectory]:
             f"the log directories belong to {len(clusters)} clusters ({', '.join(clusters)});"
             " name those of one cluster"
         )
-    brokers = [one.broker.broker for one in found]
-    if len(set(brokers)) < len(brokers):
+    joined: dict[int, FoundDirectory] = {}
+    for one in found:
+        known = joined.get(one.broker.broker)
+        joined[one.broker.broker] = one if known is None else _join(known, one)
+    return list(joined.values())
+
+
+def _join(one: FoundDirectory, other: FoundDirectory) -> FoundDirectory:
+    """Join two log directories of a broker. Raises StoreUnusable if a partition is in both."""
+    left, right = one.broker, other.broker
+    both = {log.partition for log in left.logs} & {log.partition for log in right.logs}
+    if one.directory_id == other.directory_id or both:
         raise StoreUnusable(
-            "two of the log directories belong to the same broker; name one of them"
+            f"two of the log directories, {one.path} and {other.path}, have the same logs of broker"
+            f" {left.broker}; name one of them"
         )
-    return found
+    seen = max(left.seen, right.seen, key=lambda point: -1 if point is None else point.revision)
+    copies = [copy for copy in (left.copy, right.copy) if copy is not None]
+    copies.sort(key=lambda copy: -copy.revision)
+    broker = left._replace(
+        seen=seen,
+        clean_epoch=left.clean_epoch if left.clean_epoch == right.clean_epoch else None,
+        copy=copies[0] if copies else None,
+        logs=left.logs + right.logs,
+    )
+    remarks = one.remarks + other.remarks
+    return one._replace(path=f"{one.path},{other.path}", broker=broker, remarks=remarks)
 
 
 def _read(path: str) -> FoundDirectory:
@@ -270,7 +352,10 @@ def _read_known(path: str, disk: Disk, properties: MetaProperties) -> FoundDirec
             logs.append(log)
     copy = decode_copy(read_file(disk, layout.METADATA_COPY) or b"")
     found = FoundBroker(broker, seen, _clean_epoch(disk), copy, tuple(logs))
-    return FoundDirectory(path, properties.values["cluster.id"], found, tuple(remarks))
+    directory_id = properties.values.get("directory.id", path)
+    return FoundDirectory(
+        path, properties.values["cluster.id"], found, tuple(remarks), directory_id
+    )
 
 
 def _clean_epoch(disk: Disk) -> int | None:
@@ -316,11 +401,13 @@ def _tail(disk: Disk, folder: str) -> tuple[Offset, int, int]:
 
 
 def log_directories(store: str) -> list[str]:
-    """The log directories beside a store in a cluster's data folder."""
-    folder = os.path.dirname(os.path.abspath(store))
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise StoreUnusable(f"can't read {folder}: {error.strerror}") from error
-    paths = [os.path.join(folder, name) for name in names if name.startswith("broker-")]
+    """The log directories beside a store in a cluster's data folder, and on its further disks."""
+    data = os.path.dirname(os.path.abspath(store))
+    paths = []
+    for folder in (data, *cluster_file.disks(data)):
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError as error:
+            raise StoreUnusable(f"can't read {folder}: {error.strerror}") from error
+        paths += [os.path.join(folder, name) for name in names if name.startswith("broker-")]
     return [p for p in paths if os.path.isfile(os.path.join(p, layout.META_PROPERTIES))]

@@ -396,8 +396,8 @@ AGAIN_S = 60.0
 class StoreFailureLog:
     """Logs a failing store: each cause once a minute, not at every retry.
 
-    A broker retries several times a second, and is fenced when its session ends. A store that is
-    only locked is not logged here (write_lock_holder.py).
+    A broker retries several times a second. A store that is only locked is not logged here
+    (write_lock_holder.py).
     """
 
     __slots__ = ("_failing", "_logged", "_path", "_warn")
@@ -420,7 +420,7 @@ class StoreFailureLog:
         self._logged = {cause: at for cause, at in self._logged.items() if now - at < AGAIN_S}
         if text not in self._logged:
             self._logged[text] = now
-            self._warn(f"{text}; retrying; this broker is fenced when its session ends")
+            self._warn(f"{text}; retrying; leaders without followers stop when the session ends")
 
     def over(self) -> None:
         """A write succeeded."""

@@ -42,6 +42,8 @@ class BrokerProcess:
         self.brokers = brokers
         self.listening: dict[int, Listening] = {}
         self.acting: set[int] = set()
+        self.detached: set[int] = set()
+        """Brokers that serve although the metadata store does not respond."""
         self.exit_code: int | None = None
         """As in `subprocess`: minus the signal's number if a signal ended it."""
         self.reason = ""
@@ -192,10 +194,9 @@ class BrokerProcess:
         if event == "listening":
             where = (said["host"], said["port"], said["internal_port"], said.get("metrics"))
             self.listening[int(said["broker"])] = Listening(*where)
-        elif event == "acting" and broker is not None:
-            self.acting.add(int(broker))
-        elif event == "not acting" and broker is not None:
-            self.acting.discard(int(broker))
+        elif event in ("acting", "detached", "not acting") and broker is not None:
+            for state, brokers in (("acting", self.acting), ("detached", self.detached)):
+                (brokers.add if event == state else brokers.discard)(int(broker))
         elif event in ("stopped", "failed", "crashed") and not said.get("clean"):
             self.reason = str(said.get("reason") or "")
 

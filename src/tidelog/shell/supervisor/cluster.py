@@ -45,6 +45,7 @@ class LocalCluster:
         wait_s: float = 30.0,
         entry: str = ENTRY,
         store: str = "",
+        disks: Sequence[str] = (),
     ) -> None:
         self.ids = list(range(1, brokers + 1))
         self._temporary = data is None
@@ -61,6 +62,7 @@ class LocalCluster:
             tuple(racks),
             one_process,
             store,
+            disks=tuple(disks),
         )
         self._ports = {broker: self.plan.port_of(broker) for broker in self.ids}
         self._held = HeldPorts()

@@ -72,6 +72,8 @@ def read_state(data: str) -> ClusterState:
         states = list(asking.map(_state, entries))
     well = sum(1 for broker in states if broker.state == up_file.UP)
     summary = f"{well} of {len(states)} brokers up"
+    if without := sum(1 for broker in states if broker.state == up_file.NO_STORE):
+        summary += f", {without} serving without the metadata store, which does not respond"
     if up is None:
         summary += "; no tidelog up supervises them"
     elif not up.alive():
@@ -117,7 +119,7 @@ def _state(entry: BrokerEntry) -> BrokerState:
     state, controller = entry.state, False
     if not entry.is_running():
         state = up_file.DEAD
-    elif state == up_file.UP:
+    elif state in (up_file.UP, up_file.NO_STORE):
         try:
             view = metadata_probe.ask_metadata(entry.host, entry.port, ANSWER_S, [])
             controller = view.controller_id == entry.id

@@ -5,6 +5,7 @@ are set only here, so the brokers of one folder fit together. All other settings
 defaults for a cluster, overridden by the environment, overridden by `--set`.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,14 @@ CHOSEN_HERE = (
     "tidelog.internal.listener",
 )
 """Settings that differ by broker and can't be set for all."""
+FILES = (
+    "tidelog.metadata.store.password.file",
+    "tidelog.metadata.store.ca.file",
+    "tidelog.metadata.store.certificate.file",
+    "tidelog.metadata.store.key.file",
+    "tidelog.cluster.secret.file",
+)
+"""Settings that are paths of files."""
 
 
 INTERNAL_PORTS = 100
@@ -60,6 +69,8 @@ class ClusterPlan(NamedTuple):
     """The URL of the metadata store; empty: that of the data folder."""
     machine: Machine | None = None
     """None: the whole cluster is on this machine."""
+    disks: tuple[str, ...] = ()
+    """Folders on further disks: a broker has a log directory in each."""
 
     @property
     def host(self) -> str:
@@ -94,7 +105,7 @@ class ClusterPlan(NamedTuple):
         peers = self.host if self.machine else "127.0.0.1"
         own = [
             f"node.id={broker}",
-            f"log.dirs={data_folder.log_dir(self.data, broker)}",
+            f"log.dirs={','.join(data_folder.log_dirs(self.data, broker, self.disks))}",
             f"listeners=PLAINTEXT://{clients}",
             f"tidelog.metadata.store={self.store_url}",
             f"tidelog.internal.listener={join_address(peers, self.internal_port_of(broker))}",
@@ -166,6 +177,28 @@ def without_own(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         else:
             kept[variable] = text
     return kept, warnings
+
+
+def with_absolute_paths(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with absolute paths of files: brokers may run in another folder."""
+    return {
+        variable: os.path.abspath(text) if text and variable_to_name(variable) in FILES else text
+        for variable, text in environ.items()
+    }
+
+
+def absolute_set(text: str) -> str:
+    """A `key=value` with an absolute path if its value is the path of a file."""
+    name, equals, value = text.partition("=")
+    if name.strip() not in FILES or not value.strip():
+        return text
+    return f"{name}{equals}{os.path.abspath(value.strip())}"
+
+
+def absolute_store(url: str) -> str:
+    """The URL of a metadata store, with an absolute path if it is a file."""
+    scheme, _, path = url.partition(":")
+    return f"{scheme}:{os.path.abspath(path)}" if scheme == "sqlite" and path else url
 
 
 def broker_ids(wanted: int | None, there: Sequence[int]) -> tuple[int, ...]:

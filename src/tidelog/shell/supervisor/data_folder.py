@@ -14,7 +14,7 @@ so is a folder that a newer version wrote or that is in use.
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import CheckpointError, DamagedProperties, parse_properties
 from tidelog.shell.store import cluster_file
+from tidelog.shell.store.cluster_file import DISKS, disks
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
 from tidelog.shell.store.store_backend import StoreError
 from tidelog.shell.supervisor import up_file
@@ -45,12 +46,46 @@ MACHINE = "machine.json"
 BROKER = "broker-"
 SPACE_MIN = 8 << 20
 """Free bytes needed. An empty cluster takes less than one MB, but would soon fill the disk."""
-IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL, MACHINE}
+IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL, DISKS, MACHINE}
 
 
 def log_dir(data: str, broker: int) -> str:
     """The path of a broker's log directory."""
     return os.path.join(data, f"{BROKER}{broker}")
+
+
+def log_dirs(data: str, broker: int, disks: Sequence[str]) -> list[str]:
+    """The paths of all log directories of a broker: in the data folder, and on further disks."""
+    return [log_dir(folder, broker) for folder in (data, *disks)]
+
+
+def check_names(data: str, disks: Sequence[str]) -> None:
+    """Raise WrongSetting if a folder's name can't be noted or be part of `log.dirs`."""
+    for option, folder in (("--data", data), *(("--log-dir", disk) for disk in disks)):
+        if "," in folder:
+            why = "has a comma, which separates the folders in log.dirs"
+        elif option == "--log-dir" and folder.splitlines() != [folder.strip()]:
+            why = "ends with a blank, or has a line end"
+        elif not folder.isascii() and not _is_utf8(folder):
+            why = "is not UTF-8"
+        else:
+            continue
+        raise WrongSetting(f"{option} {folder!r} {why}; choose another folder")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def note_disks(data: str, folders: Sequence[str]) -> None:
+    """Note the folders of further disks, for the next start: a broker that starts without one of
+    its log directories counts the logs in it as lost."""
+    if tuple(folders) != disks(data):
+        _replace(os.path.join(data, DISKS), "".join(f"{folder}\n" for folder in folders))
 
 
 def log_file(data: str, broker: int | None) -> str:
@@ -75,8 +110,12 @@ def note_store(data: str, url: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)
         return
+    _replace(path, f"{url}\n")
+
+
+def _replace(path: str, text: str) -> None:
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(f"{url}\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.rename(f"{path}.new", path)
@@ -108,6 +147,43 @@ def examine(data: str, store: str = "") -> list[int]:
     for broker in brokers:
         _check_broker(log_dir(data, broker))
     return brokers
+
+
+def examine_disks(
+    data: str, known: Sequence[str], new: Sequence[str], brokers: Sequence[int], store: str
+) -> None:
+    """Check folders of further disks before they are noted: the next start would use them too.
+
+    A noted disk may have failed; its broker serves without it. Raises Refusal.
+    """
+    cluster = cluster_of(data)
+    begins = cluster is None and not store and not os.path.exists(os.path.join(data, STORE))
+    places = {os.path.realpath(folder) for folder in (data, *known)}
+    for folder in new:
+        if os.path.realpath(folder) in places:
+            raise Refusal(f"--log-dir {folder} is in use already; name a folder on another disk")
+        places.add(os.path.realpath(folder))
+        _check_disk(folder)
+        for broker in brokers:
+            path = log_dir(folder, broker)
+            _check_broker(path)
+            found = _cluster_in(path)
+            if found is not None and (begins or cluster not in (None, found)):
+                raise Refusal(
+                    f"{path} has data of another cluster ({found}); choose another folder with"
+                    " --log-dir"
+                )
+
+
+def _check_disk(folder: str) -> None:
+    place = folder
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    why = "is not a folder" if not os.path.isdir(place) else ""
+    if not why and not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        why = "can't be written: no permission"
+    if why:
+        raise Refusal(f"--log-dir {folder}: {place} {why}; choose another folder")
 
 
 def broker_ids(data: str) -> list[int]:
@@ -267,8 +343,12 @@ class StorePreparation:
 
 def cluster_of(data: str) -> str | None:
     """The cluster whose data the folder has; None if it has none."""
-    for broker in broker_ids(data):
-        path = os.path.join(log_dir(data, broker), layout.META_PROPERTIES)
-        with suppress(OSError, CheckpointError, KeyError), open(path, "rb") as file:
-            return parse_properties(path, file.read()).values["cluster.id"]
+    found = (_cluster_in(log_dir(data, broker)) for broker in broker_ids(data))
+    return next((one for one in found if one is not None), None)
+
+
+def _cluster_in(folder: str) -> str | None:
+    path = os.path.join(folder, layout.META_PROPERTIES)
+    with suppress(OSError, CheckpointError, KeyError), open(path, "rb") as file:
+        return parse_properties(path, file.read()).values["cluster.id"]
     return None

@@ -14,11 +14,13 @@ from typing import NamedTuple
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.registrations import decode_broker
 from tidelog.shell.store.log_dir_lock import LOCK_NAME, is_free
-from tidelog.shell.store.store_backend import StoreError
+from tidelog.shell.store.store_backend import StoreError, is_etcd
 from tidelog.shell.store.store_contents import read_contents
 from tidelog.shell.supervisor import data_folder
 
 PROC = "/proc"
+ETCD_S = 2.0
+"""How long to wait for etcd."""
 
 
 class Place(NamedTuple):
@@ -42,8 +44,11 @@ def live_brokers(data: str) -> dict[int, int]:
 
 def registered_address(data: str, broker: int) -> tuple[str, int] | None:
     """The address for clients in a broker's registration; None if it is unknown."""
+    store = data_folder.store_url(data)
+    if is_etcd(store):
+        return _registered_in_etcd(store, broker)
     try:
-        contents = read_contents(os.path.join(data, data_folder.STORE))
+        contents = read_contents(store.removeprefix("sqlite:"))
     except StoreError:
         return None
     for kv in contents.kvs:
@@ -51,6 +56,20 @@ def registered_address(data: str, broker: int) -> tuple[str, int] | None:
             endpoints = decode_broker(broker, kv.create_rev, kv.value).endpoints
             return (endpoints[0].host, endpoints[0].port) if endpoints else None
     return None
+
+
+def _registered_in_etcd(url: str, broker: int) -> tuple[str, int] | None:
+    """The address in a broker's registration; the login is in the environment, if one is needed."""
+    from tidelog.shell.settings_sources import load_settings
+    from tidelog.shell.store.etcd.store_admin import read_registrations
+    from tidelog.shell.store.open_store import access_of
+
+    try:
+        settings = load_settings(None, os.environ, (), {"node.id": "1"}).settings
+        found = read_registrations(url, access_of(settings), ETCD_S)
+    except (StoreError, ValueError):
+        return None
+    return next(((one.host, one.port) for one in found if one.broker == broker), None)
 
 
 def clusters() -> dict[str, list[int]]:

@@ -80,8 +80,9 @@ def check_host(host: str) -> None:
         )
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise WrongSetting(f"--host {host} is unknown: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "not a valid name"
+        raise WrongSetting(f"--host {host} is unknown: {why}") from error
     for family, kind, protocol, _, address in found:
         literal = address[0] == host or host == HOST
         if not literal and str(address[0]).startswith(("127.", "::1")):
@@ -101,22 +102,14 @@ def check_host(host: str) -> None:
 
 def check_secret(settings: "BrokerSettings") -> None:
     """Raise WrongSetting if the cluster's secret would be sent over a network as plain text."""
-    from tidelog.shell.store.etcd.address import is_loopback, parse_address
+    from tidelog.shell.store.etcd.address import parse_address
     from tidelog.shell.store.open_store import access_of
     from tidelog.shell.store.store_backend import StoreError
 
-    access = access_of(settings)
     try:
-        address = parse_address(settings.metadata_store, access)
+        parse_address(settings.metadata_store, access_of(settings)).check_secret()
     except StoreError as error:
         raise WrongSetting(str(error)) from error
-    remote = not all(is_loopback(endpoint.host) for endpoint in address.endpoints)
-    if remote and not address.secure and not access.secret_file:
-        raise WrongSetting(
-            f"{address.url} is not encrypted, so the cluster's secret must not be kept there;"
-            " write one to a file (head -c 32 /dev/urandom | base64), copy it to every machine, and"
-            " name it with --secret-file; or use etcds:"
-        )
 
 
 def check_ids(plan: ClusterPlan, settings: "BrokerSettings") -> None:

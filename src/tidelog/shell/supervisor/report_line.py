@@ -58,6 +58,8 @@ def describe(report: Report) -> tuple[str, str]:
         return "INFO", f"{text}, metrics at http://{metrics}/metrics" if metrics else text
     if event == "acting":
         return "INFO", f"{who}: part of the cluster"
+    if event == "detached":
+        return "WARN", f"{who}: serves without the metadata store, only acks=all"
     if event == "not acting":
         return (
             "WARN",

@@ -139,6 +139,7 @@ class Supervisor:
         the store is created.
         """
         self._folder = data_folder.claim(self.plan.data)
+        data_folder.note_disks(self.plan.data, self.plan.disks)
         first = self.plan.brokers[0], self._ports[self.plan.brokers[0]]
         store = data_folder.StorePreparation(
             self.plan.data,
@@ -390,6 +391,8 @@ class Supervisor:
     def _entry(self, process: BrokerProcess, broker: int) -> BrokerEntry:
         where = process.listening.get(broker)
         state = up_file.UP if broker in process.acting else up_file.STARTING
+        if broker in process.detached:
+            state = up_file.NO_STORE
         if process.has_ended():
             state = up_file.STOPPED if self._stopping else up_file.DEAD
         return BrokerEntry(

@@ -15,8 +15,9 @@ HERE = "tidelog-data"
 """The default of `--data`."""
 VERSION = 1
 
-STARTING, UP, DEAD, STOPPED = "starting", "up", "dead", "stopped"
-"""The states of a broker. A dead one ended without being stopped."""
+STARTING, UP, NO_STORE, DEAD, STOPPED = "starting", "up", "no store", "dead", "stopped"
+"""The states of a broker. `no store`: it serves, but the metadata store does not respond. A dead
+one ended without being stopped."""
 
 
 class BrokerEntry(NamedTuple):

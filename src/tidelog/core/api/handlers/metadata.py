@@ -176,7 +176,7 @@ class _View:
     def _partition(self, partition: PartitionRegistration) -> Struct:
         alive = self._alive
         replicas, isr = list(partition.replicas), list(partition.isr)
-        offline = [replica for replica in replicas if replica not in alive]
+        offline = _offline(partition, alive)
         error = ErrorCode.NONE
         leader = partition.leader
         if self._broker.version == 0 and offline:
@@ -279,5 +279,11 @@ def _partition(partition: PartitionRegistration, alive: Container[BrokerId]) -> 
         "isr_nodes": list(partition.isr),
         "eligible_leader_replicas": list(partition.elr),
         "last_known_elr": list(partition.last_known_elr),
-        "offline_replicas": [replica for replica in partition.replicas if replica not in alive],
+        "offline_replicas": _offline(partition, alive),
     }
+
+
+def _offline(partition: PartitionRegistration, alive: Container[BrokerId]) -> list[BrokerId]:
+    """The replicas whose broker is down or whose log directory failed."""
+    failed = partition.offline
+    return [r for r in partition.replicas if r not in alive or r in failed]

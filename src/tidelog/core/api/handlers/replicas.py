@@ -2,9 +2,8 @@
 1-5 and AlterReplicaLogDirs 1-2: which replicas partitions have, which one leads, and where they
 are.
 
-A broker here has one log directory. Kafka's tool requests the directories before it moves anything,
-and names the directory of each replica when it cancels a move: a "move" to the directory where the
-replica already is succeeds.
+Kafka's tool names the directory of each replica when it cancels a move between the log directories
+of a broker: a "move" to the directory where the replica already is succeeds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from tidelog.core.controller.events import (
 from tidelog.core.controller.metadata.registrations import PartitionKey, PartitionRegistration
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.storage.log_directories import LogDirectories
 from tidelog.core.types import BrokerId, TopicPartition
 
 _ELECTION_MESSAGES = {
@@ -202,21 +202,28 @@ def describe_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
             for partition in topic["partitions"]
         }
         names = sorted(name for name in wanted if name in replicas)
-    total, usable = broker.broker.disk_space()
-    return {
-        "throttle_time_ms": 0,
-        "error_code": ErrorCode.NONE,
-        "results": [
+    directory, paths = broker.node.directory, broker.settings.log_dirs
+    places: dict[int, list[TopicPartition]] = {number: [] for number in range(len(paths))}
+    for name in names:
+        places[directory.place_of(name)].append(name)
+    results = []
+    for number, path in enumerate(paths):
+        offline = number in directory.offline
+        total, usable = (-1, -1) if offline else broker.broker.disk_space(path)
+        shown = [] if offline else [_log_size(name, replicas[name]) for name in places[number]]
+        if not offline:
+            shown += _copies(broker, names, number)
+        results.append(
             {
-                "error_code": ErrorCode.NONE,
-                "log_dir": broker.settings.log_dir,
-                "topics": by_topic(_log_size(name, replicas[name]) for name in names),
+                "error_code": ErrorCode.KAFKA_STORAGE_ERROR if offline else ErrorCode.NONE,
+                "log_dir": path,
+                "topics": by_topic(shown),
                 "total_bytes": total,
                 "usable_bytes": usable,
                 "is_cordoned": False,
             }
-        ],
-    }
+        )
+    return {"throttle_time_ms": 0, "error_code": ErrorCode.NONE, "results": results}
 
 
 def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
@@ -231,8 +238,33 @@ def _log_size(name: TopicPartition, replica: HostedReplica) -> Struct:
     }
 
 
+def _copies(broker: BrokerContext, names: list[TopicPartition], number: int) -> list[Struct]:
+    """The copies of replicas that are being moved to this directory."""
+    directory = broker.node.directory
+    found: list[Struct] = []
+    if not isinstance(directory, LogDirectories):
+        return found
+    for name in names:
+        move = directory.moves.get(name)
+        if move is None or move.target != number:
+            continue
+        copy, log = move.copy, directory.logs[name]
+        copied_upto = log.log_start_offset if copy is None else copy.end_offset
+        found.append(
+            {
+                "name": name,
+                "partition_index": name.partition,
+                "partition_size": 0 if copy is None else copy.size,
+                "offset_lag": max(0, log.log_end_offset - copied_upto),
+                "is_future_key": True,
+            }
+        )
+    return found
+
+
 def alter_replica_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
-    """Move nothing: succeed where a replica already is, refuse every other directory."""
+    """Start to move replicas between the log directories of this broker. The directory that a
+    replica is in ends its move."""
     results: dict[TopicPartition, ErrorCode] = {}
     for folder in request["dirs"]:
         for topic in folder["topics"]:
@@ -251,10 +283,11 @@ def alter_replica_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
 def _moved(broker: BrokerContext, name: TopicPartition, path: str) -> ErrorCode:
     if name_problem(name.topic) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    if path.rstrip("/") != broker.settings.log_dir.rstrip("/"):
+    paths = [folder.rstrip("/") for folder in broker.settings.log_dirs]
+    if path.rstrip("/") not in paths:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if name in broker.node.replicas:
-        return ErrorCode.NONE
+        return broker.node.move_log(name, paths.index(path.rstrip("/")))
     if broker.node.image.partition(*name) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.REPLICA_NOT_AVAILABLE

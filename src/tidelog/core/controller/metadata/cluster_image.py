@@ -157,6 +157,11 @@ class ClusterImage:
         """The level that says which fields may be written to the store (features.py)."""
         return self.features.get(TIDELOG_VERSION, WITHOUT_KEY[TIDELOG_VERSION])
 
+    def drained(self, broker: BrokerId) -> bool:
+        """Whether a broker shuts down, leads nothing and is in no ISR."""
+        known = self.brokers.get(broker)
+        return known is not None and known.shutting_down and not self.in_isr.get(broker)
+
     def mod_rev(self, key: str) -> Revision:
         """Return the revision to guard a write with; ABSENT if the key does not exist."""
         return self.mod_revs.get(key, ABSENT)

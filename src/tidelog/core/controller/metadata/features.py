@@ -14,6 +14,7 @@ Levels of `tidelog.version`:
 1. The fields of stores without the key `features`.
 2. `brokers/state/<id>` has the ranges that the broker's software supports, so that they are known
    while the broker is down.
+3. A partition has `offline`, the replicas whose log directory failed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ TIDELOG_VERSION = "tidelog.version"
 METADATA_VERSION = "metadata.version"
 RANGES_IN_STATES = 2
 """The first level of `tidelog.version` at which broker states have the supported ranges."""
+OFFLINE_REPLICAS = 3
+"""The first level at which partitions have the replicas whose log directory failed."""
 
 
 class FeatureRange(NamedTuple):
@@ -45,7 +48,7 @@ SUPPORTED = (
     FeatureRange("group.version", 0, 0),
     FeatureRange("share.version", 0, 0),
     FeatureRange("streams.version", 0, 0),
-    FeatureRange(TIDELOG_VERSION, 1, 2),
+    FeatureRange(TIDELOG_VERSION, 1, 3),
 )
 """The ranges of this software."""
 BEFORE_FEATURES = (
@@ -63,10 +66,13 @@ def range_of(ranges: Iterable[FeatureRange], name: str) -> FeatureRange:
     return next((known for known in ranges if known.name == name), FeatureRange(name, 0, 0))
 
 
-def newest_levels(everyone: Iterable[Iterable[FeatureRange]]) -> dict[str, int]:
-    """Return the highest levels that all these brokers support: those of a new cluster."""
-    brokers = [SUPPORTED, *everyone]
-    highest = {f.name: min(range_of(b, f.name).highest for b in brokers) for f in SUPPORTED}
+def newest_levels(
+    everyone: Iterable[Iterable[FeatureRange]], own: tuple[FeatureRange, ...] = SUPPORTED
+) -> dict[str, int]:
+    """Return the highest levels that all these brokers and the controller's own software
+    support: those of a new cluster."""
+    brokers = [own, *everyone]
+    highest = {f.name: min(range_of(b, f.name).highest for b in brokers) for f in own}
     return {name: level for name, level in highest.items() if level > 0}
 
 
@@ -82,9 +88,9 @@ def unsupported(
     return None
 
 
-def refusal(levels: Mapping[str, int]) -> str | None:
+def refusal(levels: Mapping[str, int], own: tuple[FeatureRange, ...] = SUPPORTED) -> str | None:
     """Return why this software must not run on a store with these levels; None if it may."""
-    bad = unsupported(levels)
+    bad = unsupported(levels, own)
     if bad is None:
         return None
     level = levels[bad.name]

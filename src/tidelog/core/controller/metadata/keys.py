@@ -45,6 +45,14 @@ def partition(topic: TopicId, index: int) -> str:
     return f"{TOPIC_IDS}{topic.hex()}/{index:06d}"
 
 
+def parse_partition(key: str) -> tuple[TopicId, int] | None:
+    """Return the topic id and the index in a partition's key; None for other keys."""
+    if not key.startswith(TOPIC_IDS):
+        return None
+    topic, index = key[len(TOPIC_IDS) :].split("/")
+    return (bytes.fromhex(topic), int(index)) if index else None
+
+
 def topic_config(topic: str) -> str:
     """A topic's own configuration, as a JSON object of strings."""
     return f"{TOPIC_CONFIGS}{topic}"

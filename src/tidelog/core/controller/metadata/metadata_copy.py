@@ -1,10 +1,10 @@
 """The copy that each broker keeps of the metadata that partitions' folders do not contain.
 
 Topics, partitions, replicas and epochs can be recovered from the brokers' folders if the store is
-lost. Settings of topics and brokers, the next producer id and the feature levels can't: a
-compacted topic without its `cleanup.policy` would lose records to retention. So each broker writes
-them to `metadata-copy`, a few seconds after they changed. `tidelog store rebuild` reads the newest
-copy.
+lost. Settings of topics and brokers, the next producer id, the feature levels and the ids of all
+brokers can't: a compacted topic without its `cleanup.policy` would lose records to retention, and a
+rebuild without the folders of all brokers may lose records too. So each broker writes them to
+`metadata-copy`, a few seconds after they changed. `tidelog store rebuild` reads the newest copy.
 """
 
 import json
@@ -12,17 +12,20 @@ from typing import NamedTuple
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import Revision
+from tidelog.core.types import BrokerId
 
 
 class MetadataCopy(NamedTuple):
-    """Settings by their keys in the store, the next producer id and the feature levels, as of one
-    revision."""
+    """Settings by their keys in the store, the next producer id, the feature levels and the
+    registered brokers, as of one revision."""
 
     revision: Revision
     configs: dict[str, dict[str, str]]
     next_producer_id: int
     features: dict[str, int] | None = None
     """The finalised feature levels; None in copies of older releases."""
+    brokers: tuple[BrokerId, ...] | None = None
+    """The registered brokers; None in copies of older releases."""
 
 
 def encode_copy(image: ClusterImage) -> bytes:
@@ -33,6 +36,7 @@ def encode_copy(image: ClusterImage) -> bytes:
         "next_producer_id": image.next_producer_id,
         "configs": image.configs,
         "features": image.features,
+        "brokers": sorted(image.states),
     }
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
@@ -47,6 +51,8 @@ def decode_copy(data: bytes) -> MetadataCopy | None:
         levels = fields.get("features")
         features = None if levels is None else {str(n): int(v) for n, v in levels.items()}
         next_id = int(fields["next_producer_id"])
-        return MetadataCopy(int(fields["revision"]), configs, next_id, features)
+        ids = fields.get("brokers")
+        brokers = None if ids is None else tuple(map(int, ids))
+        return MetadataCopy(int(fields["revision"]), configs, next_id, features, brokers)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

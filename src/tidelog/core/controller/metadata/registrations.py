@@ -74,9 +74,10 @@ class UncleanElection:
 class PartitionRegistration:
     """The metadata of one partition.
 
-    `isr`, `elr`, `last_known_elr`, `lost` and `behind` are in assignment order, so that equal
-    states are equal values. A replica in `lost` had no log when its broker started, and there has
-    been no leader since. One in `behind` had no log, and has not been in the ISR since.
+    `isr`, `elr`, `last_known_elr`, `lost`, `behind` and `offline` are in assignment order, so that
+    equal states are equal values. A replica in `lost` had no log when its broker started, and there
+    has been no leader since. One in `behind` had no log, and has not been in the ISR since. The log
+    directory of one in `offline` failed, and its broker has not reported that it is back.
     `controller_epoch` and `partition_epoch` together are unique to one write: by them a
     controller recognises its own write if the outcome was unknown.
     """
@@ -97,6 +98,7 @@ class PartitionRegistration:
     unclean_election: UncleanElection | None = None
     lost: tuple[BrokerId, ...] = ()
     behind: tuple[BrokerId, ...] = ()
+    offline: tuple[BrokerId, ...] = ()
 
     @property
     def key(self) -> PartitionKey:
@@ -227,7 +229,7 @@ def encode_partition(value: PartitionRegistration) -> bytes:
         "controller_epoch": value.controller_epoch,
         "recovery": int(value.recovery),
     }
-    for name in ("adding", "removing", "elr", "last_known_elr", "lost", "behind"):
+    for name in ("adding", "removing", "elr", "last_known_elr", "lost", "behind", "offline"):
         if getattr(value, name):
             fields[name] = getattr(value, name)
     if (unclean := value.unclean_election) is not None:
@@ -263,6 +265,7 @@ def decode_partition(key: PartitionKey, value: bytes) -> PartitionRegistration:
         None if unclean is None else UncleanElection(**unclean),
         tuple(fields.get("lost", ())),
         tuple(fields.get("behind", ())),
+        tuple(fields.get("offline", ())),
     )
 
 

@@ -217,6 +217,8 @@ class ShardWriter:
         pending = self._pending(hosted, tokens)
         if replica.resting:
             self._wake_resting(replica)
+        if not replica.acks_seen & 1:
+            self._replicas.note_acks(replica, ACKS_ALL)
         event = ProduceReceived(Part(pending, 0), batch, ACKS_ALL, self._turn.now_ms)
         self._replicas.step(replica, event)
         if not pending.done:
@@ -261,6 +263,8 @@ def _batch_of(appends: list[Append], wall_ms: int) -> RecordBatch:
 
 COMMIT_CHECK_MS = 10
 """How often a shard that has read its log checks whether it is committed."""
+CONFIRM_CHECK_MS = 10
+"""How often a detached broker checks whether its followers confirmed that it still leads."""
 SUSPENDED_MS = 2_000
 """The clock is read several times a second. If more time passes between two readings, the process
 was stopped, the machine slept or the clock was set."""
@@ -273,11 +277,23 @@ class Requester(NamedTuple):
     correlation: int
 
 
+class UnconfirmedRead(NamedTuple):
+    """A read that waits until the followers confirm that this broker led when it arrived."""
+
+    arrived_ms: int
+    key: str
+    requester: Requester
+    request: Any
+
+
 class CoordinatorRuntime(ABC, Generic[S]):
     """The shards of the partitions that this broker leads."""
 
     topic: ClassVar[str]
     """The internal topic."""
+    fresh_reads: ClassVar[tuple[type, ...]] = ()
+    """Reads that must return every write that was acknowledged before, also by another broker that
+    leads by now. While this broker is detached, they wait for its followers."""
 
     def __init__(self, host: CoordinatorHost, write_timeout_ms: int) -> None:
         self.shards: dict[int, HostedShard[S]] = {}
@@ -291,6 +307,9 @@ class CoordinatorRuntime(ABC, Generic[S]):
         )
         self._active: dict[HostedShard[S], None] = {}
         """Shards with effects to carry out, or with a log to read."""
+        self._unconfirmed: list[UnconfirmedRead] = []
+        self._confirm_check_ms = 0
+        """When `tick` checks the unconfirmed reads again."""
         self._next_ms: int | None = None
         """No shard has a timer that is due earlier. A lower bound: the exact time would need a loop
         over all shards."""
@@ -329,8 +348,34 @@ class CoordinatorRuntime(ABC, Generic[S]):
             self._turn.emit(Respond(peer, correlation, self.refused(request, hosted)))
             return
         self._postpone_if_suspended()
-        hosted.shard.handle(Requester(peer, correlation), request, self._turn.now_ms)
+        requester = Requester(peer, correlation)
+        if self._gate.detached and isinstance(request, self.fresh_reads):
+            # By the lease alone, a replaced coordinator would return older offsets for a while.
+            now = self._turn.now_ms
+            if not self._unconfirmed:
+                self._confirm_check_ms = now + CONFIRM_CHECK_MS
+            self._unconfirmed.append(UnconfirmedRead(now, key, requester, request))
+            return
+        hosted.shard.handle(requester, request, self._turn.now_ms)
         self._active[hosted] = None
+
+    def _serve_confirmed(self) -> None:
+        """Serve the reads that are confirmed; refuse those that this broker may not serve now."""
+        now = self._turn.now_ms
+        if now < self._confirm_check_ms or not self._unconfirmed:
+            return
+        self._confirm_check_ms = now + CONFIRM_CHECK_MS
+        waiting, self._unconfirmed = self._unconfirmed, []
+        for read in waiting:
+            hosted = self.find(read.key)
+            if isinstance(hosted, ErrorCode):
+                response = self.refused(read.request, hosted)
+                self._turn.emit(Respond(read.requester.peer, read.requester.correlation, response))
+            elif self._gate.led_at(hosted.replica, read.arrived_ms):
+                hosted.shard.handle(read.requester, read.request, now)
+                self._active[hosted] = None
+            else:
+                self._unconfirmed.append(read)
 
     def find(self, key: str) -> HostedShard[S] | ErrorCode:
         """Return the loaded shard of a key, or why it can't be used here."""
@@ -435,9 +480,14 @@ class CoordinatorRuntime(ABC, Generic[S]):
         """Time out appends, fire timers and continue loading, as far as they are due."""
         now = self._turn.now_ms
         self._postpone_if_suspended()
-        self._clock_read_ms = now
+        passed_ms, self._clock_read_ms = now - self._clock_read_ms, now
         self._writer.expire()
+        self._serve_confirmed()
         for hosted in self.shards.values():
+            if hosted.loaded and self._gate.detached and not self._gate.serves(hosted.replica):
+                # Members get COORDINATOR_NOT_AVAILABLE meanwhile, so they are not late.
+                hosted.shard.postpone(passed_ms)
+                continue
             due = hosted.shard.next_ms() if hosted.loaded else now
             if due is not None and due <= now:
                 if hosted.loaded:
@@ -457,10 +507,12 @@ class CoordinatorRuntime(ABC, Generic[S]):
 
     def next_ms(self) -> int | None:
         """Return when `tick` has something to do."""
-        writer = self._writer.next_ms()
-        if self._next_ms is None or (writer is not None and writer < self._next_ms):
-            return writer
-        return self._next_ms
+        soonest = self._writer.next_ms()
+        if soonest is None or (self._next_ms is not None and self._next_ms < soonest):
+            soonest = self._next_ms
+        if self._unconfirmed and (soonest is None or self._confirm_check_ms < soonest):
+            soonest = self._confirm_check_ms
+        return soonest
 
     def _soonest(self, shards: Iterable[HostedShard[S]], soonest: int | None) -> int | None:
         """Return the earliest timer. A shard that still reads its log continues at once."""

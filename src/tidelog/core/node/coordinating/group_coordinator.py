@@ -20,6 +20,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     """The groups that this broker coordinates."""
 
     topic = OFFSETS_TOPIC
+    fresh_reads = (on.OffsetFetch,)
 
     def __init__(self, host: CoordinatorHost) -> None:
         super().__init__(host, host.config.offsets_commit_timeout_ms)

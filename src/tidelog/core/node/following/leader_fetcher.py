@@ -8,6 +8,10 @@ Late responses are ignored (KAFKA-7786, 8012, 13207, 18991): a response must bel
 in flight, and to a partition that is still followed at this leader, with the same topic id. It is
 passed on with the leader epoch and offset of the request, which the partition compares with its
 own.
+
+No checksum covers a batch's offset and leader epoch. If records are out of order, the same fetch
+is sent again, and the leader checks its files before it responds. So a damaged offset is not
+copied, while the gaps that compaction leaves are.
 """
 
 from collections.abc import Sequence
@@ -37,7 +41,7 @@ from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.replication.effects import FetchPosition
 from tidelog.core.replication.events import FetchAnswered
 from tidelog.core.replication.follower import backoff_ms
-from tidelog.core.types import BrokerEpoch, BrokerId, TopicPartition
+from tidelog.core.types import BrokerEpoch, BrokerId, Offset, TopicPartition
 
 
 class FetchSessionClient:
@@ -131,6 +135,8 @@ class LeaderFetcher:
         )
         self._resting: Deadlines[TopicPartition] = Deadlines()
         """Partitions that wait after an error, by the time of the retry."""
+        self._doubted: dict[TopicPartition, FetchPartition] = {}
+        """Positions whose records were out of order in the last response."""
         self._in_flight: int | None = None
         self._retry_at_ms: int | None = None
         self._failures = 0
@@ -261,6 +267,7 @@ class LeaderFetcher:
         if part.records is not None:
             try:
                 records = _checked_batches(part.records)  # type: ignore[arg-type]
+                self._check_order(records, asked, part.high_watermark, replica)
             except CorruptRecord:
                 error = ErrorCode.CORRUPT_MESSAGE
         if replica.follower_throttled and part.records is not None:
@@ -281,6 +288,21 @@ class LeaderFetcher:
                 self._turn.now_ms,
             ),
         )
+
+    def _check_order(
+        self,
+        records: Sequence[RecordBatch],
+        asked: FetchPartition,
+        high_watermark: Offset,
+        replica: HostedReplica,
+    ) -> None:
+        """Raise CorruptRecord if records are out of order, unless the leader has checked them: it
+        does when the same offset is fetched again (serving/fetch.py)."""
+        gapless_from = high_watermark if replica.log.may_have_gaps else 0
+        doubted = self._doubted.pop(asked.topic_partition, None)
+        if doubted != asked and not _in_order(records, asked, gapless_from):
+            self._doubted[asked.topic_partition] = asked
+            raise CorruptRecord(f"records after offset {asked.offset} are out of order")
 
     def next_ms(self) -> int | None:
         """When the next request that waits now may be sent."""
@@ -353,3 +375,20 @@ def _checked_batches(records: bytes) -> list[RecordBatch]:
             raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset}")
         found.append(batch)
     return found
+
+
+def _in_order(records: Sequence[RecordBatch], asked: FetchPartition, gapless_from: Offset) -> bool:
+    """Whether offsets and leader epochs of these batches continue the requested position.
+
+    Batches that end below `gapless_from` may follow a gap.
+    """
+    offset, epoch = asked.offset, asked.last_fetched_epoch or 0
+    lowest = 0  # the first batch may start before the requested offset
+    for batch in records:
+        base, last = batch.base_offset, batch.last_offset
+        if base < lowest or last < offset or batch.leader_epoch < epoch:
+            return False
+        if base > offset and last >= gapless_from:
+            return False
+        lowest, offset, epoch = last + 1, last + 1, batch.leader_epoch
+    return True

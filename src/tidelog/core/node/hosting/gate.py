@@ -24,6 +24,7 @@ class Gate:
     """Finds the replica for a request, while this broker is active (`acting`) or detached."""
 
     __slots__ = (
+        "_broker_id",
         "_confirmed_ms",
         "_lease_ms",
         "_replicas",
@@ -39,6 +40,7 @@ class Gate:
         turn: Turn,
         replicas: Replicas,
         image: ClusterImage,
+        broker_id: BrokerId,
         confirmed_ms: Callable[[BrokerId, HostedReplica], int],
         lease_ms: int,
     ) -> None:
@@ -49,6 +51,7 @@ class Gate:
         self.leaving = False
         """Whether this broker shuts down: other brokers may lead its partitions before it learns of
         that."""
+        self._broker_id = broker_id
         self._turn = turn
         self._replicas = replicas
         self._confirmed_ms = confirmed_ms
@@ -83,7 +86,14 @@ class Gate:
 
     def holds_lease(self, replica: HostedReplica) -> bool:
         """Whether all in-sync followers fetch, so that this broker may serve without the store."""
-        since_ms = self._turn.now_ms - self._lease_ms
+        return self._confirmed_since(replica, self._turn.now_ms - self._lease_ms)
+
+    def led_at(self, replica: HostedReplica, time_ms: int) -> bool:
+        """Whether it is certain that no other broker led this partition at a time in the past.
+        Without a session, that needs responses sent later which all in-sync followers confirmed."""
+        return self.acting or (self.detached and self._confirmed_since(replica, time_ms + 1))
+
+    def _confirmed_since(self, replica: HostedReplica, since_ms: int) -> bool:
         return holds_lease(
             replica.partition, lambda follower: self._confirmed_ms(follower, replica) >= since_ms
         )
@@ -91,6 +101,8 @@ class Gate:
     def _missing(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> ErrorCode:
         known = self.image.partition(*topic_partition)
         if known is not None and topic_id in (None, known.topic_id):
+            if self._broker_id in known.offline:
+                return ErrorCode.KAFKA_STORAGE_ERROR
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if topic_id is not None:
             return ErrorCode.UNKNOWN_TOPIC_ID

@@ -12,7 +12,7 @@ from tidelog.core.replication.partition import Partition
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.repair import LogRepair
-from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 
 
 @slotted(eq=False)
@@ -47,6 +47,17 @@ class HostedReplica:
     leader_throttled: bool = False
     """Whether `leader.replication.throttled.replicas` has this replica."""
     follower_throttled: bool = False
+    acks_seen: int = 0
+    """The levels of acks that the latest note of this leader epoch covers
+    (core/lineage/acks_history.py)."""
+    acks_notes: int = 0
+    """How many notes there are of this leader epoch."""
+    led_epoch: LeaderEpoch = -1
+    """The last leader epoch in which this process led the partition."""
+    led_high_watermark: Offset = -1
+    """The high watermark at the end of that epoch; -1 before."""
+    unclean_recorded: LeaderEpoch = -1
+    """The epoch of the latest unclean election that this process wrote to the loss ledger."""
     repair: LogRepair | None = None
     """Replaces damaged records with those of the leader (upkeep/repairs.py)."""
 

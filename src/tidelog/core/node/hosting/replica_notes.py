@@ -20,7 +20,7 @@ def note_loss(turn: Turn, replica: HostedReplica, loss: Loss) -> None:
     dropped = loss.end - loss.start
     if dropped <= 0:
         return
-    lost = dropped if _given_up(replica, loss) else loss.committed
+    lost = dropped if given_up(replica) else loss.committed
     turn.counters.dropped(loss.topic_partition, dropped, lost)
     fields = (*loss.topic_partition, loss.leader_epoch, loss.start, loss.end)
     if lost:
@@ -54,13 +54,15 @@ def note_dropped(
         turn.journal.note("segment_deleted", *about, reason)
 
 
-def _given_up(replica: HostedReplica, loss: Loss) -> bool:
-    """Whether the dropped records were lost by an unclean election. After a kill this replica's own
-    high watermark is too old to show what was committed; but every record from before the election
-    that the leader lacks was given up by that election."""
-    latest = replica.partition.epochs.latest
-    since = replica.partition.unclean_epoch
-    return since >= 0 and loss.leader_epoch >= since and (latest is None or latest < since)
+def given_up(replica: HostedReplica) -> bool:
+    """Whether the records that a follower drops were lost by an unclean election.
+
+    After a kill this replica's own high watermark is too old to show what was committed; but every
+    record from before the election that the leader lacks was given up by that election.
+    """
+    partition = replica.partition
+    latest, since = partition.epochs.latest, partition.unclean_epoch
+    return since >= 0 and partition.leader_epoch >= since and (latest is None or latest < since)
 
 
 def note_standing(

@@ -1,26 +1,36 @@
 """All replicas on this broker, and the effects of their partitions.
 
 A partition decides; its effects are carried out here, at once and in order: first on the log, then
-for the requests. If the disk fails, the exception leaves `step` and the later effects are not
-carried out: no response can depend on records that were not written.
+for the requests. If the disk fails, the later effects are not carried out: no response can depend
+on records that were not written. With several log directories the replica is offline then, and its
+requests fail; the failure of the last directory leaves `step` as an exception.
 
 Replicas call no other part of the broker. They leave work in dicts that the other parts read:
 `touched`, `deposed`, `newly_led`, `isr_changes`, `to_flush` and so on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.hosted_replica import FollowedPartitions, HostedReplica
-from tidelog.core.node.hosting.replica_notes import note_dropped, note_loss, note_refusal
+from tidelog.core.node.hosting.loss_recorder import (
+    DAMAGE,
+    LEADER_CHANGE,
+    LEADER_DELETED,
+    UNCLEAN_ELECTION,
+    LossRecorder,
+)
+from tidelog.core.node.hosting.replica_notes import given_up, note_dropped, note_loss, note_refusal
 from tidelog.core.node.measuring.counters import Loss, Losses
 from tidelog.core.node.messages import DeleteRecordsPartitionResponse, ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication import effects as do
 from tidelog.core.replication import events as on
+from tidelog.core.slotted import replace
 from tidelog.core.storage.disk import DiskError
-from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.log import LogOffline
+from tidelog.core.storage.log_directories import BrokerLogs
 from tidelog.core.storage.repair import CannotRepair, LogRepair
 from tidelog.core.storage.retention import ExpiredSegment
 from tidelog.core.storage.segment.damage import Damage
@@ -37,7 +47,13 @@ class IsrChange(NamedTuple):
 class Replicas:
     """Hosts replicas and carries out their effects."""
 
-    def __init__(self, turn: Turn, directory: LogDirectory, followed: FollowedPartitions) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        directory: BrokerLogs,
+        followed: FollowedPartitions,
+        recorder: LossRecorder,
+    ) -> None:
         self.hosted: dict[TopicPartition, HostedReplica] = {}
         self.directory = directory
         self.losses = Losses()
@@ -58,6 +74,8 @@ class Replicas:
         coordinators reload their shards (coordinating/coordinators.py)."""
         self.newly_led: dict[HostedReplica, None] = {}
         """Replicas that became leaders; their followers should fetch soon (serving/fetch.py)."""
+        self.rejoining: dict[HostedReplica, None] = {}
+        """Leaders whose ISR proposal failed: the next fetches of their followers count again."""
         self.isr_changes: dict[TopicPartition, IsrChange] = {}
         """ISRs to propose to the controller (membership/isr_proposals.py)."""
         self.to_flush: dict[HostedReplica, None] = {}
@@ -73,6 +91,9 @@ class Replicas:
         """Why retention deletes segments in this step, by base offset."""
         self._turn = turn
         self._followed = followed
+        self.recorder = recorder
+        self.note_acks = recorder.note_acks
+        """To be called before a leader's record with a level of acks that is not in `acks_seen`."""
         self._carry_out: dict[type, Callable[[HostedReplica, Any], None]] = {
             do.AppendRecords: self._append_records,
             do.TruncateTo: self._truncate_to,
@@ -103,8 +124,41 @@ class Replicas:
 
     def step(self, replica: HostedReplica, event: on.Event) -> None:
         """Pass an event to a replica and carry out the effects."""
-        for effect in replica.partition.step(event):
-            self._carry_out[type(effect)](replica, effect)
+        effects = iter(replica.partition.step(event))
+        try:
+            for effect in effects:
+                self._carry_out[type(effect)](replica, effect)
+        except (DiskError, LogOffline) as error:
+            if not self.directory.failed(error, replica.topic_partition):
+                raise
+            self._fail_requests(replica, effects)
+
+    def _fail_requests(self, replica: HostedReplica, effects: Iterable[do.Effect]) -> None:
+        """Take a replica offline whose log directory failed, and fail the request of this step.
+
+        At once: its partition counts records that are not in the log.
+        """
+        self.step(replica, on.LogFailed())
+        failed = ErrorCode.KAFKA_STORAGE_ERROR
+        for effect in effects:
+            if isinstance(effect, do.AnswerProduce | do.AwaitCommit | do.AwaitFlush):
+                _settle_produce(replica, effect.request, failed, None)
+            elif isinstance(effect, do.AnswerDeleteRecords | do.AwaitLowWatermark):
+                _settle_deletion(replica, effect.request, failed, None)
+            elif isinstance(effect, do.AnswerFetch | do.AnswerEpochEnd | do.AnswerOffsets):
+                self._deliver_answer(replica, replace(effect, error=failed))
+
+    def directory_failed(self, number: int) -> list[TopicPartition]:
+        """Take all replicas of a log directory offline; return their partitions."""
+        names = self.directory.partitions_in(number)
+        for name in names:
+            replica = self.hosted.get(name)
+            if replica is not None:
+                replica.repair = None  # its files stay: they can't be deleted
+                self.repairing.pop(replica, None)
+                if not replica.partition.offline:  # a failed step of its own took it offline
+                    self.step(replica, on.LogFailed())
+        return names
 
     def unhost(self, replica: HostedReplica) -> None:
         """Forget a replica; requests that wait for it fail."""
@@ -115,6 +169,7 @@ class Replicas:
         self._followed.stop(replica)
         self.fail_waiters(replica, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.touched.pop(replica, None)
+        self.rejoining.pop(replica, None)
         self.refused.pop(name, None)
 
     def log_changed(self, replica: HostedReplica) -> None:
@@ -161,8 +216,27 @@ class Replicas:
 
     def _truncate_to(self, replica: HostedReplica, effect: do.TruncateTo) -> None:
         start = replica.log.log_start_offset
-        end = self._cut(replica, effect.offset)
+        cause = UNCLEAN_ELECTION if given_up(replica) else LEADER_CHANGE
+        end = self._record_and_cut(replica, cause, start, effect, effect.high_watermark)
         self._lose(replica, max(start, end), effect, None)
+
+    def _record_and_cut(
+        self,
+        replica: HostedReplica,
+        cause: str,
+        start: Offset,
+        effect: do.TruncateTo,
+        high_watermark: Offset,
+    ) -> Offset:
+        """Write to the loss ledger, truncate the log, and return its new end."""
+        offset, before = effect.offset, effect.log_end_offset
+        known = (high_watermark, effect.epochs)
+        self.recorder.removing(replica, cause, max(start, offset), before, *known)
+        end = self._cut(replica, offset)
+        if end < offset:
+            # A batch spans the offset, or its file is missing.
+            self.recorder.removing(replica, cause, max(start, end), offset, *known)
+        return end
 
     def _cut(self, replica: HostedReplica, offset: Offset) -> Offset:
         """Truncate the log; return the new log end offset."""
@@ -178,6 +252,8 @@ class Replicas:
 
     def _restart_at(self, replica: HostedReplica, effect: do.RestartAt) -> None:
         start = replica.log.log_start_offset
+        known = (effect.log_end_offset, effect.high_watermark, effect.epochs)
+        self.recorder.removing(replica, LEADER_DELETED, start, *known)
         self._lower_log_start(replica, effect.offset)
         self.directory.cut_cleaner_offset(replica.topic_partition, effect.offset)
         replica.log.restart_at(effect.offset)
@@ -216,19 +292,20 @@ class Replicas:
     def begin_repair(self, replica: HostedReplica) -> None:
         """Replace the damaged records of a follower with those of its leader.
 
-        Only once this replica is out of the ISR: until then its log counts as complete.
+        Only once this replica is out of the ISR: until then its log counts as complete. Never in a
+        log directory that failed.
         """
         name, log = replica.topic_partition, replica.log
         damage = self.directory.damaged.get(name)
-        if damage is None or replica.repair is not None:
+        if damage is None or replica.repair is not None or log.offline:
             return
         if not damage.inside or damage.offset >= log.log_end_offset:
             self.end_repair(replica)
             return
         log.log_start_offset = min(log.log_start_offset, damage.offset)
         offsets = {damage.offset, *self._further.pop(name, ())}
-        now_ms = self._turn.now_ms
-        replica.repair = LogRepair(self.directory.disk, log, sorted(offsets), now_ms)
+        disk = self.directory.disk_of(name)
+        replica.repair = LogRepair(disk, log, sorted(offsets), self._turn.now_ms)
         self.repairing[replica] = None
         self.step(replica, on.RepairNeeded(damage.offset, damage.offset))
 
@@ -254,12 +331,16 @@ class Replicas:
 
     def drop_repair(self, replica: HostedReplica) -> None:
         """Discard an unfinished repair; the next one repairs the same offsets."""
-        if replica.repair is not None:
-            further = self._further.setdefault(replica.topic_partition, set())
-            further.update(replica.repair.damaged)
-            replica.repair.discard()
-            replica.repair = None
+        repair, replica.repair = replica.repair, None
+        if repair is not None:
+            name = replica.topic_partition
             self.repairing.pop(replica, None)
+            self._further.setdefault(name, set()).update(repair.damaged)
+            try:
+                repair.discard()
+            except DiskError as error:
+                if not self.directory.failed(error, name):
+                    raise
 
     def _replace_records(self, replica: HostedReplica, effect: do.ReplaceRecords) -> None:
         repair = replica.repair
@@ -291,9 +372,10 @@ class Replicas:
         self.drop_repair(replica)
         del self.directory.damaged[replica.topic_partition]
         self._further.pop(replica.topic_partition, None)
+        mark = replica.partition.high_watermark
         for effect in replica.partition.step(on.DamageFound(damage.offset)):
             if isinstance(effect, do.TruncateTo):
-                self._cut(replica, effect.offset)
+                self._record_and_cut(replica, DAMAGE, start, effect, mark)
             else:
                 self._carry_out[type(effect)](replica, effect)
         self.log_changed(replica)
@@ -348,8 +430,11 @@ class Replicas:
         self.log_changed(replica)
         self._advance_low_watermark(replica)
 
-    def _write_epochs(self, replica: HostedReplica, _effect: do.WriteEpochs) -> None:
-        self._unwritten[replica] = None
+    def _write_epochs(self, replica: HostedReplica, effect: do.WriteEpochs) -> None:
+        if effect.before_append:
+            replica.log.epochs_deferred = True
+        else:
+            self._unwritten[replica] = None
 
     def write_epochs(self) -> None:
         """Write the leader epochs that changed in this step, with one sync: before a record of a
@@ -360,7 +445,11 @@ class Replicas:
         seen, self.relied_on = self.relied_on, None
         logs = [r.log for r in unwritten if self.hosted.get(r.topic_partition) is r]
         if len(logs) == 1 and seen is None:
-            logs[0].write_epochs()
+            try:
+                logs[0].write_epochs()
+            except (DiskError, LogOffline) as error:
+                if not self.directory.failed(error):
+                    raise
         elif logs or seen is not None:
             self.directory.write_epochs(logs, seen)
 
@@ -454,21 +543,31 @@ class Replicas:
         self.isr_changes[replica.topic_partition] = IsrChange(replica, effect)
 
     def _follow_leader(self, replica: HostedReplica, effect: do.FollowLeader) -> None:
+        _stop_leading(replica)
         self.refused.pop(replica.topic_partition, None)
         self._followed.follow(replica, effect.leader)
 
-    def _take_leadership(self, replica: HostedReplica, _effect: do.TakeLeadership) -> None:
+    def _take_leadership(self, replica: HostedReplica, effect: do.TakeLeadership) -> None:
+        replica.led_epoch, replica.led_high_watermark = effect.leader_epoch, -1
+        replica.acks_seen = replica.acks_notes = 0
         self.refused.pop(replica.topic_partition, None)
         self._followed.stop(replica)
         self.newly_led[replica] = None
 
     def _stop_following(self, replica: HostedReplica, _effect: do.StopFollowing) -> None:
+        _stop_leading(replica)
         self.refused.pop(replica.topic_partition, None)
         self._followed.stop(replica)
 
     def _refuse_truncation(self, replica: HostedReplica, effect: do.RefuseTruncation) -> None:
         self.refused[replica.topic_partition] = effect
         note_refusal(self._turn, replica, effect)
+
+
+def _stop_leading(replica: HostedReplica) -> None:
+    """Note the high watermark at the end of the epoch that this replica led."""
+    if replica.led_high_watermark < 0 <= replica.led_epoch:
+        replica.led_high_watermark = replica.partition.high_watermark
 
 
 def repair_event(repair: LogRepair) -> on.RepairNeeded:

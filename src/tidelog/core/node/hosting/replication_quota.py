@@ -4,6 +4,8 @@
 `follower.replication.throttled.rate` what it fetches as a follower. Both apply only to partitions
 in the topic settings `*.replication.throttled.replicas`, and delay only replicas outside the ISR.
 As in Kafka, the bytes of in-sync replicas of these partitions count too.
+`replica.alter.log.dirs.io.max.bytes.per.second` limits what a broker copies between its log
+directories, for all moves together (KIP-113).
 
 Kafka averages over eleven seconds; here bytes are a debt that shrinks at the configured rate, and
 the quota is exceeded while there is debt. The debt of the last response is not waited for, so a
@@ -19,6 +21,7 @@ from tidelog.core.types import BrokerId
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 ALL = "*"
@@ -30,7 +33,7 @@ long, and the others must not wait for all of that afterwards."""
 
 
 class ReplicationQuota:
-    """The limit for one direction on one broker."""
+    """One of the limits on one broker."""
 
     __slots__ = ("_at_ms", "_at_start", "_broker", "_changes", "_debt", "_image", "_name", "_rate")
 
@@ -99,9 +102,9 @@ class ReplicationQuota:
 
 
 class ReplicationQuotas:
-    """The limits of one broker as a leader and as a follower."""
+    """The limits of one broker: as a leader, as a follower, and for moves between its disks."""
 
-    __slots__ = ("follower", "leader")
+    __slots__ = ("follower", "leader", "moves")
 
     def __init__(self, config: NodeConfig, image: ClusterImage) -> None:
         me = config.broker_id
@@ -109,6 +112,8 @@ class ReplicationQuotas:
         self.leader = ReplicationQuota(LEADER_RATE, me, image, at_start)
         at_start = config.follower_replication_throttled_rate
         self.follower = ReplicationQuota(FOLLOWER_RATE, me, image, at_start)
+        at_start = config.replica_alter_log_dirs_io_max_bytes_per_second
+        self.moves = ReplicationQuota(MOVE_RATE, me, image, at_start)
 
 
 def throttled(overrides: Mapping[str, str], name: str, partition: int, broker: BrokerId) -> bool:

@@ -54,6 +54,20 @@ class Traffic:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class LossCount:
+    """Losses of one cause, and the records that they removed."""
+
+    __slots__ = ("acknowledged", "committed", "losses", "removed")
+
+    def __init__(self) -> None:
+        self.losses = 0
+        self.removed = 0
+        self.committed = 0
+        """Those below the high watermark that the replica knew."""
+        self.acknowledged = 0
+        """Those that this broker certainly acknowledged, as leader."""
+
+
 class Counters:
     """The counters of one broker."""
 
@@ -66,6 +80,7 @@ class Counters:
         "isr_expands",
         "isr_shrinks",
         "isr_updates_failed",
+        "losses",
         "lost",
         "topics",
         "truncated",
@@ -93,6 +108,9 @@ class Counters:
         """Records that replicas here dropped because the leader did not have them."""
         self.lost: dict[TopicPartition, int] = {}
         """Dropped records that were committed, or that an unclean election gave up."""
+
+        self.losses: dict[str, LossCount] = {}
+        """The entries in the loss ledger that this process wrote, by cause."""
 
     def traffic(self, topic: str, existing: Collection[str]) -> Traffic:
         """Return the counters of a topic, the same ones each time.

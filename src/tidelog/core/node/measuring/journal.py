@@ -94,6 +94,31 @@ EVENTS: dict[str, Event] = {
         " its replicas; it is not elected while another replica may have records",
         always=True,
     ),
+    "directory_failed": Event(
+        WARN,
+        ("directory", "reason", "replicas"),
+        "log directory {directory} failed: {reason}. Its {replicas} replicas are offline, all"
+        " others are served. Replace the disk or remove the directory from log.dirs, and restart"
+        " this broker",
+        always=True,
+    ),
+    "log_moved": Event(
+        INFO,
+        (*_PARTITION, "source", "target", "bytes"),
+        "{topic}-{partition}: moved {bytes} bytes from {source} to {target}",
+    ),
+    "move_failed": Event(
+        WARN,
+        (*_PARTITION, "target", "reason"),
+        "{topic}-{partition}: can't be moved to {target}: {reason}. It stays where it is",
+    ),
+    "log_offline": Event(
+        WARN,
+        _PARTITION,
+        "{topic}-{partition}: its log is not in the log directories that can be used; it is offline"
+        " until all directories of this broker can be used again",
+        always=True,
+    ),
     "log_damaged": Event(
         WARN,
         (*_PARTITION, "offset", "reason"),

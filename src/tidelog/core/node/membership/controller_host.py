@@ -15,6 +15,7 @@ from tidelog.core.controller import events as on
 from tidelog.core.controller.controller import Controller, ControllerSettings
 from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import FeatureRange
 from tidelog.core.controller.metadata.metadata_store import TxnAnswer
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.controller.requests import refusal
@@ -23,6 +24,7 @@ from tidelog.core.node.calls import Answered, Calls, Failed
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
+from tidelog.core.node.hosting.loss_recorder import LossRecorder
 from tidelog.core.node.measuring.counters import NS_PER_MS
 from tidelog.core.node.messages import Forwarded
 from tidelog.core.node.turn import Turn
@@ -63,7 +65,15 @@ class Reply:
 class ControllerHost:
     """Passes requests to the controller and carries out its effects."""
 
-    def __init__(self, config: NodeConfig, turn: Turn, image: ClusterImage, calls: Calls) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        turn: Turn,
+        image: ClusterImage,
+        calls: Calls,
+        supported: tuple[FeatureRange, ...],
+        recorder: LossRecorder,
+    ) -> None:
         settings = ControllerSettings(
             session_timeout_ms=config.broker_session_timeout_ms,
             rebalance_interval_ms=config.rebalance_interval_ms,
@@ -71,6 +81,7 @@ class ControllerHost:
             unclean_leader_election=config.unclean_leader_election_enable,
             unclean_recovery=UncleanRecovery(config.unclean_recovery_strategy),
             unclean_recovery_timeout_ms=config.unclean_recovery_timeout_ms,
+            supported=supported,
         )
         self.controller = Controller(config.broker_id, image, settings)
         self.unclean_elections: deque[do.ElectedUncleanly] = deque(maxlen=UNCLEAN_KEPT_MAX)
@@ -80,6 +91,7 @@ class ControllerHost:
         self._turn = turn
         self._image = image
         self._calls = calls
+        self._recorder = recorder
         self._forwarded: dict[int, int] = {}
         """Forwarded requests by correlation, with the token of the controller that got them."""
         self._sent_ms: dict[int, int] = {}
@@ -201,6 +213,7 @@ class ControllerHost:
         made = effect.election
         fields = (made.leader, made.leader_epoch, made.old_leader, made.old_isr, made.old_elr)
         self._turn.journal.note("unclean_election", *self._name(effect.key), *fields)
+        self._recorder.elected_uncleanly(effect.key, made)
 
     def _name(self, key: PartitionKey) -> tuple[str | None, int]:
         return self._image.topic_names.get(key.topic_id), key.partition

@@ -41,13 +41,17 @@ from tidelog.core.node.membership.backlog import Backlog
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.topic_settings import topic_settings
 from tidelog.core.node.turn import Turn
-from tidelog.core.replication.events import BrokersChanged, PartitionChanged
+from tidelog.core.replication.events import BrokersChanged, LogFailed, PartitionChanged
 from tidelog.core.replication.partition import Partition
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage import checkpoint, layout
+from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directory import NewLog
 from tidelog.core.types import BrokerEpoch, BrokerId, TopicId, TopicPartition
+
+CHANGES_PER_LOG = 4
+"""A change of a replica syncs no file, so several count as much as one new or deleted log."""
 
 
 class ImageApplier:
@@ -163,10 +167,10 @@ class ImageApplier:
         backlog = self._backlog
         while self._room > 0 and not backlog.is_empty:
             if backlog.changes:
-                keys = backlog.next_changes(self._room)
+                keys = backlog.next_changes(self._room * CHANGES_PER_LOG)
                 for key in keys:
                     self._partition_changed(key)
-                self._room -= len(keys)
+                self._room -= -(-len(keys) // CHANGES_PER_LOG)
             elif backlog.has_logs_to_create:
                 keys = backlog.logs_to_create(self._room, self._image.revision)
                 self._create_logs(keys)
@@ -246,6 +250,8 @@ class ImageApplier:
             # Later acknowledgements rely on this ISR: an older store may name a leader that lacks
             # the records.
             self._rely_on_image()
+        if known.unclean_election is not None:
+            self._replicas.recorder.registered(replica, known.unclean_election)
         self._replicas.step(replica, _event(known, self._turn.now_ms))
         out = known.leader is not None and self._config.broker_id not in known.isr
         if out and not self._reporter.is_reporting(key):
@@ -291,13 +297,20 @@ class ImageApplier:
         self._throttle(replica)
         self._replicas.hosted[name] = replica
         self._replicas.log_changed(replica)
+        if directory.is_offline(name):
+            self._replicas.step(replica, LogFailed())
         return replica
 
     def _adopt(self, log: Log, topic_id: TopicId) -> None:
         """Assign a topic id to a log without one: it is older than topic ids, or its creation was
         interrupted."""
         path = f"{log.directory}/{layout.PARTITION_METADATA}"
-        checkpoint.write_topic_metadata(self._replicas.directory.disk, path, topic_id)
+        directory = self._replicas.directory
+        try:
+            checkpoint.write_topic_metadata(directory.disk_of(log.partition), path, topic_id)
+        except DiskError as error:
+            if not directory.failed(error, log.partition):
+                raise
         log.topic_id = topic_id
 
     def _drop(self, name: TopicPartition, topic_id: TopicId | None) -> None:
@@ -305,8 +318,11 @@ class ImageApplier:
         log = self._replicas.directory.logs.get(name)
         if log is None or log.topic_id != topic_id:
             return
-        if name in self._replicas.hosted:
-            self._replicas.unhost(self._replicas.hosted[name])
+        replica = self._replicas.hosted.get(name)
+        if replica is not None:
+            if topic_id in self._image.topic_names:
+                self._replicas.recorder.removed(replica)
+            self._replicas.unhost(replica)
         self._dropped.append(name)
 
     def _delete_dropped(self) -> None:
@@ -345,6 +361,9 @@ class ImageApplier:
                 self._postponed.add(key)
             else:
                 self._replicas.step(replica, event)
+                if replica.resting and replica.partition.has_followers_outside_isr:
+                    # The brokers of those that rest may join now.
+                    self._replicas.touched[replica] = None
 
     def _configure(self, changed: set[str]) -> Collection[TopicPartition]:
         """Apply new settings; return the partitions that got any."""

@@ -123,6 +123,7 @@ class IsrProposals:
             self._turn.now_ms,
         )
         self._replicas.step(proposal.replica, event)
+        self._replicas.rejoining[proposal.replica] = None
 
     def next_ms(self) -> int | None:
         """When the next waiting proposals may be sent."""

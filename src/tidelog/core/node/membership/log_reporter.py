@@ -12,6 +12,11 @@ an operator may restore the old folder.
 A folder that could not be opened (`LogDirectory.unreadable`) counts as lost, but no empty log
 replaces it while this broker leads or the partition has no leader: it may hold the only copy.
 
+*Offline*: a log in a directory that failed, at startup or later. It is not lost: no new log is
+created for it while the directory is offline, because it may be the only one. While a directory is
+offline, every log that is missing at startup may be in it. When the directory is back, its logs
+are *found*.
+
 Lost logs are looked for only once, in the first image: a log that is missing later is of a new
 replica. So is one that was created after the last revision on this disk
 (`LogDirectory.revision`), and one that is still being copied here (`adding`).
@@ -25,11 +30,12 @@ controller elects another leader if one is available. Until then the report is r
 replica that can lead may restart later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidelog.core.controller.effects import PartitionErrorsAnswer
 from tidelog.core.controller.events import LogReportsReceived, LogState
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.features import OFFLINE_REPLICAS
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
@@ -66,10 +72,12 @@ class LogReporter:
         leader epoch is still this one."""
         self.found: dict[PartitionKey, None] = {}
         """On this disk, although the image says that it is lost."""
+        self.offline: dict[PartitionKey, None] = {}
+        """In a directory that failed, and the image does not show it yet."""
         self.leaderless: dict[PartitionKey, None] = {}
         """Without a leader, and the controller does not know how far the log reaches."""
         self._at_start: set[PartitionKey] = set()
-        """Damaged partitions whose damage was found before this broker could act."""
+        """Partitions that were found to be damaged or offline before this broker could act."""
         self._alone: dict[TopicPartition, None] = {}
         """Damaged, but the partition has no leader or no other replica in sync: the log stays."""
         self._config = config
@@ -94,8 +102,11 @@ class LogReporter:
                 self._directory.write_revision(self._image.revision)
         else:
             self.lost = {key: None for key in self.lost if self._counts_as_kept(key)}
+            changed = delta.partitions if self._directory.offline else ()
+            offline = [*self.offline, *filter(self._is_in_failed_directory, sorted(changed))]
+            self.offline = {key: None for key in offline if self._counts_as_online(key)}
             self._update_damage_reports()
-            self._at_start.intersection_update(self.damaged)
+            self._at_start.intersection_update({*self.damaged, *self.offline})
             self._note_damaged_leaders()
             if self._alone:
                 self._note_damage()
@@ -116,11 +127,19 @@ class LogReporter:
     @property
     def _changes(self) -> bool:
         """Whether the controller has to store anything about this broker's own logs."""
-        return bool(self.lost or self.damaged or self.found)
+        return bool(self.lost or self.damaged or self.found or self.offline)
 
     @property
     def undecided(self) -> bool:
         """Whether there may be losses that the cluster does not know of."""
+        return self.must_stay_fenced or bool(self.offline)
+
+    @property
+    def must_stay_fenced(self) -> bool:
+        """Whether the cluster may rely on logs that were not found at startup.
+
+        A directory that fails later takes only its own replicas offline.
+        """
         return not self._checked or bool(self.lost or self._at_start)
 
     def is_reporting(self, key: PartitionKey) -> bool:
@@ -132,6 +151,11 @@ class LogReporter:
         if key in self.lost:
             return True
         known = self._image.partitions[key]
+        if self._directory.offline and self._log_of(key) is None:
+            me = self._config.broker_id
+            offline = key in self.offline or me in known.offline
+            if offline or (self._was_here(key) and me not in known.adding):
+                return True  # it may be in the directory that failed
         if self._is_unreadable(key) and known.leader in (None, self._config.broker_id):
             return True
         return (
@@ -141,19 +165,53 @@ class LogReporter:
         )
 
     def _check_log(self, key: PartitionKey) -> None:
-        adding = self._config.broker_id in self._image.partitions[key].adding
+        me, known = self._config.broker_id, self._image.partitions[key]
         log = self._log_of(key)
         if log is None:
-            alone = self._is_unreadable(key) and len(self._image.partitions[key].replicas) == 1
-            kept = self._counts_as_kept(key) and not alone
-            if kept and not adding and self._was_here(key):
+            # If it is known to be offline, it was here, and its directory was replaced.
+            expected = me in known.offline or (me not in known.adding and self._was_here(key))
+            alone = self._is_unreadable(key) and len(known.replicas) == 1
+            if expected and self._counts_as_kept(key) and not alone:
+                if self._directory.offline:
+                    self._log_offline(key)
+                    return
                 self.lost[key] = None
-                self._turn.journal.note("log_lost", *self._image.name_of(key) or ())
+                name = self._image.name_of(key)
+                self._turn.journal.note("log_lost", *name or ())
+                if name is not None:
+                    self._replicas.recorder.log_lost(name, key)
+        elif self._is_in_failed_directory(key):
+            self._log_offline(key)
         elif (damage := self._directory.damaged.get(log.partition)) is not None:
             self._log_damaged(log.partition, damage)
             if self._is_eligible(key):
                 self.damaged[key] = BEFORE_ANY_EPOCH
                 self._at_start.add(key)
+
+    def directory_failed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Report the logs of a directory that failed while this broker was running."""
+        for name in partitions:
+            known = self._image.partition(*name)
+            if known is not None and self._checked and self._counts_as_online(known.key):
+                self.offline[known.key] = None
+            if known is not None:
+                self.damaged.pop(known.key, None)
+                self.leaderless.pop(known.key, None)
+                self.found.pop(known.key, None)
+        if self.offline:
+            self._retry(0)
+
+    def _is_in_failed_directory(self, key: PartitionKey) -> bool:
+        """Whether this broker's log is in a directory that failed. The image may show it as online
+        again: an earlier report that it was found may be applied after the failure."""
+        log = self._log_of(key)
+        return log is not None and self._directory.is_offline(log.partition)
+
+    def _log_offline(self, key: PartitionKey) -> None:
+        if self._counts_as_online(key):
+            self.offline[key] = None
+            self._at_start.add(key)
+            self._turn.journal.note("log_offline", *self._image.name_of(key) or ())
 
     def _note_damage(self) -> None:
         """Report logs that were found damaged, if another replica in sync can take over."""
@@ -220,7 +278,8 @@ class LogReporter:
         for key in sorted(changed & self._image.leaderless):
             known = self._image.partitions[key]
             # The log of a new replica is created a moment later.
-            if me in known.replicas and me not in known.lost and key not in self.lost:
+            out = me in known.lost or me in known.offline or key in self.lost
+            if me in known.replicas and not out and key not in self.offline:
                 self.leaderless[key] = None
         for key in self.leaderless.keys() - self._image.leaderless:
             del self.leaderless[key]
@@ -251,6 +310,15 @@ class LogReporter:
         reported = me in known.lost or (known.leader is not None and me in known.behind)
         return me in known.replicas and not reported
 
+    def _counts_as_online(self, key: PartitionKey) -> bool:
+        """Whether the image still assumes that this broker's log directory is in use."""
+        if not self._image.committed(key):
+            return False
+        me, known = self._config.broker_id, self._image.partitions[key]
+        if self._image.tidelog_version < OFFLINE_REPLICAS:
+            return self._counts_as_kept(key)
+        return me in known.replicas and me not in known.offline
+
     def _is_eligible(self, key: PartitionKey) -> bool:
         """Whether the image assumes that this broker has every committed record."""
         if not self._image.committed(key):
@@ -269,9 +337,12 @@ class LogReporter:
     def _is_found(self, key: PartitionKey) -> bool:
         """Whether this disk has a log that the image says is lost, and it may be the old one."""
         known = self._image.partitions.get(key)
+        me = self._config.broker_id
+        if known is not None and me in known.offline:
+            log = self._log_of(key)
+            return log is not None and not self._is_in_failed_directory(key)
         if known is None or known.leader is not None or not known.lost:
             return False
-        me = self._config.broker_id
         return me in known.lost and me in known.last_known_elr and self._log_of(key) is not None
 
     # -- sending ---------------------------------------------------------------------------
@@ -291,6 +362,7 @@ class LogReporter:
             tuple(self.damaged)[:REPORTED_AT_ONCE_MAX],
             self._states(),
             self._refused(),
+            tuple(self.offline)[:REPORTED_AT_ONCE_MAX],
         )
         if not (self._changes or report.logs or report.refused):
             self._retry(RETRY_MS)  # the replicas have not applied the image yet
@@ -334,6 +406,8 @@ class LogReporter:
             log = self._log_of(key)
             if log is None or hosted is None or hosted.partition.leader_epoch != as_of:
                 continue
+            if hosted.partition.offline:
+                continue
             damage = self._directory.damaged.get(log.partition)
             states[key] = _log_state(log, damage)._replace(as_of=as_of)
         return states
@@ -360,6 +434,7 @@ class LogReporter:
 def _log_state(log: Log, damage: Damage | None) -> LogState:
     """Return the end of the undamaged part of the log."""
     end = log.log_end_offset if damage is None else min(damage.offset, log.log_end_offset)
-    # An empty log keeps the epoch of the deleted records before it.
-    last = log.epochs.epoch_for_offset(max(end - 1, log.log_start_offset))
+    # An empty log keeps the epoch of the deleted records before it. If records at the start are
+    # missing, the later ones do not count.
+    last = log.epochs.epoch_for_offset(end if end == log.log_start_offset else end - 1)
     return LogState(-1 if last is None else last, end, cut=damage is not None)

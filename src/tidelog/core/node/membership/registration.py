@@ -19,8 +19,10 @@ from tidelog.core.controller.broker_liveness import registration_transaction
 from tidelog.core.controller.effects import HeartbeatAnswer, StoreTransaction
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import FeatureRange
 from tidelog.core.controller.metadata.metadata_store import (
     OutcomeUnknown,
+    Revision,
     SessionExpired,
     SessionId,
     TxnAnswer,
@@ -35,7 +37,7 @@ from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.image_applier import ImageApplier
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.turn import Turn
-from tidelog.core.types import CLIENT_LISTENER, INTERNAL_LISTENER, BrokerEpoch
+from tidelog.core.types import CLIENT_LISTENER, INTERNAL_LISTENER, BrokerEpoch, BrokerId
 
 REGISTRATION_TAG = -1
 """The tag of the registration; tags of the controller are not negative."""
@@ -57,6 +59,7 @@ class Registration:
         applier: ImageApplier,
         incarnation: str,
         previous_epoch: BrokerEpoch,
+        supported: tuple[FeatureRange, ...],
     ) -> None:
         self.broker_epoch: BrokerEpoch | None = None
         self.may_stop = False
@@ -68,6 +71,7 @@ class Registration:
         self._reporter = reporter
         self._incarnation = incarnation
         self._previous_epoch = previous_epoch
+        self._supported = supported
         self._applier = applier
         self._session: SessionId | None = None
         self._deadline_ms = 0
@@ -78,6 +82,12 @@ class Registration:
         self._heartbeat_out = False
         self._wanted_fence = False
         """Whether the last heartbeat asked to stay fenced."""
+        self._reported_revision: Revision = 0
+        """The applied revision in the last heartbeat."""
+        self._awaited_revision: Revision = 0
+        """The revision that a broker waits for before it may stop."""
+        self._drained: frozenset[BrokerId] = frozenset()
+        """Brokers that shut down and were in no ISR when the image was last checked."""
         self._want_shut_down = False
         self._candidate = False
         self._caught_up = False
@@ -182,6 +192,7 @@ class Registration:
             config.rack,
             self._previous_epoch,
             config.min_insync_replicas,
+            self._supported,
         )
         self._turn.emit(StoreTransaction(REGISTRATION_TAG, guards, ops))
 
@@ -255,8 +266,25 @@ class Registration:
         if not self._caught_up and self._applier.applied_revision >= self.broker_epoch:
             self._caught_up = True
             self.heartbeat_soon()
-        if self._wanted_fence and not self._reporter.undecided:
+        if self._wanted_fence and not self._reporter.must_stay_fenced:
             self.heartbeat_soon()
+        self._note_drained()
+        if self._is_awaited:
+            self.heartbeat_soon()
+
+    def _note_drained(self) -> None:
+        """Note the revision at which another broker left its last ISR: the controller lets that
+        broker stop when all others have applied it."""
+        image = self._image
+        drained = frozenset(broker for broker in image.brokers if image.drained(broker))
+        if drained - self._drained:
+            self._awaited_revision = image.revision
+        self._drained = drained
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether a stopping broker waits for a revision that this broker has not reported yet."""
+        return self._reported_revision < self._awaited_revision <= self._applier.applied_revision
 
     def _registration_lost(self, *, unregistered: bool) -> None:
         """Close the session: the registration was deleted although the session is valid. An
@@ -279,7 +307,8 @@ class Registration:
         self._heartbeat_at_ms = self._turn.now_ms + self._config.broker_heartbeat_interval_ms
         if self.broker_epoch is None or self._heartbeat_out:
             return
-        self._wanted_fence = self._reporter.undecided
+        self._wanted_fence = self._reporter.must_stay_fenced
+        self._reported_revision = self._applier.applied_revision
         request = on.HeartbeatReceived(
             0,
             self._config.broker_id,
@@ -310,7 +339,7 @@ class Registration:
         elif self._caught_up and not answer.caught_up:
             # This broker caught up while the heartbeat was in flight: the controller waits for it.
             self.heartbeat_soon()
-        elif self._wanted_fence and not self._reporter.undecided:
+        elif self._is_awaited or (self._wanted_fence and not self._reporter.must_stay_fenced):
             self.heartbeat_soon()
 
     def _heartbeat_failed(self) -> None:

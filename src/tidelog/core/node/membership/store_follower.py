@@ -15,13 +15,14 @@ Invariant: nothing is written, in the store or in the log directory, before the 
 
 from tidelog.core.controller.metadata import features, keys
 from tidelog.core.controller.metadata.cluster_image import ClusterImage, ImageDelta
+from tidelog.core.controller.metadata.features import FeatureRange
 from tidelog.core.controller.metadata.history import NO_CHECKSUM, WAY_OUT
 from tidelog.core.controller.metadata.metadata_store import Snapshot
 from tidelog.core.controller.metadata.registrations import decode_features, decode_topic
 from tidelog.core.node.effects import ReadStore, WatchStore
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage import layout
-from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.log_directories import BrokerLogs
 
 READ_AGAIN_MS = 500
 
@@ -29,12 +30,19 @@ READ_AGAIN_MS = 500
 class StoreFollower:
     """Requests snapshots and the watch, and checks the first snapshot."""
 
-    def __init__(self, turn: Turn, image: ClusterImage, directory: LogDirectory) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        image: ClusterImage,
+        directory: BrokerLogs,
+        supported: tuple[FeatureRange, ...],
+    ) -> None:
         self.accepted = False
         """Whether the store was found to be the one that this broker has followed so far."""
         self._turn = turn
         self._image = image
         self._directory = directory
+        self._supported = supported
         self._read_again_ms: int | None = None
 
     def read(self) -> None:
@@ -52,12 +60,19 @@ class StoreFollower:
 
         A refusal changes nothing on disk: the mark of a clean stop stays.
         """
-        reason = _unsupported(snapshot) or refusal(self._directory, snapshot)
+        reason = self._unsupported(snapshot) or refusal(self._directory, snapshot)
         if reason is None:
             self.accepted = True
-        elif self._directory.clean:
-            self._directory.close(self._directory.high_watermarks, self._directory.broker_epoch)
+        else:
+            self._directory.restore_mark()
         return reason
+
+    def _unsupported(self, snapshot: Snapshot) -> str | None:
+        """Why this software must not run on the store's feature levels; None if it may."""
+        for kv in snapshot.kvs:
+            if kv.key == keys.FEATURES:
+                return features.refusal(decode_features(kv.value), self._supported)
+        return None
 
     def load(self, snapshot: Snapshot) -> ImageDelta | None:
         """Load a snapshot into the image; None if the image is newer.
@@ -82,15 +97,7 @@ class StoreFollower:
         return self._read_again_ms
 
 
-def _unsupported(snapshot: Snapshot) -> str | None:
-    """Why this software must not run on the store's feature levels; None if it may."""
-    for kv in snapshot.kvs:
-        if kv.key == keys.FEATURES:
-            return features.refusal(decode_features(kv.value))
-    return None
-
-
-def refusal(directory: LogDirectory, snapshot: Snapshot) -> str | None:
+def refusal(directory: BrokerLogs, snapshot: Snapshot) -> str | None:
     """Why a broker with this log directory must not start on this store; None if it may."""
     if directory.revision_damaged:
         return _doubt(directory, snapshot)
@@ -112,7 +119,7 @@ def refusal(directory: LogDirectory, snapshot: Snapshot) -> str | None:
     return None
 
 
-def _doubt(directory: LogDirectory, snapshot: Snapshot) -> str | None:
+def _doubt(directory: BrokerLogs, snapshot: Snapshot) -> str | None:
     """Return why to refuse the store if the revision on disk is damaged: the store lacks a
     topic."""
     names = (kv for kv in snapshot.kvs if kv.key.startswith(keys.TOPIC_NAMES))

@@ -362,6 +362,10 @@ class FetchService:
             for replica in deposed:
                 for pending in list(replica.polls):
                     self._unpark(pending)
+        while replicas.rejoining:
+            replica, _ = replicas.rejoining.popitem()
+            for known, session in list(replica.resting.items()):
+                self._attach(replica, known, session)
         while replicas.touched:
             replica, _ = replicas.touched.popitem()
             if replica.resting:

@@ -21,6 +21,7 @@ from tidelog.core.node.messages import Fetch, FetchPartition, FetchPartitionResp
 from tidelog.core.node.serving.fetch_sessions import FetchSession, Sessionless, SessionPartition
 from tidelog.core.record.record_batch import HEADER_SIZE
 from tidelog.core.replication.effects import AnswerFetch
+from tidelog.core.replication.events import NO_PROGRESS
 from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
 from tidelog.core.storage.log import Log
@@ -59,8 +60,8 @@ class FetchPart:
     """The most bytes for a replica that may be throttled."""
 
     def is_settled(self, reader: BrokerId | None) -> bool:
-        """Whether the reader is caught up and knows the high watermark. A follower must also be in
-        the ISR: outside of it every fetch is an attempt to rejoin."""
+        """Whether the reader is caught up and knows the high watermark, and its next fetch could
+        not change the ISR."""
         answer = self.answer
         return (
             answer.upto <= answer.offset
@@ -69,7 +70,14 @@ class FetchPart:
             and answer.diverging is None
             and self.preferred is None
             and self.known.high_watermark == self.replica.partition.high_watermark
-            and (reader is None or reader in self.replica.partition.isr.members)
+            and (
+                reader is None
+                or reader in self.replica.partition.isr.members
+                or (
+                    self.asked.log_start_offset != NO_PROGRESS
+                    and not self.replica.partition.needs_fetches_of(reader)
+                )
+            )
         )
 
     def response(self, read_committed: bool) -> FetchPartitionResponse:

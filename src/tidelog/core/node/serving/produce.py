@@ -131,6 +131,8 @@ class ProduceService:
             batch.stamp_log_append_time(stamp)
         if replica.resting:
             self._wake_resting(replica)
+        if not replica.acks_seen >> (request.acks + 1) & 1:
+            self._replicas.note_acks(replica, request.acks)
         event = ProduceReceived(part, batch, request.acks, self._turn.now_ms, True)
         self._replicas.step(replica, event)
 

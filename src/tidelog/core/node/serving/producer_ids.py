@@ -3,6 +3,9 @@
 A block belongs to one process: the rest of it is never used after a stop. So no id is given twice,
 whichever broker restarts and whichever response is lost. The first block is requested with the
 first producer, the next one before a block is used up; producers wait while there is no id.
+
+A detached broker gets no block before the metadata store responds again. So it returns the
+retriable error at once when it has no id left.
 """
 
 from collections import deque
@@ -13,6 +16,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer
+from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.membership.registration import Registration
 from tidelog.core.node.messages import InitProducerId, InitProducerIdResponse
@@ -22,20 +26,29 @@ RESERVE = 100
 """The next block is requested when no more ids than this are left."""
 RETRY_MS = 50
 REQUEST_TIMEOUT_MS = 1500
-WAIT_MAX_MS = 5000
-"""After this time a producer gets a retriable error."""
+WAIT_MAX_MS = 3000
+"""After this time a producer gets a retriable error: an election of a controller may take a second
+or two, and `tidelog` waits 5 s for a response."""
+_NO_ID = InitProducerIdResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""Kafka's error while it has no id; all clients retry it."""
 
 
 class ProducerIds:
     """The blocks of this broker, and the requests that wait for the next."""
 
     def __init__(
-        self, config: NodeConfig, turn: Turn, controller: ControllerHost, registration: Registration
+        self,
+        config: NodeConfig,
+        turn: Turn,
+        controller: ControllerHost,
+        registration: Registration,
+        gate: Gate,
     ) -> None:
         self._config = config
         self._turn = turn
         self._controller = controller
         self._registration = registration
+        self._gate = gate
         self._block = range(0)
         self._next_block: range | None = None
         self._requesting = False
@@ -61,6 +74,8 @@ class ProducerIds:
                 self._request_block()
         if self._waiting:
             self._request_block()
+        while self._waiting and self._gate.detached:
+            self._respond(_NO_ID)
 
     def _respond(self, response: InitProducerIdResponse) -> None:
         _, peer, correlation = self._waiting.popleft()
@@ -95,7 +110,7 @@ class ProducerIds:
         """Request the block again; respond to requests that waited too long with an error."""
         now = self._turn.now_ms
         while self._waiting and self._waiting[0][0] <= now:
-            self._respond(InitProducerIdResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            self._respond(_NO_ID)
         if self._request_at_ms is not None and now >= self._request_at_ms:
             self._request_at_ms = None
             self._serve()

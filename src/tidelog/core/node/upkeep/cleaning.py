@@ -138,6 +138,8 @@ class Cleaning:
             return False
         if name in self._replicas.directory.damaged:
             return False  # a repair writes files of the same names
+        if replica.log.offline or name in self._replicas.directory.moves:
+            return False  # compaction would restart the copy
         return not self.is_running(name)
 
     def is_running(self, name: TopicPartition) -> bool:
@@ -170,7 +172,8 @@ class Cleaning:
         rate = self._now(
             "log.cleaner.io.max.bytes.per.second", config.log_cleaner_io_max_bytes_per_second
         )
-        self._turn.emit(CleanLog(self._number, plan, rate))
+        place = self._replicas.directory.place_of(log.partition)
+        self._turn.emit(CleanLog(self._number, plan, rate, place))
 
     # -- reports ---------------------------------------------------------------------------
 
@@ -208,7 +211,7 @@ class Cleaning:
             return False
         present = {id(segment) for segment in log.segments}
         return all(id(segment) in present for segment in replaced) and is_ready(
-            self._replicas.directory.disk, replaced, size
+            self._replicas.directory.disk_of(log.partition), replaced, size
         )
 
     def _is_current(self, running: _Running) -> bool:
@@ -216,6 +219,7 @@ class Cleaning:
         replica = running.replica
         return (
             self._replicas.hosted.get(replica.topic_partition) is replica
+            and not replica.log.offline
             and replica.log.generation == running.generation
         )
 

@@ -8,7 +8,7 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.events import WallClockRead
 from tidelog.core.node.turn import Turn
 from tidelog.core.storage import checkpoint
-from tidelog.core.storage.log_directory import LogDirectory
+from tidelog.core.storage.log_directories import BrokerLogs
 from tidelog.core.wall_clock import ClockReading, confirmed_at_start
 
 FIRST_WRITE_MS = 1000
@@ -19,7 +19,7 @@ class ClockWatch:
     """The node's wall clock (`turn.wall`), and its file."""
 
     def __init__(
-        self, config: NodeConfig, turn: Turn, directory: LogDirectory, reading: ClockReading | None
+        self, config: NodeConfig, turn: Turn, directory: BrokerLogs, reading: ClockReading | None
     ) -> None:
         self._turn = turn
         self._directory = directory
@@ -83,7 +83,7 @@ class ClockWatch:
         checkpoint.write_clock(self._directory.disk, clock)
 
 
-def _newest_record_ms(directory: LogDirectory) -> int | None:
+def _newest_record_ms(directory: BrokerLogs) -> int | None:
     """The largest timestamp in the logs; None without a record that has one."""
     found = (segment.max_timestamp for log in directory.logs.values() for segment in log.segments)
     newest = max(found, default=-1)

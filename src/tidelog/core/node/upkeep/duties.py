@@ -16,7 +16,7 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.disk import replace_file
 from tidelog.core.storage.retention import expired_segments
 from tidelog.core.storage.segment.damage import DamagedRecords
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 DELETION_INTERVAL_MS = 1000
 
@@ -42,7 +42,7 @@ class Duties:
     ) -> None:
         self._turn = turn
         self._gate = gate
-        self._copied = (0, 0, 0)
+        self._copied = (0, 0, 0, frozenset[BrokerId]())
         self._replicas = replicas
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._partitions_at_once = config.partitions_at_once
@@ -85,14 +85,15 @@ class Duties:
         image, directory = self._gate.image, self._replicas.directory
         if image.revision == 0:
             return
-        copied = (image.config_changes, image.next_producer_id, image.mod_rev(keys.FEATURES))
+        levels = image.mod_rev(keys.FEATURES)
+        copied = (image.config_changes, image.next_producer_id, levels, frozenset(image.states))
         if copied != self._copied:
             self._copied = copied
             replace_file(directory.disk, layout.METADATA_COPY, encode_copy(image))
         directory.write_seen(image.point)
 
     def _all(self) -> list[HostedReplica]:
-        return list(self._replicas.hosted.values())
+        return [one for one in self._replicas.hosted.values() if not one.log.offline]
 
     def _expire_followers(self) -> None:
         """Propose to remove lagging followers from ISRs.
@@ -127,7 +128,10 @@ class Duties:
 
     def _check_flushes(self) -> None:
         for replica in self._all():
-            self._replicas.check_flush(replica)
+            log = replica.log
+            # An idle log has nothing to flush; a broker may have thousands.
+            if log.recovery_point < log.log_end_offset or replica.partition.config.flush_before_ack:
+                self._replicas.check_flush(replica)
 
     def _expire_producers(self) -> None:
         wall_ms = self._turn.wall.earliest_ms(self._turn.now_ms)

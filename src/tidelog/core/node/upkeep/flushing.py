@@ -1,10 +1,12 @@
 """Flushes: group commit where acknowledgements wait for the disk, and Kafka's policies.
 
-One flush runs at a time, over all logs that need one; records appended meanwhile wait for the
-next. So the disk syncs as often as it can, and a hundred produces share one sync. By default only
-rolled segments are flushed here: the operating system writes the rest later, and
-replication protects the records.
+One flush runs at a time in each log directory, over all its logs that need one; records appended
+meanwhile wait for the next. So the disk syncs as often as it can, and a hundred produces share one
+sync. By default only rolled segments are flushed here: the operating system writes the rest later,
+and replication protects the records.
 """
+
+from collections.abc import Callable
 
 from tidelog.core.node.effects import Flush
 from tidelog.core.node.hosting.gate import Gate
@@ -16,26 +18,55 @@ from tidelog.core.storage import flush as log_flush
 from tidelog.core.storage.disk import DiskError
 
 
+class _Running:
+    """The flush that runs in one log directory."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.logs: list[tuple[HostedReplica, log_flush.Flush]] = []
+        self.files: dict[str, None] = {}
+        self.directories: dict[str, None] = {}
+
+
 class Flushing:
-    """The running flush; logs that wait are in `Replicas.to_flush`."""
+    """The running flush of each log directory; logs that wait are in `Replicas.to_flush`."""
 
     def __init__(self, turn: Turn, replicas: Replicas, gate: Gate) -> None:
         self._turn = turn
         self._gate = gate
         self._replicas = replicas
-        self._under_way: list[tuple[HostedReplica, log_flush.Flush]] = []
+        self._under_way: dict[int, _Running] = {}
+        """By the number of the log directory."""
         self._number = 0
+        self._syncs: dict[int, tuple[int, Callable[[], None]]] = {}
+        """Files besides those of logs that are being synced: their directory, what follows."""
+
+    def sync(
+        self,
+        place: int,
+        files: tuple[str, ...],
+        directories: tuple[str, ...],
+        then: Callable[[], None],
+    ) -> None:
+        """Sync files of a log directory outside the node, then call `then`."""
+        self._number += 1
+        self._syncs[self._number] = place, then
+        self._turn.emit(Flush(self._number, files, directories, place))
 
     def pump(self) -> None:
-        """Start the next flush, if none is running and a log needs it."""
-        waiting = self._replicas.to_flush
-        if self._under_way or not waiting:
+        """Start the next flush of each directory, if none is running there and a log needs it."""
+        waiting, directory = self._replicas.to_flush, self._replicas.directory
+        if not waiting or len(self._under_way) >= directory.count:
             return
-        files: dict[str, None] = {}
-        directories: dict[str, None] = {}
+        begun: dict[int, _Running] = {}
+        later = []
         flushed = []
         for replica in waiting:
-            if not self._hosted(replica):
+            if not self._hosted(replica) or replica.log.offline:
+                continue
+            place = directory.place_of(replica.topic_partition)
+            if place in self._under_way:
+                later.append(replica)
                 continue
             if replica.partition.config.flush_before_ack:
                 upto = None
@@ -45,27 +76,40 @@ class Flushing:
             if flush is None:
                 flushed.append(replica)
                 continue
-            self._under_way.append((replica, flush))
-            files.update(dict.fromkeys(flush.files))
-            directories.update(dict.fromkeys(flush.directories))
+            running = begun.get(place)
+            if running is None:
+                running = begun[place] = _Running()
+            running.logs.append((replica, flush))
+            running.files.update(dict.fromkeys(flush.files))
+            running.directories.update(dict.fromkeys(flush.directories))
         waiting.clear()
-        if self._under_way:
+        waiting.update(dict.fromkeys(later))
+        for place, running in begun.items():
             self._number += 1
-            self._turn.emit(Flush(self._number, tuple(files), tuple(directories)))
+            running.number = self._number
+            self._under_way[place] = running
+            files, directories = tuple(running.files), tuple(running.directories)
+            self._turn.emit(Flush(self._number, files, directories, place))
         for replica in flushed:
             self._report_flushed(replica)
 
     def completed(self, number: int, error: str | None) -> None:
-        """Apply the result of a flush; raises DiskError if it failed."""
-        if error is not None:
-            raise DiskError(error, "")
-        if number != self._number:
+        """Apply the result of a flush; raises DiskError if it failed in the last directory."""
+        if number in self._syncs:
+            place, then = self._syncs.pop(number)
+            if error is not None:
+                self._replicas.directory.fail(place, DiskError(error, ""))
+            then()
             return
-        under_way, self._under_way = self._under_way, []
-        for replica, flush in under_way:
-            if self._hosted(replica):
-                replica.log.flush_completed(flush)
-                self._report_flushed(replica)
+        found = [p for p, running in self._under_way.items() if running.number == number]
+        if error is not None:
+            self._replicas.directory.fail(found[0] if found else 0, DiskError(error, ""))
+        for place in found:
+            running = self._under_way.pop(place)
+            for replica, flush in running.logs:
+                if self._hosted(replica) and not replica.log.offline:
+                    replica.log.flush_completed(flush)
+                    self._report_flushed(replica)
 
     def begin_acting(self) -> None:
         """Report flushed offsets to leaders, which were not reported while fenced."""

@@ -83,9 +83,10 @@ class Scrubber:
 
     def _compare_sizes(self, now_ms: int) -> None:
         """Look for files that are missing or too short."""
-        disk = self._replicas.directory.disk
+        directory = self._replicas.directory
         for count, (replica, segment) in enumerate(self._to_compare, start=1):
             if self._is_here(replica, segment):
+                disk = directory.disk_of(replica.topic_partition)
                 damage = damage_by_size(disk, segment)
                 if damage is not None:
                     self._lost_bytes(replica, segment, damage)
@@ -110,8 +111,9 @@ class Scrubber:
             self._replicas.damage_found(replica.topic_partition, damage)
         else:
             # It was empty. Records that are appended to a deleted file would be lost.
-            directory.disk.delete(segment.path)
-            directory.disk.write(segment.path, b"")
+            disk = directory.disk_of(log.partition)
+            disk.delete(segment.path)
+            disk.write(segment.path, b"")
 
     def _all_segments(self) -> Iterator[tuple[HostedReplica, Segment]]:
         for replica in list(self._replicas.hosted.values()):
@@ -132,7 +134,8 @@ class Scrubber:
             self._at = next(self._to_check, None)
             return 0
         try:
-            log, disk = replica.log, self._replicas.directory.disk
+            log = replica.log
+            disk = self._replicas.directory.disk_of(log.partition)
             checked, damage = verify_next(disk, segment, most, log.expected_of(segment))
         except DiskError as error:
             checked, damage = 0, damage_of(segment, error)

@@ -154,17 +154,18 @@ def batch_behind(
 
     `offset` is the damaged batch's base offset. Its length is tried first; if no batch follows
     there, one may start at every later byte. A record may contain a whole batch, so the
-    bytes after a batch found this way must look like a batch too.
+    bytes after a batch found this way must look like a batch too. No checksum covers a batch's own
+    offset: one that is too high shows by the next sound batch.
     """
     try:
         claimed = position + _claimed_size(disk.read(path, position, PREFIX_SIZE), 0)
         if claimed >= position + HEADER_SIZE:
             batch = _sound_at(disk, path, claimed, end)
-            if batch is not None and batch.base_offset > offset:
+            if batch is not None and _is_between(disk, path, offset, batch, claimed, end):
                 return claimed, batch.base_offset
         for start in _candidates(disk, path, position + 1, end, offset):
             batch = _sound_at(disk, path, start, end)
-            if batch is not None and batch.base_offset > offset:
+            if batch is not None and _is_between(disk, path, offset, batch, start, end):
                 following = start + batch.size
                 head = disk.read(path, following, HEADER_SIZE)
                 if following == end or (len(head) == HEADER_SIZE and head[_MAGIC_AT] == MAGIC):
@@ -172,6 +173,16 @@ def batch_behind(
     except DiskError:
         pass
     return None
+
+
+def _is_between(
+    disk: Disk, path: str, offset: Offset, batch: RecordBatch, position: int, end: int
+) -> bool:
+    """Whether the batch at `position` starts after `offset` and ends before the next batch."""
+    if batch.base_offset <= offset:
+        return False
+    later = _sound_at(disk, path, position + batch.size, end)
+    return later is None or not offset < later.base_offset < batch.next_offset
 
 
 def _candidates(disk: Disk, path: str, position: int, end: int, offset: Offset) -> Iterator[int]:

@@ -53,6 +53,10 @@ class SparseIndex(ABC):
             self._written = len(self)
             self.unsynced = True
 
+    def move_to(self, disk: Disk) -> None:
+        """Use the same file on another disk."""
+        self._disk = disk
+
     def rewrite(self) -> None:
         """Write a file with exactly these entries. After most crashes the file has them, but it may
         not be synced."""

@@ -266,6 +266,14 @@ class Segment:
         self._offset_index.write_out()
         self._time_index.write_out()
 
+    def move_to(self, disk: Disk) -> None:
+        """Use the files of the same names on another disk, which are equal."""
+        self._disk = disk
+        self._reserved = 0
+        self._offset_index.move_to(disk)
+        self._time_index.move_to(disk)
+        self.require_verification()
+
     def delete(self) -> None:
         """Delete all files of the segment."""
         for kind in layout.SEGMENT_KINDS:

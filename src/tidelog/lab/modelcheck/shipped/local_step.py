@@ -98,7 +98,7 @@ class Replicas:
         key = (broker, frozen, _key(event))
         known = self._steps.get(key)
         if known is None:
-            partition = self._thawed(broker, frozen)
+            partition = self.thawed(broker, frozen)
             effects = partition.step(event)
             _forget_times(partition)
             known = self._steps[key] = (frozen_replica(partition.freeze()), effects)
@@ -108,16 +108,17 @@ class Replicas:
         """Return the request that the replica would now send to its leader, if any."""
         key = (broker, frozen)
         if key not in self._questions:
-            self._questions[key] = self._thawed(broker, frozen).next_question(NOW_MS)
+            self._questions[key] = self.thawed(broker, frozen).next_question(NOW_MS)
         return self._questions[key]
 
     def lagging(self, broker: BrokerId, frozen: FrozenReplica, follower: BrokerId) -> FrozenReplica:
         """Return the leader's frozen state if `follower` has not caught up for too long."""
-        partition = self._thawed(broker, frozen)
+        partition = self.thawed(broker, frozen)
         partition.followers[follower].last_caught_up_ms = NEVER_MS
         return frozen_replica(partition.freeze())
 
-    def _thawed(self, broker: BrokerId, frozen: FrozenReplica) -> Partition:
+    def thawed(self, broker: BrokerId, frozen: FrozenReplica) -> Partition:
+        """Return a real partition with the state of a frozen one."""
         partition = self._partition(broker, LeaderEpochs())
         partition.thaw(fields_of(frozen))
         return partition

@@ -10,7 +10,10 @@ from tidelog.core.controller.events import (
     ElectionType,
     ElectLeadersReceived,
     UnregisterBrokerReceived,
+    UpdateFeaturesReceived,
+    UpgradeType,
 )
+from tidelog.core.controller.metadata.features import TIDELOG_VERSION
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import DeleteRecords, DeleteRecordsPartition
@@ -59,6 +62,11 @@ class SimAdmin(SimClient):
     def unregister(self, broker: BrokerId) -> None:
         """Remove a broker's registration; the broker may be up when the request arrives."""
         self._send_request(self._find_broker(), UnregisterBrokerReceived(0, broker))
+
+    def update_features(self, level: int, kind: UpgradeType) -> None:
+        """Raise or lower the level of `tidelog.version`."""
+        request = UpdateFeaturesReceived(0, ((TIDELOG_VERSION, level, kind),))
+        self._send_request(self._find_broker(), request)
 
     def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
         """Delete the records before `offset`."""

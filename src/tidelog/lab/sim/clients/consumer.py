@@ -31,8 +31,8 @@ BACKOFF_MS = 80
 FETCH_MAX_BYTES = 4_000
 
 Consumed = Callable[[TopicPartition, Offset, Entry], None]
-Corrupt = Callable[[TopicPartition, Offset, BrokerId], None]
-Skipped = Callable[[TopicPartition, Offset, Offset], None]
+Corrupt = Callable[[TopicPartition, BrokerId, int, str], None]
+"""Called with the partition, the broker, the time of the request, and what is wrong."""
 
 
 class SimConsumer(SimClient):
@@ -48,7 +48,6 @@ class SimConsumer(SimClient):
         sends_epoch: bool,
         consumed: Consumed,
         corrupt: Corrupt,
-        skipped: Skipped,
     ) -> None:
         super().__init__(site, address, f"consumer/{address}")
         self.read = 0
@@ -59,8 +58,8 @@ class SimConsumer(SimClient):
         self._sends_epoch = sends_epoch
         self._consumed = consumed
         self._corrupt = corrupt
-        self._skipped = skipped
         self._target: BrokerId = 0
+        self._requested_ms = 0
 
     def poll(self) -> None:
         """Fetch the next records."""
@@ -85,6 +84,7 @@ class SimConsumer(SimClient):
             self._world.after(BACKOFF_MS, self._late, correlation)
             return
         self._target = broker
+        self._requested_ms = self._world.now_ms
         self._send(broker, request)
         self._world.after(TIMEOUT_MS, self._late, correlation)
 
@@ -126,20 +126,20 @@ class SimConsumer(SimClient):
         assert part.records is None or isinstance(part.records, bytes)
         try:
             self._read_batches(part.records or b"")
-        except CorruptRecord:
-            self._corrupt(self.partition, self.position, self._target)
+        except CorruptRecord as error:
+            self._corrupt(self.partition, self._target, self._requested_ms, error.reason)
             self._back_off()
             return
         self._correlation += 1
         self._world.after(1, self._late, self._correlation)
 
     def _read_batches(self, records: bytes) -> None:
-        """Report all records; raise CorruptRecord at a batch with a wrong checksum."""
+        """Report all records; raise CorruptRecord at a batch with a wrong checksum or offset."""
         for batch in batches(records):
             if not batch.crc_ok():
                 raise CorruptRecord(f"checksum of the batch at offset {batch.base_offset}")
             if batch.base_offset > self.position:
-                self._skipped(self.partition, self.position, batch.base_offset)
+                raise CorruptRecord(f"offset {batch.base_offset} instead of {self.position}")
             entry = entry_of(batch)
             for offset in range(max(self.position, batch.base_offset), batch.last_offset + 1):
                 self._consumed(self.partition, offset, entry)

@@ -49,8 +49,8 @@ _FINAL = frozenset(
     }
 )
 
-Acknowledged = Callable[[TopicPartition, Offset, int], None]
-"""Called with the partition, base offset and checksum of a batch acknowledged with acks=all."""
+Acknowledged = Callable[[TopicPartition, Offset, int, int], None]
+"""Called with the partition, base offset, checksum and acks of a batch that was acknowledged."""
 AcknowledgedAlone = Callable[[TopicPartition, BrokerId], None]
 """Called with the partition and the leader if it acknowledged acks=1 without a session."""
 
@@ -201,9 +201,10 @@ class SimProducer(SimClient):
         if found is None:
             return
         queue, batch = found
-        if self.acks == ACKS_ALL and answer.base_offset is not None:
-            self._acknowledged(queue.partition, answer.base_offset, batch.crc)
-        elif correlation in self._at_fenced:
+        base = answer.base_offset
+        if base is not None:
+            self._acknowledged(queue.partition, base, batch.crc, self.acks)
+        if (self.acks != ACKS_ALL or base is None) and correlation in self._at_fenced:
             self._acknowledged_alone(queue.partition, self._at_fenced[correlation])
         self.acked += 1
         self._end(queue, batch)

@@ -11,6 +11,7 @@ from random import Random
 from tidelog.core.node.effects import CleanLog, StopCleaning
 from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.storage.cleaning.plan import CleaningMessage
+from tidelog.core.storage.disk import Disk
 from tidelog.lab.sim.machine.disk import ProcessDied, SimDisk
 from tidelog.lab.sim.world import World
 
@@ -25,19 +26,21 @@ class SimCleaner:
         self,
         world: World,
         disk: SimDisk,
+        disk_of: Callable[[CleanLog], Disk],
         random: Random,
         notify: Callable[[int, CleaningMessage], None],
         die: Callable[[], None],
     ) -> None:
         self._world = world
         self._disk = disk
+        self._disk_of = disk_of
         self._random = random
         self._notify = notify
         self._die = die
         self._running: dict[int, Iterator[CleaningMessage]] = {}
 
     def clean(self, effect: CleanLog) -> None:
-        cleaning = self._running[effect.cleaning] = clean(self._disk, effect.plan)
+        cleaning = self._running[effect.cleaning] = clean(self._disk_of(effect), effect.plan)
         takes = self._random.randint(1, START_MAX_MS)
         self._world.after(takes, self._continue, effect.cleaning, cleaning)
 

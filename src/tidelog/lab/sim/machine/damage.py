@@ -13,6 +13,9 @@ A running broker detects damage only when it reads the bytes: for a client's fet
 in the scrubber or at the next startup. A lost write is such damage too: for a while the operating
 system still serves the written bytes from memory.
 
+Only the first entry of `leader-epoch-checkpoint` proves that the first segment is missing, so no
+fault damages both (docs/explanation/what-damage-can-do.md).
+
 No checksum covers a batch's leader epoch. If `LEADER_EPOCHS_ARE_CHECKED` is False, single-bit
 faults avoid the leader epoch.
 """
@@ -22,7 +25,13 @@ from random import Random
 from typing import TypeAlias
 
 from tidelog.core.storage import layout
-from tidelog.core.storage.checkpoint import CheckpointChecksums, format_offsets, read_offsets
+from tidelog.core.storage.checkpoint import (
+    CheckpointChecksums,
+    CheckpointError,
+    format_offsets,
+    parse_epochs,
+    read_offsets,
+)
 from tidelog.core.storage.disk import DiskError
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import Offset, TopicPartition
@@ -110,9 +119,21 @@ def _truncate_segment(disk: SimDisk, partition: TopicPartition, draw: Random) ->
 
 def _delete_first(disk: SimDisk, partition: TopicPartition, _draw: Random) -> bool:
     paths = segments(disk, partition)
-    if len(paths) > 1:
-        disk.remove_by_hand(paths[0])
-    return len(paths) > 1
+    if len(paths) < 2 or not _proves_missing_start(disk, partition, paths[1]):
+        return False
+    disk.remove_by_hand(paths[0])
+    return True
+
+
+def _proves_missing_start(disk: SimDisk, partition: TopicPartition, first_path: str) -> bool:
+    """Return whether the epoch file shows that the log began before this segment."""
+    path = f"{layout.partition_dir(partition)}/{layout.LEADER_EPOCHS}"
+    try:
+        epochs = parse_epochs(path, disk.contents(path)) if disk.exists(path) else []
+    except CheckpointError:
+        return False
+    first = layout.parse_file(first_path.rpartition("/")[2])
+    return first is not None and bool(epochs) and epochs[0].start_offset < first.base_offset
 
 
 def _delete_middle(disk: SimDisk, partition: TopicPartition, draw: Random) -> bool:
@@ -179,6 +200,7 @@ def damage_checkpoint(
 
 
 def _checkpoints(partition: TopicPartition) -> list[str]:
+    """Return the paths of the checkpoints that concern this partition."""
     return [*_SHARED, f"{layout.partition_dir(partition)}/{layout.LEADER_EPOCHS}"]
 
 
@@ -199,6 +221,10 @@ def _set_inside(
     if offsets.get(partition) == wrong:
         return False
     disk.write_by_hand(path, format_offsets({**offsets, partition: wrong}))
+    if summed and disk.exists(layout.CHECKPOINT_CHECKSUMS):
+        # A later power failure must not damage the checksums too: no broker detects both at a time
+        # (docs/adr/0041-checkpoints-have-checksums.md). So they count as synced from now on.
+        disk.write_by_hand(layout.CHECKPOINT_CHECKSUMS, disk.contents(layout.CHECKPOINT_CHECKSUMS))
     return True
 
 
@@ -221,6 +247,9 @@ def _garble(
     metadata = f"{layout.partition_dir(partition)}/{layout.PARTITION_METADATA}"
     path = draw.choice([*_checkpoints(partition), metadata])
     if not disk.exists(path) or not disk.size(path):
+        return False
+    first = segments(disk, partition)[:1] if path.endswith(layout.LEADER_EPOCHS) else []
+    if first and _proves_missing_start(disk, partition, first[0]):
         return False
     data = bytearray(disk.read(path, 0, disk.size(path)))
     match draw.randrange(4):

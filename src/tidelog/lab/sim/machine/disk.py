@@ -27,6 +27,8 @@ from tidelog.core.storage.disk import DiskError, DiskFull, MissingFile, parent, 
 from tidelog.lab.sim.world import World
 
 STALL_MAX_MS = 300
+SECOND = "second"
+"""The folder of a broker's second log directory (machine/directory.py)."""
 FAILS_READS_AT_STARTUP = False
 """Whether unreadable bytes stay unreadable after a restart, so that recovery reads them.
 
@@ -109,10 +111,16 @@ class SimDisk:
         self.dies_in: int | None = None
         """How many more disk operations succeed before the process is killed, perhaps in the
         middle of a write."""
+        self.died_of_power = False
+        """Whether the process died because the power failed."""
         self.stall_ms = 0
         """The total delay of slow syncs since this was last set to 0."""
         self.cuts = 0
         """Increases whenever log files may have lost or changed bytes, or were removed."""
+
+    def mount(self, path: str) -> None:
+        """Create a directory that a power failure does not remove."""
+        self._names[path] = None
 
     # -- operations of the storage code ---------------------------------------------------
 
@@ -435,6 +443,12 @@ class SimDisk:
                 self._world.count("killed between writes")
                 self._die()
 
+    def die_now(self, *, power: bool) -> None:
+        """Kill the process, or let the power fail, in the middle of its step."""
+        self.died_of_power = power
+        self._world.count("killed between writes")
+        self._die()
+
     def _die(self) -> None:
         self.dies_in = None
         raise ProcessDied
@@ -465,6 +479,10 @@ class SimDisk:
 
     def _inode(self, path: str) -> Inode:
         inode = self._names.get(path)
+        folder = path.partition("/")[0]
+        if inode is None and folder not in self._names:
+            # The oracle reads logs of both log directories.
+            inode = self._names.get(f"{SECOND}/{path}")
         if inode is None:
             raise MissingFile("no such file", path)
         return inode

@@ -13,6 +13,8 @@ from random import Random
 from typing import Any, Protocol
 
 from tidelog.core.controller.effects import StoreTransaction
+from tidelog.core.controller.metadata.features import SUPPORTED, FeatureRange
+from tidelog.core.errors import ErrorCode
 from tidelog.core.history import HistoryEvent
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
@@ -22,14 +24,18 @@ from tidelog.core.node.messages import FetchResponse
 from tidelog.core.node.node import Node
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.plan import CleaningMessage
-from tidelog.core.storage.disk import DiskError, Region, read_region
+from tidelog.core.storage.disk import Disk, DiskError, Region, read_region
+from tidelog.core.storage.log_copy import CopyLimits
+from tidelog.core.storage.log_directories import LogDirectories, LogDisk
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.core.wall_clock import ClockReading
-from tidelog.lab.broker_history import logged, stopped
+from tidelog.lab.broker_history import ReplicaSamples, logged, stopped
 from tidelog.lab.sim.machine.cleaner import SimCleaner
+from tidelog.lab.sim.machine.directory import SimDirectory
 from tidelog.lab.sim.machine.disk import STALL_MAX_MS, ProcessDied, SimDisk, Sync
 from tidelog.lab.sim.machine.network import Address, Network
 from tidelog.lab.sim.machine.store import SimStore, StoreClient
+from tidelog.lab.sim.machine.switch_fault import SwitchFault
 from tidelog.lab.sim.world import World
 
 READ_MS = 1000
@@ -77,6 +83,8 @@ class SimClock:
 
 RESTART_MS = 300
 """The delay before the supervisor restarts a process that ended by itself."""
+SAMPLE_MS = 100
+"""The shortest time between two samples of a broker's replicas in a history."""
 
 _HANDLED_TOGETHER = (on.RequestReceived, on.ResponseReceived)
 """Events that a real broker handles in groups before it carries out any effect."""
@@ -142,11 +150,17 @@ class Process:
     ) -> None:
         self.id = config.broker_id
         self.disk = disk
+        self.directories: list[SimDirectory] = []
+        """The two log directories; empty if the broker has one."""
+        self.switch_fault = SwitchFault(site.world, disk)
         self.node: Node | None = None
         self.incarnation = 0
         self.paused = False
         self.down_until_ms = 0
         """The process does not start before this time."""
+        self.supported: tuple[FeatureRange, ...] = SUPPORTED
+        """The feature levels of the software that the next start runs."""
+        self.copy_limits = CopyLimits()
         self.flush_max_ms = 3
         """The longest time a flush takes while the disk has no fault."""
         self.halted: str | None = None
@@ -161,12 +175,13 @@ class Process:
         self.clocks = SimClock(site.world, random, self._read_clock)
         self.clock = self.clocks.now_ms
         self._store_client: StoreClient
+        self._samples = ReplicaSamples(SAMPLE_MS)
         self._inbox: list[tuple[type, tuple[Any, ...]]] = []
         self._busy = False
         """Whether the process waits for its disk before it carries out the last step's effects."""
         self._wake_ms: int | None = None
         self._cleaner = SimCleaner(
-            site.world, disk, self._random, self._cleaned, self.die_and_return
+            site.world, disk, self._disk_of, self._random, self._cleaned, self.die_and_return
         )
         self._carry_out: dict[type, Callable[[Any], None]] = {
             do.Send: self._send,
@@ -202,15 +217,20 @@ class Process:
         try:
             node = Node(
                 self._config,
-                self.disk,
+                self._log_disks(),
                 incarnation=self.incarnation,
                 now_ms=self.clock(),
                 policy=self._policy,
                 clock=self.clocks.reading(),
+                supported=self.supported,
             )
-        except (DiskError, ProcessDied):
+        except (DiskError, ProcessDied) as error:
+            if type(error) is ProcessDied:
+                self._lose_power_if_failed()
             self._world.after(RESTART_MS, self.start)
             return
+        if isinstance(node.directory, LogDirectories):
+            node.directory.copy_limits = self.copy_limits
         self.node = node
         self.halted = None
         self._store_client = client
@@ -219,6 +239,33 @@ class Process:
         self.receive(on.Started)
         if node.clock.doubt_ms:
             self.clocks.read_soon()
+
+    def split_disk(self) -> None:
+        """Give the broker two log directories."""
+        fault = self.switch_fault
+        one, two = [SimDirectory(self._world, self.disk, number, fault) for number in (0, 1)]
+        one.other, two.other = two, one
+        self.directories = [one, two]
+
+    def move(self, name: TopicPartition, *, stay: bool = False) -> bool:
+        """Move a replica to the broker's other log directory, as an administrator does, or end its
+        move. Return whether the broker accepts that."""
+        if self.node is None or self.paused or self._busy or name not in self.node.replicas:
+            return False
+        place = self.node.directory.place_of(name)
+        try:
+            error = self.node.move_log(name, place if stay else 1 - place)
+        except ProcessDied:
+            self.die_and_return()
+            return False
+        self._site.observer.stepped(self)
+        self._plan_wake()
+        return error is ErrorCode.NONE
+
+    def _log_disks(self) -> Disk | list[LogDisk]:
+        if not self.directories:
+            return self.disk
+        return [LogDisk(f"disk-{n}", one) for n, one in enumerate(self.directories)]
 
     def kill(self) -> None:
         """End the process at once. The operating system keeps everything that was written."""
@@ -294,6 +341,8 @@ class Process:
         journal = node.journal
         if journal.notes:
             self._log(journal.take()[0])
+        if self._site.history is not None:
+            self._site.history += self._samples.take(self.id, world.now_ms, node)
         if self.disk.stall_ms:
             self._busy = True
             world.after(self.disk.stall_ms, self._carry_out_late, self.incarnation, effects)
@@ -333,7 +382,14 @@ class Process:
     def die_and_return(self) -> None:
         """Kill the process in the middle of a write and let the supervisor restart it."""
         self.kill()
+        self._lose_power_if_failed()
         self._world.after(RESTART_MS, self.start)
+
+    def _lose_power_if_failed(self) -> None:
+        if self.disk.died_of_power:
+            self.disk.died_of_power = False
+            self._world.count("power lost")
+            self.lose_power()
 
     def _carry_out_late(self, incarnation: int, effects: list[do.Effect]) -> None:
         if self.incarnation != incarnation or self.node is None:
@@ -461,7 +517,7 @@ class Process:
     # -- the disk --------------------------------------------------------------------------
 
     def _flush(self, effect: do.Flush) -> None:
-        begun = [self.disk.begin_sync(path) for path in effect.files]
+        begun = [self.disk.begin_sync(self._place(effect, path)) for path in effect.files]
         syncs = [sync for sync in begun if sync is not None]
         takes = 1 + int(self._random.random() * self.flush_max_ms)
         if self.disk.slow():
@@ -472,14 +528,21 @@ class Process:
         if self.incarnation != incarnation or self.node is None:
             return
         error = None
-        if self.disk.broken():
+        failed = bool(self.directories) and self.directories[effect.place].broken
+        if self.disk.broken() or failed:
             error = "input/output error"
         else:
             for sync in syncs:
                 self.disk.finish_sync(sync)
             for path in effect.directories:
-                self.disk.finish_sync_dir(path)
+                self.disk.finish_sync_dir(self._place(effect, path))
         self.receive(on.FlushCompleted, effect.flush, error)
+
+    def _place(self, effect: do.Flush, path: str) -> str:
+        return self.directories[effect.place].place(path) if self.directories else path
+
+    def _disk_of(self, effect: do.CleanLog) -> Disk:
+        return self.directories[effect.place] if self.directories else self.disk
 
     def _cleaned(self, number: int, message: CleaningMessage) -> None:
         self.receive(on.LogCleaned, number, message)

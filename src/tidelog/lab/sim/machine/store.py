@@ -83,6 +83,8 @@ class SimStore:
         self._expires_ms: dict[SessionId, int] = {}
         self._away = 0
         """The number of outages that have not ended yet."""
+        self._lags: dict[BrokerId, int] = {}
+        """By broker: until when its watch delivers nothing."""
         self._notified: Revision = 0
         self._earlier: list[Snapshot] = [self.mvcc.range("")]
         """A snapshot of the store at each revision."""
@@ -292,6 +294,11 @@ class SimStore:
                 client.watching += 1
                 self._deliver(client, on.WatchLost)
 
+    def lag_watch(self, broker: BrokerId, duration_ms: int) -> None:
+        """Deliver no changes to a broker for a while."""
+        self.world.count("watch lagged")
+        self._lags[broker] = self.world.now_ms + duration_ms
+
     def compact(self, keep: int) -> None:
         """Compact the store's history except for the last `keep` revisions."""
         self.world.count("store compacted")
@@ -308,7 +315,10 @@ class SimStore:
 
     def _pull_soon(self, client: StoreClient) -> None:
         pull = (self._pull, client, client.watching)
-        if self._away or not self.network.send(STORE, client.broker, *pull):
+        lag_ms = self._lags.get(client.broker, 0) - self.world.now_ms
+        if lag_ms > 0 and not self.network.calm:
+            self.world.after(lag_ms, self._pull_again, client, client.watching)
+        elif self._away or not self.network.send(STORE, client.broker, *pull):
             self.world.after(CALL_TIMEOUT_MS, self._pull_again, client, client.watching)
 
     def _pull_again(self, client: StoreClient, watching: int) -> None:

@@ -2,15 +2,17 @@
 
 A step changes one broker, so the oracle checks only that broker. Of its replicas, it checks
 those whose offsets or epochs changed. The invariants have the names that stories use
-(lab/spec/invariants.py). Eight more need a whole run:
+(lab/spec/invariants.py). Nine more need a whole run:
 
 flushed-records-survive  with flush-before-ack a power failure loses no committed record
 emptied-never-leads      a replica whose folder was removed never leads while another has records
 losses-reported          a replica reports exactly the records that it drops
+losses-recorded          each removed record and each lost acknowledged one is in the loss ledger
 no-silent-loss           where several replicas are damaged, each lost record was reported
 no-duplicates            an idempotent producer's batch is in the log at most once
 young-records-stay       retention deletes no record that is younger than retention.ms
 fenced-leaders-stop      a leader whose session has ended acknowledges only what its followers have
+one-folder               a partition has one folder on a broker with two log directories (moves.py)
 settles                  once faults stop, all replicas become equal and in sync
 """
 
@@ -29,6 +31,9 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.checkpoint import read_offsets
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.lab.sim.machine.process import Process, Site
+from tidelog.lab.sim.oracle.feature_levels import FeatureLevelOracle
+from tidelog.lab.sim.oracle.ledger import LedgerOracle
+from tidelog.lab.sim.oracle.moves import MoveOracle
 from tidelog.lab.sim.oracle.promise import LossReports, Promise
 from tidelog.lab.sim.oracle.registrations import RegistrationOracle
 from tidelog.lab.sim.oracle.settled import check_equal_logs, check_repaired
@@ -79,8 +84,13 @@ class Oracle:
         self._controller_epoch = 0
         self._revision = 0
         self.registrations = RegistrationOracle(site, report)
+        self.ledger = LedgerOracle(site, report)
+        self.features: FeatureLevelOracle | None = None
+        """The oracle of feature levels, if brokers run different software."""
         self.table: TableOracle | None = None
         """The oracle of the compacted topic, if the run has one."""
+        self.moves: MoveOracle | None = None
+        """The oracle of moves between log directories, if brokers have two."""
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
             ended = site.store.ended_session
@@ -100,6 +110,8 @@ class Oracle:
         self._revision = mvcc.revision
         for batch in batches:
             self.registrations.store_changed(batch)
+            if self.features is not None:
+                self.features.store_changed(batch)
             for key, kv in batch.changes:
                 if kv is None:
                     if key.startswith(keys.BROKER_STATES):
@@ -146,9 +158,9 @@ class Oracle:
             if damaged and not shadow.is_sound(self._site.brokers[broker].disk):
                 continue
             if shadow.first_difference(truth.committed) is None:
-                truth.promise.settle(broker)
-                if truth.loss_reports is not None and not truth.promise.unsettled:
-                    truth.loss_reports.clear()
+                truth.promise.settle(broker, self._site.world.now_ms)
+                if not truth.promise.unsettled:
+                    truth.close_loss_reports()
 
     def check_settled(self, excused: Collection[TopicPartition]) -> None:
         """Check the end of a run, when the cluster has settled.
@@ -164,15 +176,20 @@ class Oracle:
             if name not in excused:
                 check_equal_logs(self._site, name, truth)
                 check_repaired(truth)
+                self.ledger.check_settled(name, truth)
         if self.table is not None:
             self.table.check_settled(self._site)
+        if self.moves is not None:
+            self.moves.check_settled()
 
     # -- processes -------------------------------------------------------------------------
 
     def stopped(self, process: Process, *, clean: bool) -> None:
+        if self.moves is not None:
+            self.moves.stopped(process)
         for truth in self.truths.values():
             truth.shadows[process.id].forget_run()
-            truth.promise.stopped(process.id)
+            truth.promise.stopped(process.id, self._site.world.now_ms)
             if not clean:
                 truth.promise.stopped_uncleanly(process.id, self._revision)
 
@@ -181,6 +198,7 @@ class Oracle:
         truth = self.truths[partition]
         shadow = truth.shadows[process.id]
         truth.promise.emptied(process.id, self._revision)
+        self.ledger.taken(partition, 0)
         shadow.start, shadow.entries = 0, []
 
     def is_damaged(self, partition: TopicPartition) -> bool:
@@ -193,6 +211,7 @@ class Oracle:
     def damaged(self, process: Process, partition: TopicPartition) -> None:
         """Record damage to a replica's files, whether its broker runs or is down."""
         promise = self.truths[partition].promise
+        self.ledger.taken(partition, 0)
         self.damages += process.id not in promise.damaged
         if process.node is None:
             promise.damage(process.id, self._revision)
@@ -228,25 +247,32 @@ class Oracle:
             if truth.loss_reports is not None:
                 truth.loss_reports.noted(notes)
 
-    def may_serve_damage(self, partition: TopicPartition, broker: BrokerId) -> bool:
-        """Return whether this broker may serve damaged records.
+    def may_serve_damage(
+        self, partition: TopicPartition, broker: BrokerId, requested_ms: int
+    ) -> bool:
+        """Return whether this broker's response to a request of that time may have damaged records.
 
-        It may if bytes changed after this process wrote or checked them. Then only the
-        reader's own checksum detects the damage.
+        Then only the reader can detect the damage, by a checksum or an offset.
         """
-        return broker in self.truths[partition].promise.decayed
+        return self.truths[partition].promise.may_serve_damage(broker, requested_ms)
 
     def started(self, process: Process) -> None:
         """Read the logs that a broker has on disk at startup."""
         assert process.node is not None
+        if self.moves is not None:
+            self.moves.started(process)
         if self.table is not None:
-            self.table.started(process)
+            with process.switch_fault.suspend():
+                self.table.started(process)
         for name, truth in self.truths.items():
             shadow = truth.shadows[process.id]
             before = shadow.first_difference(truth.committed)
+            had = shadow.start, shadow.entries
             log = shadow.log = process.node.directory.logs.get(name)
             shadow.incarnation = process.incarnation
             shadow.cuts = process.disk.cuts
+            if log is None and process.node.directory.offline:
+                continue  # its directory failed; the records may be in it
             if log is None:
                 shadow.start, shadow.entries = 0, []
             else:
@@ -260,9 +286,19 @@ class Oracle:
             shadow.high_watermark = (
                 0 if log is None else process.node.directory.high_watermarks[name]
             )
+            self._check_taken(name, shadow, *had)
             after = shadow.first_difference(truth.committed)
             if after is not None and (before is None or after < before):
                 self._lost_committed(truth, process.id, after)
+
+    def _check_taken(
+        self, name: TopicPartition, shadow: Shadow, start: Offset, entries: list[Entry]
+    ) -> None:
+        """Note the first record that a replica lost while its broker was down."""
+        for offset, entry in enumerate(entries, start):
+            if offset >= shadow.start and shadow.entry(offset) != entry:
+                self.ledger.taken(name, offset)
+                return
 
     def _lost_committed(self, truth: Truth, broker: BrokerId, offset: int) -> None:
         """Record that this replica lost committed records by a power failure or by damage."""
@@ -283,7 +319,12 @@ class Oracle:
         if process.node.halted is not None:
             return  # its disk failed; its state in memory no longer counts
         if self.table is not None:
-            self.table.stepped(process)
+            with process.switch_fault.suspend():
+                self.table.stepped(process)
+        if self.features is not None:
+            self.features.stepped(process)
+        if self.moves is not None:
+            self.moves.stepped(process)
         cuts = process.disk.cuts
         for name, replica in process.node.replicas.items():
             truth = self.truths.get(name)
@@ -291,6 +332,9 @@ class Oracle:
                 continue  # the compacted topic, which TableOracle checks
             partition = replica.partition
             shadow = truth.shadows[process.id]
+            if partition.offline:
+                self._check_last_commits(replica, shadow, truth)
+                continue  # its directory failed; its state in memory no longer counts
             seen = (
                 partition.log_end_offset,
                 partition.high_watermark,
@@ -304,6 +348,16 @@ class Oracle:
                 self._check_replica(process, replica, shadow, truth)
         if process.node.refused:
             self._check_refusals(process)
+
+    def _check_last_commits(self, replica: HostedReplica, shadow: Shadow, truth: Truth) -> None:
+        """Record what a leader committed in the step in which its directory failed: the failure of
+        a move follows in the same step, and producers get their acknowledgements."""
+        mark, same = replica.partition.high_watermark, shadow.leader_epoch
+        led = shadow.seen and shadow.leads and replica.partition.leader_epoch == same
+        shadow.seen = ()
+        if led and shadow.high_watermark < mark <= shadow.end:
+            truth.advanced(shadow, shadow.high_watermark, mark)
+            shadow.high_watermark = mark
 
     def _check_refusals(self, process: Process) -> None:
         """Check that a follower refuses a leader only if one of their two logs is damaged."""
@@ -423,6 +477,8 @@ class Oracle:
             while kept < min(end, old_end) and shadow.entry(kept) == old[kept - old_start]:
                 kept += 1
         if kept < old_end:
+            if not damaged:
+                self.ledger.truncated(process, truth.name, kept, old_end)
             if led:
                 what = f"broker {process.id}, the leader, truncated its log to offset {kept}"
                 truth.report("hw-below-leo", what)

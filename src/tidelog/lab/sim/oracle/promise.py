@@ -47,6 +47,7 @@ class Promise:
         "damaged",
         "damaged_only_from",
         "decayed",
+        "decayed_until_ms",
         "first_lost",
         "folderless",
         "min_isr",
@@ -69,6 +70,9 @@ class Promise:
         """Brokers whose files were damaged and are not repaired yet."""
         self.decayed: set[BrokerId] = set()
         """Damaged brokers that have run ever since: they may not have detected the damage yet."""
+        self.decayed_until_ms: dict[BrokerId, int] = {}
+        """When each of those stopped or was repaired. Responses that it sent before may arrive
+        later."""
         self.outdated: set[BrokerId] = set()
         """Damaged brokers whose log was replaced by an old copy, which they can't detect."""
         self.damaged_only_from: Offset | None = None
@@ -97,9 +101,17 @@ class Promise:
         self.unsettled[broker] = revision
         self.lost(broker, 0)
 
-    def stopped(self, broker: BrokerId) -> None:
+    def stopped(self, broker: BrokerId, now_ms: int) -> None:
         """Record that a process ended: the next one checks every record before it serves it."""
-        self.decayed.discard(broker)
+        if broker in self.decayed:
+            self.decayed.discard(broker)
+            self.decayed_until_ms[broker] = now_ms
+
+    def may_serve_damage(self, broker: BrokerId, requested_ms: int) -> bool:
+        """Return whether this broker's response to a request of that time may have damaged
+        records: bytes changed after its process wrote or checked them."""
+        until_ms = self.decayed_until_ms.get(broker, -1)
+        return broker in self.decayed or requested_ms <= until_ms
 
     def stopped_uncleanly(self, broker: BrokerId, revision: int) -> None:
         self.unsettled[broker] = revision
@@ -109,15 +121,15 @@ class Promise:
         self.first_lost[broker] = min(offset, self.first_lost.get(broker, offset))
         self._update_unprotected()
 
-    def settle(self, broker: BrokerId) -> None:
+    def settle(self, broker: BrokerId, now_ms: int) -> None:
         """Clear the faults of a broker that is in the ISR again with every committed record."""
+        self.stopped(broker, now_ms)
         self.unsettled.pop(broker, None)
         self.first_lost.pop(broker, None)
         self.folderless.discard(broker)
         self.repaired += broker in self.damaged
         self.damaged.discard(broker)
         self.outdated.discard(broker)
-        self.decayed.discard(broker)
         if not self.first_lost:
             self.unprotected_from = None
         if not self.damaged:

@@ -85,7 +85,9 @@ def entries_on_disk(disk: Disk, log: Log, *, damaged: bool) -> list[Entry | None
                 # The cache has no epoch for deleted records.
                 epoch = log.epochs.epoch_for_offset(batch.base_offset)
                 wrong = damaged and epoch not in (None, batch.leader_epoch)
-                if batch.base_offset != expected or wrong:
+                # A repair leaves out records before the log start.
+                deleted = expected < batch.base_offset <= start
+                if wrong or (batch.base_offset != expected and not deleted):
                     break  # no checksum covers offset and epoch
                 expected = batch.next_offset
                 for offset in range(max(batch.base_offset, start), batch.next_offset):

@@ -37,6 +37,9 @@ class Truth:
         self.lost: dict[Offset, list[Entry]] = {}
         """Records that were committed and that a later leader lacks, by offset. Acknowledgements
         and reads of them are no violation."""
+        self._fenced: dict[Offset, list[Entry]] = {}
+        """Those of them that a leader counted as committed only after its session had ended. Its
+        high watermark may pass them when an old fetch arrives, but clients must not see them."""
         self.deleted_upto: Offset = 0
         """The highest log start that retention or an administrator set."""
         self.acked: dict[Offset, Entry] = {}
@@ -55,6 +58,11 @@ class Truth:
 
     def report(self, invariant: str, what: str) -> None:
         self._report(invariant, f"{self.name}: {what}")
+
+    @property
+    def unclean_epochs(self) -> set[LeaderEpoch]:
+        """The epochs that began with an unclean election."""
+        return set(self._unclean_epochs)
 
     # -- the store -------------------------------------------------------------------------
 
@@ -198,6 +206,21 @@ class Truth:
         """Return whether this record may be missing because a broker reported its loss."""
         return self.loss_reports is not None and self.loss_reports.covers(offset)
 
+    def close_loss_reports(self) -> None:
+        """Accept the reported losses, now that every replica is repaired; later losses need new
+        reports. A reported record that no replica has can't come back."""
+        known = self.registration
+        if self.loss_reports is None or known is None:
+            return
+        replicas = [self.shadows[broker] for broker in known.replicas]
+        for offset, entry in list(self.acked.items()):
+            kept = any(replica.entry(offset) == entry for replica in replicas)
+            if not kept and self.loss_reports.covers(offset):
+                del self.acked[offset]
+        if self.loss_reports.covers(self.deleted_upto):
+            self.deleted_upto = max(self.deleted_upto, min(r.start for r in replicas))
+        self.loss_reports.clear()
+
     def check_losses_reported(self, disk: Disk) -> None:
         """Check that each acknowledged record is on the leader's disk, or its loss was reported."""
         known = self.registration
@@ -233,7 +256,10 @@ class Truth:
                 what += f"; acknowledged batches lost at offsets {sorted(acked)}"
             self.report(invariant, what)
         for at in range(offset, len(self.committed)):
-            self.lost.setdefault(at, []).append(self.committed[at])
+            entry = self.committed[at]
+            self.lost.setdefault(at, []).append(entry)
+            if entry in self._fenced.get(at, ()):
+                self._fenced[at].remove(entry)  # a later leader committed it
         del self.committed[offset:]
         for at in [at for at in self.acked if at >= offset]:
             del self.acked[at]
@@ -300,7 +326,8 @@ class Truth:
         """Return whether a deposed leader commits a record that the newest leader lacks.
 
         The deposed leader does not know yet that it is deposed. Only an unclean election may
-        lead to this, and only until the deposed leader's session ends.
+        lead to this. Clients may see these records only if their commit precedes the end of the
+        deposed leader's session.
         """
         broker, incarnation = self._leaders[self._newest]
         newer = self.shadows[broker]
@@ -315,18 +342,19 @@ class Truth:
                     )
                     self.report("leader-complete", what)
                 elif self._session_ended(shadow.broker):
-                    what = f"broker {shadow.broker} commits offset {offset} after its session ended"
-                    self.report("fenced-leaders-stop", what)
-                self._count_as_lost(shadow, offset, new)
+                    self._remember(self._fenced, shadow, offset, new)
+                self._remember(self.lost, shadow, offset, new)
                 return True
         return False
 
-    def _count_as_lost(self, shadow: Shadow, start: Offset, end: Offset) -> None:
-        """Count records as lost that an unclean election discarded before their commit."""
+    def _remember(
+        self, records: dict[Offset, list[Entry]], shadow: Shadow, start: Offset, end: Offset
+    ) -> None:
+        """Add the records that an unclean election discarded before their commit."""
         for offset in range(start, end):
             entry = shadow.entry(offset)
             if entry is not None:
-                self.lost.setdefault(offset, []).append(entry)
+                records.setdefault(offset, []).append(entry)
 
     # -- clients ---------------------------------------------------------------------------
 
@@ -335,6 +363,9 @@ class Truth:
         entry = self.committed[base] if base < len(self.committed) else None
         if entry is not None and (entry.base, entry.crc) == (base, crc):
             self.acked[base] = entry
+        elif any(fenced.crc == crc for fenced in self._fenced.get(base, ())):
+            what = f"acks=all acknowledged the batch at offset {base} (crc {crc:08x})"
+            self.report("fenced-leaders-stop", f"{what} after the leader's session had ended")
         elif all(lost.crc != crc for lost in self.lost.get(base, ())):
             what = f"acks=all acknowledged a batch at offset {base} (crc {crc:08x}), "
             what += f"the committed batch there is {entry}"
@@ -347,7 +378,10 @@ class Truth:
     def consumed(self, offset: Offset, entry: Entry) -> None:
         """Check a record that a consumer read."""
         known = self.committed[offset] if offset < len(self.committed) else None
-        if known != entry and entry not in self.lost.get(offset, ()):
+        if known != entry and entry in self._fenced.get(offset, ()):
+            what = f"a consumer read {entry} at offset {offset}"
+            self.report("fenced-leaders-stop", f"{what} after the leader's session had ended")
+        elif known != entry and entry not in self.lost.get(offset, ()):
             what = f"a consumer read {entry} at offset {offset}, committed there is {known}"
             self.report("consumers-see-no-change", what)
 

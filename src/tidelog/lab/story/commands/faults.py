@@ -79,6 +79,23 @@ def delete_folder(play: Play, step: Step) -> None:
     )
 
 
+def break_disk(play: Play, step: Step) -> None:
+    """Let the disk with the partition fail; the broker has another log directory."""
+    (name,) = arguments(step, COMMANDS["break-disk"].usage, 1, 1)
+    broker = play.world.broker(name)
+    if not broker.other_disks:
+        raise StoryError("brokers have one disk; begin with: cluster A B disks=2")
+    broker.first_disk.broken = True
+    play.world.add_line(f"the disk of {name} with the partition fails")
+
+
+def repair_disk(play: Play, step: Step) -> None:
+    """Repair the disk with the partition; the broker uses it after its next start."""
+    (name,) = arguments(step, COMMANDS["repair-disk"].usage, 1, 1)
+    play.world.broker(name).first_disk.broken = False
+    play.world.add_line(f"the disk of {name} is repaired")
+
+
 def put_file(play: Play, step: Step) -> None:
     """Replace the content of a file; `|` ends a line."""
     words = arguments(step, COMMANDS["put-file"].usage, 2)
@@ -226,6 +243,8 @@ COMMANDS: dict[str, Command] = {
     "cut": Command(cut, "cut A OFFSET"),
     "delete-segment": Command(delete_segment, "delete-segment A OFFSET"),
     "delete-folder": Command(delete_folder, "delete-folder A [all=true]", ("all",)),
+    "break-disk": Command(break_disk, "break-disk A"),
+    "repair-disk": Command(repair_disk, "repair-disk A"),
     "put-file": Command(put_file, "put-file A FILE WORDS | …"),
     "crash": Command(crash, "crash A [B …]"),
     "start": Command(start, "start A [B …] [unseen=C]", ("unseen",)),

@@ -1,9 +1,13 @@
 """Commands that print state; they change and judge nothing."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tidelog.core.storage import layout
+from tidelog.core.storage.loss_ledger import read_lines
 from tidelog.core.types import EpochEntry
+from tidelog.lab.spec.snapshot import ReplicaSnapshot
 from tidelog.lab.story.grammar import Step
 from tidelog.lab.story.play import Command, Play, arguments
 from tidelog.lab.story.stage.broker import StoryBroker
@@ -30,10 +34,14 @@ def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
 
 def describe(play: Play, broker: StoryBroker) -> str:
     """Return text such as `leader   epoch=0 LEO=2 HW=2 log=[m1@0 m2@0]`."""
-    role = role_of(broker).ljust(ROLE_WIDTH)
-    snapshot = broker.snapshot(play.world.now_ms)
+    return describe_snapshot(role_of(broker), broker.snapshot(play.world.now_ms))
+
+
+def describe_snapshot(role: str, snapshot: ReplicaSnapshot) -> str:
+    """Return the text of `describe` for a role and a snapshot."""
     epoch = f"epoch={snapshot.leader_epoch} " if snapshot.alive else ""
-    return f"{role} {epoch}{format_offsets(snapshot)} log=[{format_log(snapshot.log)}]"
+    log = format_log(snapshot.log)
+    return f"{role.ljust(ROLE_WIDTH)} {epoch}{format_offsets(snapshot)} log=[{log}]"
 
 
 def role_of(broker: StoryBroker) -> str:
@@ -119,6 +127,42 @@ def losses(play: Play, step: Step) -> None:
             play.world.add_line(f"{broker.name} dropped offsets {loss.start} to {last}, {kind}")
 
 
+def ledger(play: Play, step: Step) -> None:
+    """Print the losses in the loss ledger on each broker's disk, also of brokers that are down."""
+    names = arguments(step, COMMANDS["ledger"].usage, 0)
+    labels = play.world.labels
+    for broker in _replicas(play, names):
+        for entry in map(json.loads, read_lines(broker.disk)):
+            play.world.add_line(f"{broker.name} ledger: {describe_loss(entry, labels)}")
+
+
+def describe_loss(entry: Mapping[str, Any], labels: Mapping[int, str]) -> str:
+    """Return one entry of a loss ledger as a line."""
+    if entry["event"] == "unclean_election":
+        since = "" if entry["start"] is None else f" from offset {entry['start']} on"
+        leader, epoch = labels[entry["leader"]], entry["leader_epoch"]
+        return f"{leader} elected uncleanly in epoch {epoch}, may lack records{since}"
+    cause = entry["cause"].replace("_", " ")
+    if entry["start"] is None:
+        return f"{cause}, HW {entry['high_watermark']}"
+    counts = [
+        f"{entry[name]} {what}"
+        for name, what in (
+            ("acked_1", "acked with acks=1"),
+            ("acked_all", "acked with acks=all"),
+            ("not_acked", "not acked"),
+            ("acks_unknown", "unknown"),
+        )
+        if entry[name]
+    ]
+    epochs = f"epoch {entry['first_epoch']}"
+    if entry["last_epoch"] != entry["first_epoch"]:
+        epochs = f"epochs {entry['first_epoch']} to {entry['last_epoch']}"
+    offsets = f"offsets {entry['start']} to {entry['end'] - 1} of {epochs}"
+    committed = f"{entry['committed']} known as committed"
+    return f"{cause}, removed {offsets}: {', '.join((committed, *counts))}"
+
+
 def note(play: Play, step: Step) -> None:
     """Print the text of the note."""
     play.world.add_line(step.text.partition(" ")[2])
@@ -131,6 +175,7 @@ COMMANDS: dict[str, Command] = {
     "log": Command(log, "log A"),
     "files": Command(files, "files A"),
     "losses": Command(losses, "losses [A …]"),
+    "ledger": Command(ledger, "ledger [A …]"),
     "note": Command(note, "note WORDS"),
 }
 """The commands that only print."""

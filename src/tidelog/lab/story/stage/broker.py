@@ -14,10 +14,13 @@ from tidelog.core.node.node import Node
 from tidelog.core.replication.isr import Committed
 from tidelog.core.replication.partition import Partition
 from tidelog.core.replication.truncation import TruncationPolicy
+from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log import Log
+from tidelog.core.storage.log_directories import LogDisk
 from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import BrokerId, LeaderEpoch
 from tidelog.core.wall_clock import ClockReading
+from tidelog.lab.disk_pair import FailingDisk
 from tidelog.lab.spec.snapshot import ReplicaSnapshot
 from tidelog.lab.story.stage.controller import PARTITION
 from tidelog.lab.story.stage.disk import StoryDisk
@@ -52,6 +55,10 @@ class StoryBroker:
         self.config = config
         self.policy = policy
         self.disk = StoryDisk()
+        """The disk of the log directory with the partition."""
+        self.first_disk = FailingDisk(self.disk, reads=False)
+        self.other_disks: list[StoryDisk] = []
+        """Disks of further log directories, without the partition."""
         self.node: Node | None = None
         self.session: SessionId = NO_SESSION
         self.incarnation = 0
@@ -66,6 +73,8 @@ class StoryBroker:
         """Whether its last heartbeat said that it has sent all required reports."""
         self.held_request: int | None = None
         """The correlation id of a request that the story holds, or whose response it holds."""
+        self.compared: tuple[int, LeaderEpoch] | None = None
+        """The process and leader epoch in which its log was last compared with the leader's."""
         self.visible = NOT_VISIBLE
         self.clock_ahead_ms = 0
         """How far its wall clock is ahead of the story's clock."""
@@ -80,8 +89,12 @@ class StoryBroker:
         """Start a new process on the same disk, with log recovery."""
         self.incarnation += 1
         clock = ClockReading(now_ms + self.clock_ahead_ms, "the only boot", now_ms)
+        disks: Disk | list[LogDisk] = self.disk
+        if self.other_disks:
+            every: tuple[Disk, ...] = (self.first_disk, *self.other_disks)
+            disks = [LogDisk(f"disk-{number}", disk) for number, disk in enumerate(every)]
         self.node = Node(
-            self.config, self.disk, self.incarnation, now_ms, policy=self.policy, clock=clock
+            self.config, disks, self.incarnation, now_ms, policy=self.policy, clock=clock
         )
         self.outbox.clear()
         self.held_request = None

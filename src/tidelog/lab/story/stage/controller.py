@@ -31,7 +31,7 @@ from tidelog.core.controller.events import (
     LogReportsReceived,
 )
 from tidelog.core.controller.log_reports import LogReports
-from tidelog.core.controller.metadata import keys
+from tidelog.core.controller.metadata import features, keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import (
     MIN_INSYNC_REPLICAS,
@@ -98,6 +98,7 @@ class StoryController:
             Put(keys.CONTROLLER_EPOCH, b"1"),
             Put(keys.CONTROLLER, values.encode_claim(CONTROLLER_ID, 0, 1)),
             Put(keys.DEFAULT_CONFIG, values.encode_config(config)),
+            Put(keys.FEATURES, values.encode_features(features.newest_levels(()))),
         )
         self._transactions.begin(self.store.revision)
 

@@ -37,6 +37,13 @@ class Line:
     sender: str = ""
     receiver: str = ""
     lost: bool = False
+    mark: str = ""
+    """How the message fares: `lost`, `held`, `late`, or nothing if it arrives. Part of the text."""
+
+    @property
+    def content(self) -> str:
+        """The text without the mark."""
+        return self.text.removesuffix(f"  ({self.mark})") if self.mark else self.text
 
     def __str__(self) -> str:
         if not self.sender:
@@ -47,7 +54,7 @@ class Line:
 def message(sender: str, receiver: str, text: str, mark: str = "") -> Line:
     """Return the line of a message; `mark` says if it is lost, held or late."""
     lost = mark == "lost"
-    return Line(f"{text}  ({mark})" if mark else text, sender, receiver, lost)
+    return Line(f"{text}  ({mark})" if mark else text, sender, receiver, lost, mark)
 
 
 def names(entries: Iterable[LogEntry]) -> str:
@@ -71,14 +78,21 @@ def format_offsets(snapshot: ReplicaSnapshot) -> str:
     return f"{start}LEO={snapshot.log_end_offset} HW={snapshot.high_watermark}"
 
 
-def request_text(request: object) -> str:
-    """Return the text of a request."""
+def compares_epochs(request: object) -> bool:
+    """Return whether a request asks the leader to compare the end of the follower's log."""
+    match request:
+        case Fetch(partitions=[part]):
+            return part.last_fetched_epoch is not None
+        case _:
+            return False
+
+
+def request_text(request: object, compares: bool = False) -> str:
+    """Return the text of a request; `compares` adds the epoch of the follower's last record."""
     match request:
         case Fetch(partitions=[part]):
             text = f"Fetch offset={part.offset} epoch={part.leader_epoch}"
-            if part.last_fetched_epoch not in (None, part.leader_epoch):
-                text += f" last={part.last_fetched_epoch}"
-            return text
+            return text + (f" last_epoch={part.last_fetched_epoch}" if compares else "")
         case OffsetForLeaderEpoch(partitions=[part]):
             return f"OffsetForLeaderEpoch epoch={part.epoch}"
         case ListOffsets(partitions=[part]):
@@ -89,8 +103,8 @@ def request_text(request: object) -> str:
             return type(request).__name__
 
 
-def response_text(response: object) -> str:
-    """Return the text of a response."""
+def response_text(response: object, compared: bool = False) -> str:
+    """Return the text of a response; `compared` adds that the leader found no divergence."""
     match response:
         case FetchResponse(partitions=[part]):
             if part.error is not ErrorCode.NONE:
@@ -100,7 +114,8 @@ def response_text(response: object) -> str:
             records = b"" if part.records is None else part.records
             assert isinstance(records, bytes), "regions are read before they are sent"
             text = f"[{names(decode_names(records))}] HW={part.high_watermark}"
-            return text + (f" start={part.log_start_offset}" if part.log_start_offset else "")
+            text += f" start={part.log_start_offset}" if part.log_start_offset else ""
+            return text + (", no divergence" if compared else "")
         case OffsetForLeaderEpochResponse(partitions=[epoch]):
             if epoch.error is not ErrorCode.NONE:
                 return epoch.error.name
@@ -117,6 +132,7 @@ def response_text(response: object) -> str:
 def report_text(report: LogReportsReceived) -> str:
     """Return the text of a broker's report about its log."""
     kinds = {"lost": report.lost, "found": report.found, "damaged": report.damaged}
+    kinds["offline"] = report.offline
     texts = [f"log is {kind}" for kind, logs in kinds.items() if logs]
     texts += ["leader lacks committed records"] * bool(report.refused)
     for log in report.logs.values():

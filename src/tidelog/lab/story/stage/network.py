@@ -7,6 +7,7 @@ more. For the follower, a held message becomes a failed request at its next requ
 
 from dataclasses import dataclass
 
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.messages import (
     Fetch,
@@ -17,7 +18,13 @@ from tidelog.core.node.messages import (
 from tidelog.core.storage.disk import Region, read_region
 from tidelog.lab.story.grammar import StoryError
 from tidelog.lab.story.stage.broker import Sent, StoryBroker
-from tidelog.lab.story.stage.narration import CONTROLLER, message, request_text, response_text
+from tidelog.lab.story.stage.narration import (
+    CONTROLLER,
+    compares_epochs,
+    message,
+    request_text,
+    response_text,
+)
 from tidelog.lab.story.stage.world import World
 
 REQUESTS_MAX = 10
@@ -122,9 +129,10 @@ class Network:
         reached = reached and self.world.brokers[receiver].alive
         lost = fate.lose == REQUEST or not reached
         held = fate.hold == REQUEST
-        self._add_message(sender.name, receiver, request_text(sent.request), lost=lost, held=held)
+        text = request_text(sent.request, self._compares(sent))
+        self._add_message(sender.name, receiver, text, lost=lost, held=held)
         if held:
-            self._hold(fate.name, Held(sent, None, request_text(sent.request)))
+            self._hold(fate.name, Held(sent, None, text))
             return False
         if lost:
             self._fail(sent)
@@ -137,7 +145,8 @@ class Network:
         receiver = self.world.brokers[self.world.labels[sent.receiver]]
         response = self._handle(sent, receiver)
         lost, held = fate.lose == REPLY, fate.hold == REPLY
-        text = "no response" if response is None else response_text(response)
+        compared = self._compares(sent)
+        text = "no response" if response is None else response_text(response, compared)
         self._add_message(receiver.name, sender.name, text, lost=lost, held=held)
         if held and response is not None:
             self._hold(fate.name, Held(sent, response, text))
@@ -160,9 +169,20 @@ class Network:
                     part.records = read_region(receiver.disk, part.records)
         return response
 
+    def _compares(self, sent: Sent) -> bool:
+        """Return whether the leader's comparison of the epochs decides something new.
+
+        Each fetch has the epoch of the follower's last record. It is shown until a response of
+        this leader epoch has said that the logs agree; from then on it repeats that.
+        """
+        done = sent.sender.compared == (sent.incarnation, sent.leader_epoch)
+        return not done and compares_epochs(sent.request)
+
     def _arrive(self, sent: Sent, response: object) -> None:
         if sent.incarnation != sent.sender.incarnation:
             return
+        if _agrees(response):
+            sent.sender.compared = sent.incarnation, sent.leader_epoch
         event = on.ResponseReceived(sent.correlation, response, self.world.now_ms)
         self.world.step(sent.sender, event, _truncation_reason(response))
 
@@ -207,6 +227,15 @@ class Network:
     def _add_message(self, sender: str, receiver: str, text: str, **fate: bool) -> None:
         mark = next((name for name, true in fate.items() if true), "")
         self.world.lines.append(message(sender, receiver, text, mark))
+
+
+def _agrees(response: object) -> bool:
+    """Return whether a response to a fetch says that the follower's log does not diverge."""
+    match response:
+        case FetchResponse(partitions=[part]):
+            return part.error is ErrorCode.NONE and part.diverging is None
+        case _:
+            return False
 
 
 def _truncation_reason(response: object) -> str:

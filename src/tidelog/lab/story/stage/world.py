@@ -9,6 +9,7 @@ Invariants between two commands: `visible` of each broker is its current visible
 `history.committed` contains every record that a leader committed while its epoch was current.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,11 +29,12 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.cleaner import clean
 from tidelog.core.types import BrokerId
-from tidelog.lab.broker_history import logged, stopped
+from tidelog.lab.broker_history import ReplicaSamples, logged, stopped
 from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
 from tidelog.lab.story.grammar import StoryError, known_name
 from tidelog.lab.story.stage.broker import NOT_VISIBLE, Sent, StoryBroker, as_recovered
 from tidelog.lab.story.stage.controller import CONTROLLER_ID, PARTITION, StoryController
+from tidelog.lab.story.stage.disk import StoryDisk
 from tidelog.lab.story.stage.narration import (
     CLIENT,
     CONTROLLER,
@@ -65,6 +67,8 @@ class Setup:
     recovery: UncleanRecovery | None = None
     """How the controller elects when no replica is eligible. With None it does not elect by
     itself, and ignores reports about logs."""
+    disks: int = 1
+    """How many log directories each broker has; the partition is in the first."""
     config: NodeConfig = field(default_factory=lambda: NodeConfig(0))
 
 
@@ -77,7 +81,9 @@ class World:
         self.lines: list[Line] = []
         self.history = History()
         self.events: list[HistoryEvent] = []
-        """The events that brokers and controller logged, with the time of the story."""
+        """The events that brokers and controller logged, and samples of the replicas, with the time
+        of the story."""
+        self._samples: defaultdict[BrokerId, ReplicaSamples] = defaultdict(ReplicaSamples)
         self.controller = StoryController(setup.min_insync_replicas, setup.unclean, setup.recovery)
         self.controller.on_note = lambda note: self.events.extend(logged(None, self.now_ms, [note]))
         self.proposals: list[Sent] = []
@@ -99,6 +105,7 @@ class World:
             for index, name in self.labels.items()
         }
         for broker in self.brokers.values():
+            broker.other_disks = [StoryDisk() for _ in range(setup.disks - 1)]
             self.start(broker, quiet=True)
         for name in setup.down:
             self._end(self.brokers[name], clean=False)
@@ -174,6 +181,7 @@ class World:
             self._why = "damaged"
         effects = broker.node.step(event)
         self.events += logged(broker.id, self.now_ms, broker.node.journal.take()[0])
+        self.events += self._samples[broker.id].take(broker.id, self.now_ms, broker.node)
         self.observe(broker)
         for effect in effects:
             self._carry_out(broker, effect)

@@ -19,6 +19,8 @@ PORT = 2379
 PREFIX = "tidelog"
 _SETTING = "tidelog.metadata.store"
 _LOOPBACK = ("localhost", "::1")
+_OWN_NAMES = ("data", "live", "past")
+"""Where a store keeps its keys below its prefix (`records.py`)."""
 
 
 class EtcdAddress(NamedTuple):
@@ -34,6 +36,17 @@ class EtcdAddress(NamedTuple):
     def allows(self, endpoint: Endpoint) -> bool:
         """Whether the node may be used: plain HTTP is for this machine only."""
         return self.secure or self.access.allow_plaintext or is_loopback(endpoint.host)
+
+    def check_secret(self) -> None:
+        """Raise StoreUnusable if the cluster's secret would be sent over a network unencrypted."""
+        remote = not all(is_loopback(endpoint.host) for endpoint in self.endpoints)
+        if remote and not self.secure and not self.access.secret_file:
+            raise StoreUnusable(
+                f"{self.url} is not encrypted, so the cluster's secret must not be kept there;"
+                " write one to a file (head -c 32 /dev/urandom | base64), copy it to every machine,"
+                " and name it with tidelog.cluster.secret.file or `tidelog up --secret-file`; or"
+                " use etcds:"
+            )
 
     def password(self) -> str:
         """The user's password, from its file. Raises StoreUnusable."""
@@ -94,6 +107,12 @@ def parse_address(url: str, access: StoreAccess) -> EtcdAddress:
         raise StoreUnusable(f"{_SETTING}={url} names no node; use {scheme}://HOST:PORT/PREFIX")
     endpoints = tuple(parse_endpoint(text, url) for text in hosts.split(","))
     stem = prefix.strip("/") or PREFIX
+    for name in stem.split("/")[1:]:
+        if name in _OWN_NAMES:
+            raise StoreUnusable(
+                f"{_SETTING}={url}: the prefix {stem} may contain another store's keys, because"
+                f" stores use the name {name!r}; choose a prefix without it"
+            )
     address = EtcdAddress(url, endpoints, f"/{stem}/", scheme == "etcds", access)
     for endpoint in endpoints:
         if not address.allows(endpoint):

@@ -2,7 +2,7 @@
 
 Invariants: every transaction replaces the history record, guarded by the record's revision. So all
 transactions of a store have one order, and each has the checksum of all before it. A transaction
-that fails only because another one came in between is sent again. Reads are linearizable.
+that fails only because another one was applied first is sent again. Reads are linearizable.
 """
 
 import os
@@ -116,17 +116,25 @@ class EtcdStore:
 
     def read_all(self, give_up_s: float) -> tuple[dict[bytes, Found], int]:
         """The keys of the store without the past checksums, page by page as of one revision."""
-        layout, found, rev = self.layout, {}, 0
-        start = layout.history
+        layout = self.layout
+        found: dict[bytes, Found] = {}
+        rev = self._read_pages(layout.history, after_prefix(layout.data), found, 0, give_up_s)
+        self._read_pages(layout.live, after_prefix(layout.live), found, rev, give_up_s)
+        return {key: one for key, one in found.items() if layout.owns(key)}, rev
+
+    def _read_pages(
+        self, start: bytes, end: bytes, found: dict[bytes, Found], rev: int, give_up_s: float
+    ) -> int:
+        """Add the keys of a range as of etcd's revision `rev`, 0 for the latest; return it."""
         while True:
             pinned = {"revision": rev} if rev else {}
-            request = range_of(start, layout.end, limit=_PAGE, **pinned)
+            request = range_of(start, end, limit=_PAGE, **pinned)
             reply = self._range(request, give_up_s, attempt_s=_PAGE_S)
             rev = rev or revision_of(reply)
             kvs = [parse_found(kv) for kv in reply.get("kvs") or ()]
             found.update({one.key: one for one in kvs})
             if not reply.get("more") or not kvs:
-                return found, rev
+                return rev
             start = kvs[-1].key + b"\0"
 
     def history_at(self, node: Any, rev: int) -> HistoryRecord:
@@ -221,7 +229,7 @@ class EtcdStore:
                 raise
             if result is not None:
                 return result
-        raise NodesUnavailable("other transactions came in between all the time")
+        raise NodesUnavailable("each attempt found that another transaction had been applied first")
 
     def _without_effect(
         self, ops: tuple[Operation, ...], history: HistoryRecord, give_up_s: float
@@ -247,7 +255,7 @@ class EtcdStore:
         ops: tuple[Operation, ...],
         give_up_s: float,
     ) -> TxnResult | None:
-        """Send the transaction; None if another one came in between."""
+        """Send the transaction; return None if another one was applied first."""
         layout = self.layout
         written = {op.key for op in ops if not (isinstance(op, Delete) and op.prefix)}
         unknown = [g.key for g in guards if g.rev != ABSENT and (not ops or g.key not in written)]
@@ -322,7 +330,10 @@ class EtcdStore:
         ranges = [*self._ranges(keys), {"request_range": range_of(self.layout.history)}]
         reply = self.gateway.call("/v3/kv/txn", {"success": ranges}, give_up_s)
         found = self._found_in(reply)
-        self._history = self._parse_history(found.pop(self.layout.history))
+        record = found.pop(self.layout.history, None)
+        if record is None:
+            raise StoreMissing(f"metadata store {self.place} was deleted; {WAY_OUT}")
+        self._history = self._parse_history(record)
         return self._as_kvs(found, self._history.base), self._history
 
     @staticmethod

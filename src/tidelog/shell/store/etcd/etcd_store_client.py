@@ -228,16 +228,21 @@ class EtcdStoreClient:
             store.gateway.close()
 
     def _run_probes(self) -> None:
+        """Carry out probes, and look once a second, however many probes there are."""
+        look_s = time.monotonic() + _LOOK_EVERY_S
         try:
             while True:
                 try:
-                    call = self._probes.get(timeout=_LOOK_EVERY_S)
+                    call = self._probes.get(timeout=max(0.0, look_s - time.monotonic()))
                 except Empty:
+                    pass
+                else:
+                    if call is None:
+                        return
+                    self._carry_out(call)
+                if time.monotonic() >= look_s:
                     self._look()
-                    continue
-                if call is None:
-                    return
-                self._carry_out(call)
+                    look_s = time.monotonic() + _LOOK_EVERY_S
         finally:
             self._deaths.gateway.close()
 
@@ -255,7 +260,8 @@ class EtcdStoreClient:
         except _FAILURES as error:
             self._failures.failed(error)
             return Unavailable()
-        self._failures.over()
+        if answer is not _LATER:  # a probe without a dead broker sends nothing
+            self._failures.over()
         return answer
 
     def _look(self) -> None:
@@ -397,7 +403,7 @@ class FailureLog:
             if text in self._logged:
                 return
             self._logged[text] = now
-        self._warn(f"{text}; retrying; this broker is fenced when its session ends")
+        self._warn(f"{text}; retrying; leaders without followers stop when the session ends")
 
     def over(self) -> None:
         """A call succeeded."""

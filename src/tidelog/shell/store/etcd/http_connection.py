@@ -10,8 +10,9 @@ not (`NotSent`). After a failure the connection is closed.
 import select
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -48,12 +49,21 @@ class Answer(NamedTuple):
 
 
 class HttpConnection:
-    """A connection that is opened with the first request and kept. Not thread-safe."""
+    """A connection that is opened with the first request and kept. Not thread-safe.
 
-    __slots__ = ("_buffer", "_chunks", "_sock", "_tls", "endpoint")
+    `addresses` returns the node's addresses, as `socket.getaddrinfo` does, within a time limit.
+    """
 
-    def __init__(self, endpoint: Endpoint, tls: "SSLContext | None") -> None:
+    __slots__ = ("_addresses", "_buffer", "_chunks", "_sock", "_tls", "endpoint")
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tls: "SSLContext | None",
+        addresses: Callable[[Endpoint, float], list[tuple[Any, Any, int, str, Any]]],
+    ) -> None:
         self.endpoint = endpoint
+        self._addresses = addresses
         self._tls = tls
         self._sock: socket.socket | None = None
         self._buffer = bytearray()
@@ -73,7 +83,7 @@ class HttpConnection:
         return answer
 
     def open_stream(self, path: str, body: bytes, headers: str, give_up_s: float) -> Answer | None:
-        """Send a request whose response is a stream; return None, or the response that is none.
+        """Send a request whose response is a stream; return None, or another response.
 
         Afterwards only `read_lines` and `close` may be called.
         """
@@ -152,8 +162,7 @@ class HttpConnection:
             raise NoAnswer(_text(error)) from error
 
     def _connect(self, give_up_s: float) -> None:
-        timeout_s = min(_CONNECT_S, _left(give_up_s))
-        sock = socket.create_connection(self.endpoint, timeout_s)
+        sock = self._open_socket(give_up_s)
         try:
             if sock.getsockname() == sock.getpeername():
                 raise ConnectionRefusedError("the connection leads to itself")
@@ -164,6 +173,21 @@ class HttpConnection:
             sock.close()
             raise
         self._sock = sock
+
+    def _open_socket(self, give_up_s: float) -> socket.socket:
+        """Connect to the first of the node's addresses that accepts."""
+        failure = OSError("the node has no address")
+        for family, kind, protocol, _, place in self._addresses(self.endpoint, give_up_s):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(min(_CONNECT_S, _left(give_up_s)))
+                sock.connect(place)
+            except OSError as error:
+                sock.close()
+                failure = error
+            else:
+                return sock
+        raise failure
 
     def _is_stale(self) -> bool:
         """Whether the node closed the idle connection, so that a request would be lost."""
@@ -224,11 +248,13 @@ class _Chunks:
         self.data = bytearray()
 
     def feed(self, data: bytes) -> bool:
-        """Take bytes in; return whether the body has ended. Raises ValueError."""
+        """Add received bytes; return whether the body has ended. Raises ValueError."""
         self._raw += data
         while (line := self._raw.find(b"\r\n")) >= 0:
             size = int(bytes(self._raw[:line]).partition(b";")[0], 16)
-            if size > _BODY_MAX:
+            if size < 0:
+                raise ValueError("the response is not HTTP")
+            if size + len(self.data) > _BODY_MAX:
                 raise ValueError("the response is too long")
             end = line + 2 + size
             if len(self._raw) < end + 2:
@@ -237,6 +263,8 @@ class _Chunks:
             del self._raw[: end + 2]
             if size == 0:
                 return True
+        if len(self._raw) > _HEAD_MAX:
+            raise ValueError("the response is not HTTP")
         return False
 
     def take_lines(self) -> list[bytes]:

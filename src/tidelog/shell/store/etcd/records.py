@@ -7,7 +7,8 @@ Below the store's prefix, in the order of the keys:
     live/SESSION    the life sign of a session's broker; deleted with the session
     past/SLOT       the checksums of the last changes
 
-A watch covers `data` to `live/`. The revisions of core are those of etcd plus a constant, the
+A watch covers `data` to `live/`; keys of other stores may lie in between, such as those of the
+prefix `PREFIX/east`, and are ignored. The revisions of core are those of etcd plus a constant, the
 record's `base`: a store that was copied here must not go back to lower revisions than before.
 """
 
@@ -46,7 +47,7 @@ class HistoryRecord(NamedTuple):
     checksum: int
     state: str = READY
     note: str = ""
-    """Where a moved store is now."""
+    """Where a moved store is now; of an incomplete store, a random text and `kept`."""
     mod_rev: int = 0
     """etcd's revision of the record itself; not part of the value."""
 
@@ -59,6 +60,11 @@ class HistoryRecord(NamedTuple):
         """The record after a transaction."""
         return self._replace(number=self.number + 1, checksum=chained(self.checksum, ops))
 
+    @property
+    def kept(self) -> str:
+        """The path of the file with the contents before an incomplete store was written, if any."""
+        return self.note.partition(" ")[2] if self.state == FILLING else ""
+
     def check(self, place: str) -> None:
         """Raise StoreUnusable unless brokers may use the store."""
         if self.state == MOVED:
@@ -67,9 +73,13 @@ class HistoryRecord(NamedTuple):
                 " now; set tidelog.metadata.store to it"
             )
         if self.state != READY:
+            earlier = (
+                f"; it kept the earlier contents in {self.kept}: `tidelog store restore"
+                f" {self.kept} {place}` uses them"
+            )
             raise StoreUnusable(
                 f"metadata store {place} is incomplete: the command that wrote it was interrupted;"
-                " run that command again"
+                f" run that command again{earlier if self.kept else ''}"
             )
 
 
@@ -115,7 +125,11 @@ class Layout:
         self.live = prefix.encode() + b"live/"
         self.past = prefix.encode() + b"past/"
         self.end = after_prefix(self.live)
-        """The end of the keys that are watched and read together; they begin at `history`."""
+        """The end of the keys that are watched; they begin at `history`."""
+
+    def owns(self, key: bytes) -> bool:
+        """Whether a key belongs to this store, without the past checksums."""
+        return key == self.history or key.startswith((self.data, self.live))
 
     def data_key(self, key: str) -> bytes:
         return self.data + key.encode()

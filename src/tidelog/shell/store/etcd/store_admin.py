@@ -19,7 +19,12 @@ from tidelog.shell.store.etcd.records import (
 )
 from tidelog.shell.store.etcd.store_setup import StoreSetup
 from tidelog.shell.store.log_dir_lock import is_abandoned
-from tidelog.shell.store.store_backend import StoreAccess, StoreUnusable
+from tidelog.shell.store.store_backend import (
+    IDENTITY_KEY,
+    StoreAccess,
+    StoreUnusable,
+    parse_identity,
+)
 from tidelog.shell.store.store_contents import SessionState, StoreContents, is_secret
 
 PATIENCE_S = 30.0
@@ -49,9 +54,11 @@ class Registered(NamedTuple):
     proved_dead: bool
 
 
-def read_registrations(url: str, access: StoreAccess) -> list[Registered]:
+def read_registrations(
+    url: str, access: StoreAccess, patience_s: float = PATIENCE_S
+) -> list[Registered]:
     """Read the brokers that have a session. Raises StoreError."""
-    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
+    with StoreSetup(parse_address(url, access), patience_s) as setup:
         layout, boot = setup.store.layout, boot_id()
         start = layout.data_key(BROKER_IDS)
         found = []
@@ -138,11 +145,19 @@ def check_unused(url: str, access: StoreAccess) -> None:
             )
 
 
-def replace(url: str, keys: dict[str, bytes], rev: Revision, access: StoreAccess) -> Revision:
-    """Replace all contents by these keys, at revisions from `rev` on; return the latest."""
+def replace(
+    url: str, keys: dict[str, bytes], rev: Revision, access: StoreAccess, kept: str = ""
+) -> Revision:
+    """Replace all contents by these keys, at revisions from `rev` on; return the latest.
+
+    `kept`: the file with the present contents, if there is one.
+    """
+    address = parse_address(url, access)
+    if IDENTITY_KEY in keys and parse_identity(keys[IDENTITY_KEY]).secret:
+        address.check_secret()
     check_unused(url, access)
-    with StoreSetup(parse_address(url, access), PATIENCE_S) as setup:
-        return setup.fill(keys, rev)
+    with StoreSetup(address, PATIENCE_S) as setup:
+        return setup.fill(keys, rev, kept)
 
 
 def mark_moved(url: str, target: str, access: StoreAccess) -> None:

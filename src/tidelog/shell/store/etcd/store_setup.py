@@ -110,21 +110,24 @@ class StoreSetup:
         if self.store.find_history(self.give_up_s) is None:
             raise StoreUnusable(f"metadata store {self._place} could not be created")
 
-    def fill(self, keys: Mapping[str, bytes], rev: Revision) -> Revision:
+    def fill(self, keys: Mapping[str, bytes], rev: Revision, kept: str = "") -> Revision:
         """Replace all contents by these keys, at revisions from `rev` on; return the latest.
 
         Until the last step the store is marked as incomplete; then this can be called again. Each
-        step is guarded by the step before, so that one that arrives late has no effect.
+        step is guarded by the step before, so that one that arrives late has no effect. `kept`: the
+        file with the present contents, noted in the incomplete store.
         """
         layout = self.store.layout
         found = self.store.find_history(self.give_up_s)
         present = self.store.latest
         base = max(0, rev - present - 1)
-        record = HistoryRecord(base, 0, NO_CHECKSUM, FILLING, os.urandom(8).hex())
+        kept = kept or (found.kept if found is not None else "")
+        note = f"{os.urandom(8).hex()} {kept}".rstrip()
+        record = HistoryRecord(base, 0, NO_CHECKSUM, FILLING, note)
         step = self._step(
             [
-                {"request_delete_range": range_of(layout.data, layout.end)},
-                {"request_delete_range": range_of(layout.past, after_prefix(layout.past))},
+                {"request_delete_range": range_of(prefix, after_prefix(prefix))}
+                for prefix in (layout.data, layout.live, layout.past)
             ],
             0 if found is None else found.mod_rev,
             record,

@@ -150,9 +150,12 @@ class WatchStream:
         """Read the history record at the revision to start after; this also finds a compaction."""
         now = self._store.history_at(node, 0)
         self._after = watch.after - now.base
+        if self._after < 0 < watch.after:
+            raise RevisionCompacted  # a revision of the store that was copied here
         if self._after > 0:
             self._history = self._store.history_at(node, self._after)
         else:
+            self._after = 0  # etcd would understand a start at revision 0 or less as "from now on"
             self._history = now._replace(checksum=NO_CHECKSUM)
 
     def _open(self, node: Endpoint) -> HttpConnection:
@@ -198,9 +201,7 @@ class WatchStream:
         if failure is not None:
             raise NodesUnavailable(failure.message)
         result = reply.get("result") or {}
-        term = int((result.get("header") or {}).get("raft_term", 0))
-        if term and not self._gateway.nodes.saw_term(term):
-            raise NodesUnavailable(f"its Raft term {term} is behind")
+        self._gateway.nodes.check_answer(result.get("header") or {})
         if result.get("canceled"):
             if int(result.get("compact_revision", 0)):
                 raise RevisionCompacted
@@ -215,6 +216,8 @@ class WatchStream:
 
     def _pass_on(self, rev: int, events: list[tuple[Found, bool]], watch: Watch) -> None:
         layout = self._store.layout
+        if not any(layout.owns(found.key) for found, _ in events):
+            return  # keys of another store
         changes: list[Change] = []
         signs: list[SignChange] = []
         for found, deleted in events:

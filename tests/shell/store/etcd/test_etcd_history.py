@@ -1,13 +1,13 @@
 """A store on etcd recognises contents that are not its own history."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from blocking_store import LocalClient
-from real_etcd import EtcdCluster, b64, running_etcd
+from real_etcd import EtcdCluster, b64
 
 from tidelog.core.controller.metadata.metadata_store import Guard, Put, TxnResult, Unavailable
+from tidelog.shell.store.etcd import store_admin
 from tidelog.shell.store.etcd.address import parse_address
 from tidelog.shell.store.etcd.store_setup import StoreSetup, prepare
 from tidelog.shell.store.store_backend import (
@@ -18,15 +18,12 @@ from tidelog.shell.store.store_backend import (
     StoreUnusable,
 )
 
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    with running_etcd(1) as etcd:
-        yield etcd
+NODES = 1
 
 
 @pytest.fixture
 def url(etcd: EtcdCluster, request: pytest.FixtureRequest) -> str:
+    """A place without a store."""
     return etcd.url(f"history/{request.node.name}")
 
 
@@ -70,6 +67,44 @@ def test_a_store_that_is_deleted_under_a_broker_is_unavailable(etcd: EtcdCluster
         assert "was deleted" in client.reports[0]
 
 
+def test_a_store_below_the_prefix_of_another_is_left_alone(url: str) -> None:
+    """Such as tidelog/east below tidelog: its keys lie between those of the other store."""
+    outer = parse_address(url, NO_ACCESS)
+    inner = [parse_address(f"{url}/{name}", NO_ACCESS) for name in ("data-2", "east")]
+    identities = [prepare(address, None) for address in (outer, *inner)]
+    with closing(LocalClient(url)) as client, closing(LocalClient(f"{url}/east")) as other:
+        other.transact((), (Put("b", b"", other.open_session(60_000)),))
+        seen = client.watch(client.read().rev)
+        assert isinstance(other.transact((), (Put("a", b""),)), TxnResult)
+        own = client.transact((), (Put("a", b""),))
+        assert client.until(lambda: seen.batches)
+        assert isinstance(own, TxnResult)
+        assert [batch.rev for batch in seen.batches] == [own.rev]
+        store_admin.replace(url, {"a": b"restored"}, 1, NO_ACCESS)
+        assert [kv.value for kv in client.read().kvs] == [b"restored"]
+        assert {kv.key for kv in other.read().kvs} == {"a", "b", "meta/cluster"}
+    assert [prepare(address, None) for address in inner] == identities[1:]
+
+
+@pytest.mark.parametrize("name", ["data", "live/east", "past"])
+def test_a_prefix_among_the_keys_of_another_store_is_refused(url: str, name: str) -> None:
+    with pytest.raises(StoreUnusable, match="choose a prefix without it"):
+        parse_address(f"{url}/{name}", NO_ACCESS)
+
+
+def test_a_large_transaction_on_a_deleted_store_is_unavailable(etcd: EtcdCluster, url: str) -> None:
+    """Its guards are read first, because it would exceed etcd's limit of operations."""
+    prepare(parse_address(url, NO_ACCESS), None)
+    prefix = parse_address(url, NO_ACCESS).prefix
+    with closing(LocalClient(url)) as client:
+        client.read()
+        everything = {"key": b64(prefix), "range_end": b64(prefix[:-1] + "0")}
+        etcd.nodes[0].post("/v3/kv/deleterange", everything)
+        guards = tuple(Guard(f"g{n}", 5) for n in range(60))
+        puts = tuple(Put(f"p{n}", b"") for n in range(90))
+        assert client.transact(guards, puts) == Unavailable()
+
+
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
@@ -101,6 +136,10 @@ def test_a_store_is_filled_above_a_revision_and_refused_until_complete(
         answer = client.transact((Guard("topics/0000", 7, "create"),), (Put("a", b""),))
         assert isinstance(answer, TxnResult)
         assert not answer.ok
+        old = client.watch(999_000)
+        assert client.until(lambda: old.lost), "a revision from before the copy"
+        everything = client.watch(0)
+        assert client.until(lambda: everything.image(snapshot._replace(kvs=())).keys() == set(keys))
     prefix = address.prefix
     record = '{"format": 1, "base": 0, "number": 0, "checksum": 0, "state": "filling"}'
     etcd.nodes[0].put(f"{prefix}data", record)

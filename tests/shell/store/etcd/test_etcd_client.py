@@ -1,21 +1,18 @@
 """The etcd client's own promises: every call answered, watches replaced, the specification kept."""
 
 import time
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
-from blocking_store import LocalClient
+from blocking_store import LocalClient, check_failed_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_etcd import EtcdCluster, running_etcd
+from real_etcd import EtcdCluster
 
 from tidelog.core.controller.metadata.metadata_store import (
     Delete,
     Guard,
     Operation,
     Put,
-    Snapshot,
     TxnAnswer,
     TxnResult,
     Unavailable,
@@ -23,28 +20,12 @@ from tidelog.core.controller.metadata.metadata_store import (
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.shell.store.etcd.address import parse_address
 from tidelog.shell.store.etcd.etcd_store import EtcdStore
+from tidelog.shell.store.etcd.etcd_store_client import EtcdStoreClient
 from tidelog.shell.store.etcd.gateway import Gateway, Nodes
 from tidelog.shell.store.etcd.store_setup import StoreSetup, prepare
 from tidelog.shell.store.store_backend import NO_ACCESS
 
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    with running_etcd(1) as etcd:
-        yield etcd
-
-
-@pytest.fixture
-def url(etcd: EtcdCluster, request: pytest.FixtureRequest) -> str:
-    url = etcd.url(f"client/{request.node.name}")
-    prepare(parse_address(url, NO_ACCESS), None)
-    return url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[LocalClient]:
-    with closing(LocalClient(url)) as client:
-        yield client
+NODES = 1
 
 
 def put(client: LocalClient, key: str) -> int:
@@ -80,11 +61,13 @@ def test_a_new_watch_replaces_the_old(client: LocalClient) -> None:
     assert [batch.rev for batch in new.batches] == [last]
 
 
-def test_changes_of_other_stores_are_not_seen(etcd: EtcdCluster, client: LocalClient) -> None:
+def test_changes_of_other_stores_are_not_seen(
+    etcd: EtcdCluster, url: str, client: LocalClient
+) -> None:
     seen = client.watch(client.read().rev)
-    other = etcd.url("client/test_changes_of_other_stores_are_not_seen-")
+    other = f"{url}-"
     prepare(parse_address(other, NO_ACCESS), None)
-    etcd.nodes[0].put("/client/another key")
+    etcd.nodes[0].put(f"{parse_address(url, NO_ACCESS).prefix}another key")
     last = put(client, "mine")
     assert client.until(lambda: seen.batches)
     assert [batch.rev for batch in seen.batches] == [last]
@@ -93,18 +76,31 @@ def test_changes_of_other_stores_are_not_seen(etcd: EtcdCluster, client: LocalCl
     assert refused.rev == last, "a revision that the watch reaches"
 
 
-def test_a_thread_that_fails_takes_the_broker_with_it(
+def test_a_probe_that_sends_nothing_does_not_end_an_outage_in_the_log(
+    etcd: EtcdCluster, client: LocalClient
+) -> None:
+    node = etcd.nodes[0]
+    assert isinstance(client.client, EtcdStoreClient)
+    client.client._members_s = float("inf")  # no failing request but the one below
+    node.freeze()
+    try:
+        assert not isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+        time.sleep(1.1)  # the log waits for this long without a failure
+        client.probe()
+        client.until(lambda: len(client.reports) > 1, 0.5)
+        assert [text for text in client.reports if "works again" in text] == []
+    finally:
+        node.thaw()
+        etcd.wait_for(node)
+    put(client, "b")
+    assert client.until(lambda: len(client.reports) == 2)
+    assert client.reports[1].endswith("works again")
+
+
+def test_a_failed_store_thread_ends_the_broker(
     client: LocalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its store a broker would only look alive."""
-
-    def broken(_store: EtcdStore, _give_up_s: float, _earlier: int) -> Snapshot:
-        raise OverflowError("a mistake in the code")
-
-    monkeypatch.setattr(EtcdStore, "read", broken)
-    with pytest.raises(RuntimeError, match="metadata store") as failure:
-        client.read()
-    assert isinstance(failure.value.__cause__, OverflowError)
+    check_failed_thread(client, monkeypatch, EtcdStore, "read")
 
 
 # -- against the specification -------------------------------------------------------------

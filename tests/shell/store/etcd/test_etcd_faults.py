@@ -2,13 +2,12 @@
 
 import random
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from threading import Event, Thread
 
 import pytest
 from blocking_store import LocalClient, Seen
-from real_etcd import EtcdCluster, running_etcd
+from real_etcd import EtcdCluster
 
 from tidelog.core.controller.metadata.metadata_store import (
     Guard,
@@ -20,30 +19,10 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
 )
 from tidelog.shell.clock import boot_ms
-from tidelog.shell.store.etcd.address import parse_address
-from tidelog.shell.store.etcd.store_setup import prepare
 from tidelog.shell.store.log_dir_lock import LogDirLock
 from tidelog.shell.store.metadata_store_client import Renewed
-from tidelog.shell.store.store_backend import NO_ACCESS
 
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdCluster]:
-    with running_etcd(3) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def url(etcd: EtcdCluster, request: pytest.FixtureRequest) -> str:
-    url = etcd.url(f"faults/{request.node.name}")
-    prepare(parse_address(url, NO_ACCESS), None)
-    return url
-
-
-@pytest.fixture
-def client(url: str) -> Iterator[LocalClient]:
-    with closing(LocalClient(url)) as client:
-        yield client
+NODES = 3
 
 
 def put_until_done(client: LocalClient, key: str, value: bytes = b"") -> int:

@@ -1,0 +1,46 @@
+"""The signs in the output of stories, and their meaning. Each sign has one meaning.
+
+`m1@0` is a record and the leader epoch in which it was written. A leader epoch with its start
+offset is `0:0`, as in `tidelog partition describe`.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A sign, what it means, and a pattern that finds it in the output."""
+
+    sign: str
+    meaning: str
+    pattern: str
+
+
+SIGNS = (
+    Sign("LEO", "log end offset: the offset of the next record", r"\bLEO\b"),
+    Sign("HW", "high watermark: records below it are committed", r"\bHW\b"),
+    Sign("start", "log start offset: the first offset that is left", r"\bstart=\d"),
+    Sign("ISR", "in-sync replicas; a record that all of them have is committed", r"\bISR\b"),
+    Sign("ELR", "replicas not in sync that have all committed records and may lead", r"\bELR\b"),
+    Sign("m1@0", "record m1, written in leader epoch 0", r"\w@\d"),
+    Sign("[m1 m2]", "the records in a response", r"-> \w+  \[\w"),
+    Sign("[0:0 1:2]", "leader epochs as epoch:start offset", r"epochs=\[|\bepochs \w+ \d+:\d"),
+    Sign("epoch=1", "the leader epoch that the replica knows", r"\bepoch=\d"),
+    Sign(
+        "last_epoch=0",
+        "epoch of the follower's last record, for the leader to compare",
+        r"\blast_epoch=\d",
+    ),
+    Sign("diverging", "the leader's log has another history from this offset on", r"\bdiverging\b"),
+    Sign("(lost)", "the message does not arrive", r"\(lost\)"),
+    Sign("(held), (late)", "the message waits, and arrives later", r"\((held|late)\)"),
+)
+"""All signs, in the order in which a legend lists them."""
+
+
+def used(lines: Iterable[str]) -> list[Sign]:
+    """Return the signs that occur in the lines."""
+    text = "\n".join(lines)
+    return [sign for sign in SIGNS if re.search(sign.pattern, text)]

@@ -1,0 +1,86 @@
+"""The simulator's true history of a partition."""
+
+from tidelog.core.controller.metadata.registrations import PartitionRegistration, UncleanElection
+from tidelog.core.node.measuring.journal import Note
+from tidelog.core.types import TopicPartition
+from tidelog.lab.sim.oracle.promise import LossReports, Promise
+from tidelog.lab.sim.oracle.shadow import Entry, Shadow
+from tidelog.lab.sim.oracle.truth import Truth
+
+RECORD = Entry(epoch=0, base=0, crc=7, newest_ms=0)
+
+
+def fenced_commit() -> tuple[Truth, list[str]]:
+    """Let broker 1 commit a record after its session ended and broker 2 was elected uncleanly."""
+    broken: list[str] = []
+    truth = Truth(
+        TopicPartition("t", 0),
+        lambda invariant, _: broken.append(invariant),
+        Promise(min_isr=2),
+        lambda broker: broker == 1,
+        unclean_allowed=True,
+    )
+    old, new = Shadow(1), Shadow(2)
+    truth.shadows = {1: old, 2: new}
+    old.leads, old.leader_epoch, old.entries = True, 0, [RECORD]
+    truth.became_leader(old, 0)
+    election = UncleanElection(2, 1, 1, (1,), (), recovered=False)
+    registration = PartitionRegistration(
+        b"0" * 16, 0, (1, 2), (2,), 2, leader_epoch=1, unclean_election=election
+    )
+    truth.registered(registration, away=())
+    new.leads, new.leader_epoch = True, 1
+    truth.became_leader(new, 1)
+    truth.advanced(old, 0, 1)
+    return truth, broken
+
+
+def test_fenced_leader_may_count_a_record_as_committed_that_no_client_sees() -> None:
+    """Seed 51644: after a pause, a fetch that waited in the socket raises the high watermark."""
+    truth, broken = fenced_commit()
+    assert broken == []
+    assert truth.committed == []
+
+
+def test_fenced_leader_must_not_acknowledge_the_record() -> None:
+    truth, broken = fenced_commit()
+    truth.acknowledged(0, RECORD.crc)
+    assert broken == ["fenced-leaders-stop"]
+
+
+def test_fenced_leader_must_not_serve_the_record_to_a_consumer() -> None:
+    truth, broken = fenced_commit()
+    truth.consumed(0, RECORD)
+    assert broken == ["fenced-leaders-stop"]
+
+
+def test_reported_losses_are_accepted_when_every_replica_is_repaired() -> None:
+    """Seed 21966: both replicas lost and reported the start of the log, and were repaired."""
+    name = TopicPartition("t", 0)
+    truth = Truth(name, lambda *_: None, Promise(min_isr=1), lambda _: False, unclean_allowed=False)
+    truth.loss_reports = LossReports(name)
+    truth.registered(PartitionRegistration(bytes(16), 0, (1, 2), (1, 2), 1), away=())
+    records = [Entry(epoch=0, base=offset, crc=offset, newest_ms=0) for offset in range(3)]
+    one, two = Shadow(1), Shadow(2)
+    one.start, one.entries = 2, records[2:]
+    two.start, two.entries = 1, records[1:]
+    truth.shadows = {1: one, 2: two}
+    truth.acked = dict(enumerate(records))
+    truth.loss_reports.noted([Note("log_damaged", ("t", 0, 0, "the start is missing"))])
+    truth.close_loss_reports()
+    assert truth.acked == dict(enumerate(records[1:], 1)), "a replica has the record at offset 1"
+    assert truth.deleted_upto == 1
+    assert not truth.loss_reports.covers(1), "a later loss needs a new report"
+
+
+def test_a_loss_that_no_broker_reported_is_not_accepted() -> None:
+    name = TopicPartition("t", 0)
+    truth = Truth(name, lambda *_: None, Promise(min_isr=1), lambda _: False, unclean_allowed=False)
+    truth.loss_reports = LossReports(name)
+    truth.registered(PartitionRegistration(bytes(16), 0, (1,), (1,), 1), away=())
+    truth.shadows = {1: Shadow(1)}
+    truth.shadows[1].start = 1
+    truth.acked = {0: RECORD}
+    truth.close_loss_reports()
+    assert truth.acked == {0: RECORD}
+    assert truth.deleted_upto == 0
