@@ -1,0 +1,103 @@
+"""The seam to the history store: what the collector writes, and what the pages read.
+
+`state_at` returns the same types that the collector fetches, so the views of the past are the
+views of the present. The views read these keys of a broker's state: `broker_epoch`, `acting`,
+`now_ms`, `losses.recent`, `partitions`; and of each partition in it: `topic`, `partition`,
+`topic_id`, `role`, `leader`, `leader_epoch`, `partition_epoch`, `log_start_offset`,
+`log_end_offset`, `high_watermark`, `last_stable_offset`, `recovery_point`, `epochs`, `damage`,
+`size`, `segments`, `isr`, `pending_isr`, `elr`, `lost`, `min_isr`, `unclean_election`,
+`followers`. A store that does not keep one of them returns None for it, or an empty list.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from tidelog.apps.views.broker import State
+from tidelog.core.types import BrokerId
+from tidelog.shell.client.cluster_metadata import ClusterMetadata
+
+
+class HistorySpan(NamedTuple):
+    """How far back the store reaches, and how large it is."""
+
+    from_ms: int
+    to_ms: int
+    bytes: int
+    max_bytes: int
+
+
+class Recorder(Protocol):
+    """Keeps samples. `record` and the readers are called by different threads."""
+
+    def record(
+        self, at_ms: int, states: Mapping[BrokerId, State], metadata: ClusterMetadata
+    ) -> None:
+        """Keep what changed since the last sample. A broker that did not respond has no state."""
+
+    def state_at(
+        self, at_ms: int, topic: str | None = None
+    ) -> tuple[Mapping[BrokerId, State], ClusterMetadata] | None:
+        """Return the last sample up to this time; None if the store does not reach back so far.
+
+        With a topic: at least this topic; others may be left out.
+        """
+
+    def sampled_at(self, at_ms: int) -> int | None:
+        """Return the time of the sample that `state_at` returns."""
+
+    def span(self) -> HistorySpan | None:
+        """Return what the store covers; None if it is empty."""
+
+    def events(
+        self,
+        from_ms: int | None,
+        to_ms: int | None,
+        topic: str | None,
+        partition: int | None,
+        limit: int,
+    ) -> list[dict[str, Any]]:
+        """Return events, newest first: `HistoryEvent.as_data()` and `at_ms`."""
+
+    def timeline(self, topic: str | None, partition: int | None) -> dict[str, Any]:
+        """Return {from_ms, to_ms, marks: [{at_ms, kind, text}]} for the scrubber."""
+
+    def close(self) -> None:
+        """Close the store; later calls are not allowed."""
+
+
+class NoRecorder:
+    """No history: every moment but now is unknown."""
+
+    def record(
+        self, at_ms: int, states: Mapping[BrokerId, State], metadata: ClusterMetadata
+    ) -> None:
+        """Discard the sample."""
+
+    def state_at(
+        self,
+        at_ms: int,  # noqa: ARG002
+        topic: str | None = None,  # noqa: ARG002
+    ) -> tuple[Mapping[BrokerId, State], ClusterMetadata] | None:
+        return None
+
+    def sampled_at(self, at_ms: int) -> int | None:  # noqa: ARG002
+        return None
+
+    def span(self) -> HistorySpan | None:
+        return None
+
+    def events(
+        self,
+        from_ms: int | None,  # noqa: ARG002
+        to_ms: int | None,  # noqa: ARG002
+        topic: str | None,  # noqa: ARG002
+        partition: int | None,  # noqa: ARG002
+        limit: int,  # noqa: ARG002
+    ) -> list[dict[str, Any]]:
+        return []
+
+    def timeline(self, topic: str | None, partition: int | None) -> dict[str, Any]:  # noqa: ARG002
+        return {"from_ms": None, "to_ms": None, "marks": []}
+
+    def close(self) -> None:
+        """Nothing is open."""

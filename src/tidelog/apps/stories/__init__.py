@@ -1,0 +1,1 @@
+"""Stories and lessons as data, for the command line and the web console."""

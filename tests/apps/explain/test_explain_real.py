@@ -1,0 +1,89 @@
+"""`tidelog explain` on real brokers."""
+
+import json
+from typing import Any
+
+import confluent_kafka
+from click.testing import CliRunner
+from real_cluster import PATIENCE_S, QUICK_SESSIONS, eventually, leader_of, make_topic, send_all
+
+from tidelog.apps.cli.main import cli
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+
+def explained(bootstrap: str, name: str = "orders/0") -> dict[str, Any]:
+    words = ["explain", name, "--bootstrap", bootstrap, "--timeout", "1", "--format", "json"]
+    found = CliRunner().invoke(cli, words)
+    assert found.stderr == ""
+    document: dict[str, Any] = json.loads(found.stdout)
+    assert document["holds"] is (found.exit_code == 0)
+    return document
+
+
+def said(bootstrap: str, topic: str, text: str) -> dict[str, Any] | None:
+    """Return the explanation of this topic with this text, if there is one now."""
+    found = [
+        each
+        for each in explained(bootstrap)["explain"]
+        if each["topic"] == topic and text in each["text"]
+    ]
+    return found[0] if found else None
+
+
+def test_paused_follower_and_killed_leader() -> None:
+    with LocalCluster(brokers=3, settings=QUICK_SESSIONS) as running:
+        where = running.bootstrap
+        make_topic(where, "orders", 1, 3, {"min.insync.replicas": "2"})
+        send_all(where, "orders", [b"%d" % n for n in range(10)], conf={"acks": "all"})
+        leader = leader_of(running, "orders")
+        eventually(
+            lambda: said(where, "high-watermark", "Every record is committed"), "all is committed"
+        )
+        shown = CliRunner().invoke(cli, ["explain", "orders/0", "--bootstrap", where])
+        assert shown.exit_code == 0, shown.output
+        assert "If the leader died now" in shown.stdout
+        assert shown.stdout.splitlines()[-1] == "✓ nothing is bad"
+
+        paused, next_leader = sorted({1, 2, 3} - {leader})
+        running.pause(paused)
+        send_all(where, "orders", [b"more"], conf={"acks": "1"})
+        eventually(
+            lambda: said(where, "isr", f"Broker {paused} is out of the ISR"), "it left the ISR"
+        )
+        after = said(where, "election", f"broker {next_leader} (in the ISR) would lead in epoch")
+        assert after is not None
+        assert "acks=all would be rejected" in after["text"]
+
+        running.kill(leader)
+        under = eventually(
+            lambda: said(where, "isr", "The ISR has 1 replica, min.insync.replicas is 2"),
+            "one replica is in sync",
+        )
+        assert under["severity"] == "bad"
+        assert leader_of(running, "orders") == next_leader
+        offline = said(where, "election", "no replica could be elected")
+        assert offline is None or offline["severity"] == "bad"
+        assert not explained(where)["holds"]
+
+        running.resume(paused)
+        running.start_broker(leader)
+        eventually(lambda: said(where, "isr", "All 3 replicas are in sync"), "all are in sync")
+
+
+def test_kafka_is_explained_as_far_as_its_protocol_reports() -> None:
+    mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    mock.produce("orders", b"x", partition=0)
+    mock.flush(PATIENCE_S)
+    brokers = mock.list_topics(timeout=PATIENCE_S).brokers.values()
+    where = ",".join(f"{each.host}:{each.port}" for each in brokers)
+    document = explained(where)
+    assert document["missing"].startswith("not a Tidelog cluster")
+    topics = {each["topic"] for each in document["explain"]}
+    mock.flush(1)  # the mock lives as long as its producer
+    assert {"leader", "high-watermark", "election"} <= topics
+
+
+def test_name_must_have_a_partition() -> None:
+    found = CliRunner().invoke(cli, ["explain", "orders"])
+    assert found.exit_code == 2
+    assert "'orders' is not in the form TOPIC/PARTITION" in found.stderr

@@ -1,0 +1,355 @@
+/** The JSON of the console's backend. Times are milliseconds since 1970; null means unknown. */
+
+export type ProblemKind = "offline" | "under_min_isr" | "under_replicated" | "damaged";
+export type Process = "running" | "paused" | "stopped";
+
+export interface Failure {
+  readonly error: string;
+  readonly advice: string;
+  readonly status?: number;
+}
+
+export interface OfferedAction {
+  readonly name: string;
+  readonly offered: boolean;
+  readonly reason: string | null;
+}
+
+export interface Session {
+  readonly version: string;
+  readonly kind: "tidelog" | "kafka";
+  readonly cluster_id: string | null;
+  readonly bootstrap: string | null;
+  readonly data?: string | null;
+  readonly local: boolean;
+  readonly allow_actions: boolean;
+  readonly actions?: readonly OfferedAction[];
+  readonly history: {
+    readonly from_ms: number;
+    readonly to_ms: number;
+    readonly bytes: number;
+    readonly max_bytes: number;
+  } | null;
+  readonly source: string;
+}
+
+export interface BrokerRow {
+  readonly id: number;
+  readonly host: string | null;
+  readonly port: number | null;
+  readonly rack: string | null;
+  readonly controller: boolean;
+  readonly registered: boolean;
+  readonly fenced: boolean;
+  readonly unreachable: string | null;
+  readonly leads: number;
+  readonly follows: number;
+  readonly in_sync: number;
+  readonly broker_epoch: number | null;
+  readonly acting: boolean | null;
+  readonly log_bytes: number | null;
+  readonly process: Process | null;
+  readonly isolated: boolean | null;
+}
+
+export interface TopicRow {
+  readonly topic: string;
+  readonly partitions: number;
+  readonly replication_factor: number;
+  readonly offline: number;
+  readonly under_replicated: number;
+  readonly under_min_isr?: number;
+  readonly internal: boolean;
+  readonly log_end_offset_sum: number | null;
+  readonly produced_per_s: number | null;
+}
+
+export interface Problem {
+  readonly topic: string;
+  readonly partition: number;
+  readonly kind: ProblemKind;
+  readonly text: string;
+}
+
+export interface Overview {
+  readonly at_ms: number;
+  readonly kind: "tidelog" | "kafka";
+  readonly cluster_id: string | null;
+  readonly controller: number | null;
+  readonly brokers: readonly BrokerRow[];
+  readonly topics: readonly TopicRow[];
+  readonly counts: {
+    readonly topics: number;
+    readonly partitions: number;
+    readonly replicas: number;
+    readonly offline: number;
+    readonly under_replicated: number;
+    readonly under_min_isr: number;
+    readonly damaged: number;
+  };
+  readonly problems: readonly Problem[];
+  readonly rates: { readonly produced_per_s: number | null; readonly committed_per_s: number | null } | null;
+}
+
+export interface Config {
+  readonly name: string;
+  readonly value: string | null;
+  readonly source: string;
+  readonly is_default: boolean;
+}
+
+export interface PartitionRow {
+  readonly partition: number;
+  readonly leader: number | null;
+  readonly leader_epoch: number;
+  readonly replicas: readonly number[];
+  readonly isr: readonly number[];
+  readonly elr: readonly number[] | null;
+  readonly min_isr: number | null;
+  readonly log_start_offset: number | null;
+  readonly log_end_offset: number | null;
+  readonly high_watermark: number | null;
+  readonly problem: ProblemKind | null;
+}
+
+export interface TopicPage {
+  readonly at_ms: number;
+  readonly topic: string;
+  readonly topic_id: string | null;
+  readonly internal?: boolean;
+  readonly configs: readonly Config[];
+  readonly partitions: readonly PartitionRow[];
+}
+
+export interface Damage {
+  readonly offset: number;
+  readonly reason: string;
+}
+
+export interface Replica {
+  readonly broker: number;
+  readonly address: string | null;
+  readonly role: string;
+  readonly in_isr: boolean;
+  readonly unreachable: string | null;
+  readonly log_start_offset: number | null;
+  readonly log_end_offset: number | null;
+  readonly high_watermark: number | null;
+  readonly last_stable_offset: number | null;
+  readonly leader_epoch: number | null;
+  readonly epochs: readonly (readonly [number, number])[] | null;
+  readonly lag: number | null;
+  readonly lag_ms: number | null;
+  readonly out_for_ms: number | null;
+  readonly why_out: string | null;
+  readonly recovery_point: number | null;
+  readonly size: number | null;
+  readonly segments: number | null;
+  readonly damage: Damage | null;
+}
+
+export interface Loss {
+  readonly broker: number;
+  readonly leader_epoch?: number;
+  readonly start?: number;
+  readonly end?: number;
+  readonly lost?: number;
+}
+
+/** One entry of a broker's loss ledger. */
+export interface LedgerEntry {
+  readonly id: string;
+  readonly at_ms: number;
+  readonly broker: number | null;
+  readonly event: "loss" | "unclean_election";
+  readonly topic: string;
+  readonly partition: number;
+  readonly cause: string;
+  readonly leader: number | null;
+  readonly leader_epoch: number | null;
+  readonly first_epoch: number | null;
+  readonly last_epoch: number | null;
+  readonly start: number | null;
+  readonly end: number | null;
+  readonly records: number | null;
+  readonly committed: number | null;
+  readonly acked_1: number | null;
+  readonly acked_all: number | null;
+  readonly not_acked: number | null;
+  readonly acks_unknown: number | null;
+  readonly text: string;
+}
+
+export interface LossesPage {
+  readonly losses: readonly LedgerEntry[];
+  /** Brokers whose ledger could not be read, with the reason. */
+  readonly unread: Readonly<Record<string, string>>;
+}
+
+export interface PartitionState {
+  readonly topic: string;
+  readonly partition: number;
+  readonly topic_id: string | null;
+  readonly leader: number | null;
+  readonly leader_epoch: number;
+  readonly partition_epoch: number | null;
+  readonly isr: readonly number[];
+  readonly elr: readonly number[] | null;
+  readonly min_isr: number | null;
+  readonly replicas: readonly Replica[];
+  readonly unclean_election: Readonly<Record<string, unknown>> | null;
+  readonly losses: readonly Loss[];
+  readonly lost: readonly number[] | null;
+}
+
+export interface Follower {
+  readonly broker: number;
+  readonly log_end_offset: number | null;
+  readonly last_fetch_ms_ago: number | null;
+  readonly in_isr: boolean;
+}
+
+export type Severity = "ok" | "info" | "warn" | "bad";
+
+export interface Explanation {
+  readonly topic: string;
+  readonly severity: Severity;
+  readonly text: string;
+  readonly detail: string;
+}
+
+export interface HistoryEvent {
+  readonly at_ms: number;
+  readonly ts?: string;
+  readonly level: string;
+  readonly broker: number | null;
+  readonly event: string;
+  readonly text: string;
+  readonly topic?: string;
+  readonly partition?: number;
+}
+
+export interface PartitionPage {
+  readonly at_ms: number;
+  readonly partition: PartitionState;
+  readonly missing?: string | null;
+  readonly followers: readonly Follower[];
+  readonly pending_isr: { readonly kind: string; readonly broker: number; readonly brokers?: readonly number[] } | null;
+  readonly explain: readonly Explanation[];
+  readonly events: readonly HistoryEvent[];
+}
+
+export interface BrokerReplica {
+  readonly topic: string;
+  readonly partition: number;
+  readonly role: string | null;
+  readonly leads: boolean;
+  readonly in_isr: boolean;
+  readonly log_start_offset: number | null;
+  readonly log_end_offset: number | null;
+  readonly high_watermark: number | null;
+  readonly size: number | null;
+  readonly damage: Damage | null;
+}
+
+export interface BrokerPage {
+  readonly at_ms: number;
+  readonly broker: BrokerRow;
+  readonly state: Readonly<Record<string, unknown>> | null;
+  readonly replicas: readonly BrokerReplica[];
+  readonly configs: readonly Config[];
+}
+
+export interface GroupRow {
+  readonly group: string;
+  readonly protocol_type: string;
+  readonly state: string | null;
+  readonly kind: string | null;
+  readonly coordinator: number;
+}
+
+export interface GroupsPage {
+  readonly at_ms: number;
+  readonly groups: readonly GroupRow[];
+  readonly failed?: readonly string[];
+}
+
+export interface Member {
+  readonly member_id: string;
+  readonly instance_id: string | null;
+  readonly client_id: string;
+  readonly host: string;
+  readonly partitions: readonly (readonly [string, number])[];
+}
+
+export interface GroupOffset {
+  readonly topic: string;
+  readonly partition: number;
+  readonly current_offset: number | null;
+  readonly log_end_offset: number | null;
+  readonly lag: number | null;
+  readonly member_id: string | null;
+  readonly host: string | null;
+  readonly client_id: string | null;
+}
+
+export interface GroupPage {
+  readonly at_ms: number;
+  readonly group: string;
+  readonly state: string;
+  readonly coordinator: { readonly id: number; readonly address: string };
+  readonly protocol_type: string;
+  readonly assignor: string | null;
+  readonly members: readonly Member[];
+  readonly offsets: readonly GroupOffset[];
+  readonly lag: number;
+}
+
+export type Form = "text" | "json" | "avro" | "bytes" | "null";
+
+export interface Header {
+  readonly key: string;
+  readonly value: string | null;
+  readonly form?: Form;
+}
+
+export interface LogRecord {
+  readonly offset: number;
+  readonly at_ms: number;
+  readonly key: string | null;
+  readonly key_form?: Form;
+  readonly value: string | null;
+  readonly form: Form;
+  readonly headers: readonly Header[];
+  readonly size: number;
+  readonly epoch: number;
+  readonly truncated?: boolean;
+  readonly control?: string | null;
+}
+
+export interface Batch {
+  readonly base_offset: number;
+  readonly last_offset: number;
+  readonly leader_epoch: number;
+  readonly producer_id: number;
+  readonly codec: string;
+  readonly bytes: number;
+  readonly records?: number;
+  readonly control?: boolean;
+}
+
+export interface RecordsPage {
+  readonly log_start_offset?: number;
+  readonly high_watermark?: number;
+  readonly batches: readonly Batch[];
+  readonly records: readonly LogRecord[];
+  readonly next_offset: number;
+}
+
+export type MarkKind = "leader" | "isr" | "unclean" | "loss" | "broker" | "other";
+
+export interface Timeline {
+  readonly from_ms: number | null;
+  readonly to_ms: number | null;
+  readonly marks: readonly { readonly at_ms: number; readonly kind: MarkKind; readonly text: string }[];
+}
