@@ -76,6 +76,19 @@ def test_check_passes_if_the_invariants_hold() -> None:
     assert as_data["counterexample"] is None
 
 
+def test_lease_check_passes_if_the_invariants_hold() -> None:
+    found = run("lease", "--replicas", "2", "--workers", "1")
+    assert found.exit_code == 0
+    assert "reached: a replaced leader still serves reads" in found.stdout
+    assert "✓ every invariant holds in every state" in found.stdout
+
+
+def test_lease_check_that_stops_early_proves_nothing() -> None:
+    found = data("lease", "--replicas", "2", "--max-states", "100", "--workers", "1")
+    assert (found["holds"], found["complete"]) == (False, False)
+    assert found["bounds"]["replicas"] == 2
+
+
 def test_failed_check_shows_the_shortest_path(tmp_path: Path) -> None:
     story = tmp_path / "loss.txt"
     found = run("check", *HARMFUL, "--story", str(story))

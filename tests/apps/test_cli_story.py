@@ -62,10 +62,10 @@ def test_play_shows_common_steps_once_and_where_rules_differ() -> None:
     lines = found.stdout.splitlines()
     assert lines[0] == "The record that was acknowledged and then lost"
     assert found.stdout.count("B is up, LEO=2 HW=1") == 1
-    parting = lines.index("› restart B   ◆ the policies differ here")
+    parting = lines.index("› restart B   ◆ the rules differ here")
     heads = next(line for line in lines[parting:] if "high-watermark" in line)
     assert "leader-epoch" in heads
-    assert found.stdout.count("◆ the policies differ here") == 1
+    assert found.stdout.count("◆ the rules differ here") == 1
     assert "✗ high-watermark breaks acked-records-survive: acked, then lost: m2 at 1" in lines
     assert "✓ leader-epoch keeps acked-records-survive, logs-agree" in lines
     assert lines[-1] == "✓ as expected: high-watermark (historical rule) fails, leader-epoch holds"
@@ -119,12 +119,12 @@ def test_play_stacks_the_rules_on_a_narrow_screen() -> None:
     lines = [line.strip() for line in found.stdout.splitlines()]
     cut = lines.index("B truncates to 1 (its own HW), dropping m2")
     assert lines[cut - 1] == "under high-watermark:"
-    assert lines[cut + 1 : cut + 3] == ["under leader-epoch:", "nothing more"]
+    assert lines[cut + 1 : cut + 3] == ["under leader-epoch:", "no change"]
 
 
 def test_play_shows_rules_side_by_side_if_they_fit() -> None:
-    lines = run("play", LOSS, columns="80").stdout.splitlines()
-    assert "    │ B truncates to 1 (its own HW), dropping m2 │ nothing more" in lines
+    lines = [line.rstrip() for line in run("play", LOSS, columns="80").stdout.splitlines()]
+    assert "    │ B truncates to 1 (its own HW), dropping m2 │ no change" in lines
     assert "        B leads epoch 1 from offset 1, ISR={B}" in lines
     assert max(map(len, lines)) <= 80
 
@@ -156,7 +156,7 @@ def test_play_under_one_rule() -> None:
     found = run("play", LOSS, "--policy", "leader-epoch")
     assert found.exit_code == 0
     assert "high-watermark" not in found.stdout
-    assert "policies differ" not in found.stdout
+    assert "rules differ" not in found.stdout
 
 
 def test_play_under_a_rule_the_story_was_not_written_for() -> None:
@@ -180,7 +180,7 @@ def test_play_as_one_diagram_that_forks_where_rules_differ() -> None:
     assert lines[:3] == ["sequenceDiagram", "participant A", "participant B"]
     fork = lines.index("alt high-watermark")
     assert lines[fork + 1] == "Note over A,B: restart B"
-    assert lines.count("Note over A,B: fetch B lose=reply") == 1
+    assert lines.count("Note over A,B: crash A") == 1
     assert lines.count("end") == sum(line.startswith("alt ") for line in lines)
     alone = run("play", LOSS, "--format", "mermaid", "--policy", "high-watermark")
     assert "alt " not in alone.stdout

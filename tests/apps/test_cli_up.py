@@ -160,15 +160,24 @@ def test_missing_program_is_reported_before_brokers_start(data: Path) -> None:
         (["--set", "num.partitions"], 2, "must be key=value"),
         (["--set", "node.id=3"], 2, "can't be set for all brokers"),
         (["--data", "nowhere/x", "--ephemeral"], 2, "can't be combined"),
+        (["--log-dir", "disk", "--ephemeral"], 2, "can't be combined"),
         (["--detach", "--", "true"], 2, "can't be combined with a COMMAND"),
         (["--brokers", "0"], 2, "1<=x<=100"),
         (["--port", "65535"], 1, "above 65535"),
+        (["--log-dir", "/dev/null/disk"], 1, "/dev/null is not a folder"),
+        (["--log-dir", "tidelog-data"], 1, "is in use already"),
+        (["--data", "a,b"], 2, "has a comma"),
+        (["--log-dir", "a,b"], 2, "has a comma"),
+        (["--log-dir", "disk "], 2, "ends with a blank"),
+        (["--log-dir", "a\nb"], 2, "has a line end"),
+        (["--log-dir", b"disk\xff"], 2, "is not UTF-8"),
+        (["--data", b"data\xff"], 2, "is not UTF-8"),
     ],
 )
 def test_refusals_are_one_line_and_touch_nothing(
-    words: list[str], code: int, message: str, tmp_path: Path
+    words: list[str | bytes], code: int, message: str, tmp_path: Path
 ) -> None:
-    ran = tidelog("up", *words)
+    ran = tidelog("up", *map(os.fsdecode, words))
     assert ran.returncode == code
     assert ran.stdout == ""
     assert ran.stderr.startswith("tidelog: ")
@@ -193,6 +202,42 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "it contains thesis.tex" in ran.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_disk_of_another_cluster_is_not_noted(tmp_path: Path) -> None:
+    """The next start would use it too."""
+    disk, other = str(tmp_path / "disk"), tmp_path / "other"
+    folder = Path(disk) / "broker-1"
+    folder.mkdir(parents=True)
+    properties = folder / "meta.properties"
+    properties.write_text("version=1\nnode.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n")
+    words = ("up", "--port", "0", "--brokers", "1", "--data", str(other), "--log-dir", disk)
+    ran = tidelog(*words)
+    assert ran.returncode == 1
+    assert f"{folder} has data of another cluster" in ran.stderr
+    properties.unlink()
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    ran = tidelog(*words)
+    os.close(lock)
+    assert ran.returncode == 1
+    assert f"{folder} is locked by" in ran.stderr
+    assert not other.exists()
+
+
+def test_a_list_of_disks_that_cant_be_read_is_refused(data: Path) -> None:
+    """A broker without one of its log directories would count the records in it as lost."""
+    data.mkdir()
+    (data / "log-dirs").write_bytes(b"/disk2\n\xff\n")
+    before = (data / "log-dirs").read_bytes()
+    for words in (["up", "--port", "0"], ["broker", "--set", "node.id=1", "--data", str(data)]):
+        ran = tidelog(*words)
+        assert ran.returncode in (1, 2)
+        assert ran.stderr.count("\n") == 1
+        assert f"can't read {data / 'log-dirs'}" in ran.stderr
+        assert "not UTF-8" in ran.stderr
+    assert [p.name for p in data.iterdir()] == ["log-dirs"]
+    assert (data / "log-dirs").read_bytes() == before
 
 
 def test_a_second_cluster_in_the_folder_is_refused(up: Callable[..., Up]) -> None:
@@ -562,6 +607,18 @@ def test_closed_standard_streams_are_not_an_error(tmp_path: Path) -> None:
 
 
 # -- in the background -------------------------------------------------------------------------
+
+
+def test_a_relative_store_is_in_the_current_folder(data: Path, tmp_path: Path) -> None:
+    """The detached supervisor runs in the root folder."""
+    words = ("up", "--detach", "--port", "0", "--brokers", "1", "--store", "sqlite:own.db")
+    began = tidelog(*words)
+    try:
+        assert began.returncode == 0, began.stderr
+        assert (tmp_path / "own.db").exists()
+        assert (data / "store-url").read_text() == f"sqlite:{tmp_path / 'own.db'}\n"
+    finally:
+        tidelog("down")
 
 
 def test_detached_cluster_continues_after_the_command_returns(data: Path) -> None:

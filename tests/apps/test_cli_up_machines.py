@@ -69,6 +69,25 @@ def refusal(data: Path, *words: str) -> str:
     return refused.stderr
 
 
+def test_status_shows_brokers_that_serve_without_the_store(
+    tmp_path: Path, etcd: EtcdCluster
+) -> None:
+    words = ("--store", etcd.url("away"), "--brokers", "2")
+    with running(tmp_path / "a", *words, "--set", "broker.session.timeout.ms=3000"):
+        etcd.nodes[0].freeze()
+        try:
+            eventually(
+                lambda: states(tmp_path / "a") == {1: "no store", 2: "no store"}, "no store", 60.0
+            )
+            shown = tidelog("status", "--data", str(tmp_path / "a")).stdout
+        finally:
+            etcd.nodes[0].thaw()
+        assert "0 of 2 brokers up, 2 serving without the metadata store" in shown
+        eventually(lambda: states(tmp_path / "a") == {1: "up", 2: "up"}, "up again", 60.0)
+    log = (tmp_path / "a" / "broker-1.log").read_text()
+    assert "broker 1: serves without the metadata store" in log
+
+
 def test_each_machine_controls_its_own_brokers(
     tmp_path: Path, etcd: EtcdCluster, secret: Path
 ) -> None:
@@ -127,12 +146,28 @@ def test_the_secret_is_not_in_the_store(tmp_path: Path, etcd: EtcdCluster, secre
     assert "at least 32" in refusal(tmp_path / "b", *words, "--secret-file", str(other))
 
 
+@pytest.mark.parametrize("way", ["environment", "set"])
+def test_a_detached_supervisor_finds_files_of_the_current_folder(
+    tmp_path: Path, etcd: EtcdCluster, secret: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It runs in the root folder."""
+    monkeypatch.chdir(secret.parent)
+    words = ["--store", etcd.url(f"relative-{way}"), "--brokers", "1"]
+    if way == "environment":
+        monkeypatch.setenv("KAFKA_TIDELOG_CLUSTER_SECRET_FILE", secret.name)
+    else:
+        words += ["--set", f"tidelog.cluster.secret.file={secret.name}"]
+    with running(tmp_path / "a", *words) as found:
+        assert [broker["state"] for broker in found["brokers"]] == ["up"]
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["--host", "127.0.0.2", "--node-ids", "1"], "add --store etcd://"),
         (["STORE", "--host", "127.0.0.2"], "--host needs --node-ids"),
         (["STORE", "--node-ids", "1"], "add --host with this machine's address"),
+        (["STORE", "--host", "a..b", "--node-ids", "1"], "not a valid name"),
         (["STORE", "--host", "0.0.0.0", "--node-ids", "1"], "other machines can connect to"),
         (["STORE", "--host", "192.0.2.1", "--node-ids", "1"], "not an address of this machine"),
         (["STORE", "--host", "127.0.0.2", "--node-ids", "1,1"], "broker id 1 is given twice"),
@@ -147,6 +182,11 @@ def test_the_secret_is_not_in_the_store(tmp_path: Path, etcd: EtcdCluster, secre
         ),
         (
             ["--store", "etcd://192.0.2.1:2379/p", "--host", "127.0.0.2", "--node-ids", "1",
+             "--set", "tidelog.metadata.store.allow.plaintext=true"],
+            "the cluster's secret must not be kept there",
+        ),
+        (
+            ["--store", "etcd://192.0.2.1:2379/p",
              "--set", "tidelog.metadata.store.allow.plaintext=true"],
             "the cluster's secret must not be kept there",
         ),

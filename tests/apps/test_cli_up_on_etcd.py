@@ -1,5 +1,6 @@
 """`tidelog up --store`: a cluster of one machine with its metadata in etcd."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,3 +69,32 @@ def test_a_wrong_store_is_refused_in_one_line(tmp_path: Path, url: str, text: st
     assert refused.returncode in (1, 2)
     assert text in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_status_finds_the_address_of_a_broker_without_tidelog_up(
+    tmp_path: Path, etcd: EtcdCluster
+) -> None:
+    data = tmp_path / "data"
+    first = up(data, "--brokers", "1", "--store", etcd.url("by-hand"), "--", "true")
+    assert first.returncode == 0, first.stderr
+    tidelog = [sys.executable, "-c", "from tidelog.apps.cli.launch import main; main()"]
+    one = ["--set", "node.id=1", "--set", "listeners=PLAINTEXT://localhost:0"]
+    broker = subprocess.Popen(
+        [*tidelog, "broker", *one, "--data", str(data)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert broker.stderr is not None
+        assert any("part of the cluster" in line for line in broker.stderr)
+        seen = subprocess.run(
+            [*tidelog, "status", "--data", str(data), "--format", "json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        (state,) = json.loads(seen.stdout)["brokers"]
+        assert state["state"] == "up", state
+        assert seen.returncode == 0
+    finally:
+        broker.terminate()
+        broker.communicate(timeout=60)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,21 @@ def test_systemd_accepts_the_unit() -> None:
     assert (done.returncode, "tidelog.service" in done.stderr) == (0, False), done.stderr
 
 
+def test_systemd_gives_the_broker_the_secret_of_the_example() -> None:
+    """The user of the broker can't read a file that only root may read."""
+    unit = (DEPLOY / "tidelog.service").read_text()
+    setting = "tidelog.cluster.secret.file"
+    path = load_settings(str(DEPLOY / "server.properties")).settings.get(setting)
+    assert f"\nLoadCredential=cluster-secret:{path}\n" in unit
+    [variable] = re.findall(r"^Environment=(\w+)=%d/cluster-secret$", unit, re.MULTILINE)
+    resolved = load_settings(str(DEPLOY / "server.properties"), {variable: "/run/secret"})
+    assert resolved.settings.get(setting) == "/run/secret"
+
+
 def run_tool(*command: str) -> None:
-    """Run a checker; a missing one is skipped with its name."""
-    tool = shutil.which(command[0])
+    """Run a checker, from `.venv` too; a missing one is skipped with its name."""
+    beside = str(Path(sys.executable).parent)
+    tool = shutil.which(command[0]) or shutil.which(command[0], path=beside)
     if tool is None:
         pytest.skip(f"{command[0]} is not installed")
     words = [tool, *command[1:]]
@@ -95,6 +108,13 @@ def test_docker_compose_accepts_the_compose_file() -> None:
     if known.returncode:
         pytest.skip("docker has no compose plugin")
     run_tool("docker", "compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet")
+
+
+def test_the_schema_of_compose_accepts_the_compose_file() -> None:
+    run_tool(
+        *("check-jsonschema", "--builtin-schema", "vendor.compose-spec"),
+        str(DEPLOY / "compose.yaml"),
+    )
 
 
 def test_the_compose_file_names_only_what_it_defines() -> None:

@@ -25,9 +25,20 @@ from tidelog.apps.cli.main import cli
 from tidelog.core.errors import ErrorCode
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
+from tidelog.lab.modelcheck.shipped import lease_model
 from tidelog.lab.mutants.hunt import ESCAPED
 from tidelog.lab.sim.faults import KINDS
-from tidelog.lab.sim.swarm import BAD_DISKS, BY_HAND, CLOCKS, FAULTS, STORE_AWAY, UNREGISTER
+from tidelog.lab.sim.swarm import (
+    BAD_DISKS,
+    BY_HAND,
+    CLOCKS,
+    FAIL_DIRECTORY,
+    FAULTS,
+    MOVE,
+    STORE_AWAY,
+    UNREGISTER,
+    UPGRADES,
+)
 from tidelog.lab.spec.invariants import INVARIANTS
 from tidelog.lab.story.library import find
 
@@ -258,10 +269,20 @@ FILES = [
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES]),
+        ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES, *lease_model.NAMES]),
         (
             "simulator-faults.md",
-            [*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER, STORE_AWAY],
+            [
+                *KINDS,
+                *FAULTS,
+                *CLOCKS,
+                *BY_HAND,
+                *BAD_DISKS,
+                *UPGRADES,
+                UNREGISTER,
+                STORE_AWAY,
+                MOVE,
+            ],
         ),
         ("on-disk-files.md", FILES),
     ],
@@ -304,7 +325,8 @@ def test_mutants_that_the_lab_does_not_find_are_listed() -> None:
 
 def test_named_faults_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
-    known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, UNREGISTER, STORE_AWAY}
+    known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, *UPGRADES}
+    known |= {UNREGISTER, STORE_AWAY, FAIL_DIRECTORY, MOVE}
     assert not set(re.findall(r"`([^`]+)`", table)) - known
 
 

@@ -13,7 +13,7 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 FILE_LINES_MAX = 900
 FUNCTION_LINES_MAX = 100
-FOLDER_FILES_MAX = 24
+FOLDER_FILES_MAX = 28
 """Guides, not targets: split by concept; raise a limit that hinders a sensible merge (ADR 9)."""
 LAZY_IMPORT = re.compile(r"^(tidelog(?:\.\w+)+):\w+$")
 """An entry in the table of commands: "module:attribute", imported on first use."""

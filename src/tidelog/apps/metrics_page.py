@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from textwrap import fill
 
+from tidelog.apps.console.history.derive import EVENTS as CONSOLE_EVENTS
 from tidelog.apps.demo.history import EVENTS as DEMO_EVENTS
 from tidelog.core.metrics.families import SECTIONS
 from tidelog.core.node.measuring.journal import EVENTS
+from tidelog.lab.broker_history import SAMPLED, SAMPLED_FIELDS, SAMPLED_MEANING
 
 _METRICS = """# Metrics
 
@@ -125,6 +127,28 @@ logs, and these.
 | event | fields | what happened |
 |---|---|---|
 """
+_LAB_EVENTS = f"""
+## Events of the simulator and of stories
+
+`tidelog sim replay --history` and `tidelog story play NAME --history` write the events of the
+brokers in virtual time, and a sample of each replica when it changed, in the simulator at most ten
+times a second.
+
+| event | fields | what happened |
+|---|---|---|
+| `{SAMPLED}` | {", ".join(SAMPLED_FIELDS)} | {SAMPLED_MEANING} |
+"""
+_CONSOLE_EVENTS = """
+## Events of the console
+
+The console's [history](../explanation/console-history.md) has events that it derives from samples,
+in the same format. Where a broker logs the same event, name and fields are those of the broker's:
+`leader_elected`, `unclean_election`, `isr_shrunk`, `isr_expanded`, `truncated`, `records_lost`,
+`log_damaged`, `broker_alive`, `broker_gone`, `controller_changed`. These are the others.
+
+| event | level | fields | what happened |
+|---|---|---|---|
+"""
 
 
 def pages() -> dict[str, str]:
@@ -152,7 +176,12 @@ def _events_page() -> str:
         for name, (fields, meaning) in DEMO_EVENTS.items()
     ]
     intro = _EVENTS.replace("ALWAYS", fill(always, 100))
-    return "".join([intro, *rows, _DEMO_EVENTS, *demo])
+    console = []
+    for name, (level, fields, told) in CONSOLE_EVENTS.items():
+        text = told.replace("{", "*").replace("}", "*")
+        console.append(f"| `{name}` | {level} | {', '.join(fields)} | {text} |\n")
+    parts = [intro, *rows, _DEMO_EVENTS, *demo, _LAB_EVENTS, _CONSOLE_EVENTS, *console]
+    return "".join(parts)
 
 
 def write(folder: Path) -> None:

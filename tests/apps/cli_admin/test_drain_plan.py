@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.apps.changes import drain
 from tidelog.apps.changes.drain_plan import TooFewBrokers, plan_drain
 from tidelog.apps.changes.reassignment_plan import Plan, Racks
+from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
+from tidelog.shell.client.admin import RegisteredBroker
+from tidelog.shell.client.administration.topics import Outcome
 
 
 def plan_of(*replicas: list[int], topic: str = "t") -> Plan:
@@ -86,3 +90,45 @@ def test_properties_of_every_plan(data: st.DataObject) -> None:
             assert used[racks[new]] <= used[racks[other]]
             if used[racks[new]] == used[racks[other]]:
                 assert load[new] - load[other] <= 1
+
+
+def test_a_topic_that_is_deleted_before_the_throttle_is_set_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first attempt to set the throttle failed, and the plan is older than the view."""
+    kept, deleted = TopicPartition("kept", 0), TopicPartition("deleted", 0)
+    throttled: list[Plan] = []
+
+    def set_throttle(_cluster: object, before: Plan, after: Plan, _rate: int) -> list[object]:
+        throttled.extend((before, after))
+        return []
+
+    monkeypatch.setattr(drain, "set_throttle", set_throttle)
+    work = drain.Drain(None, 1, 1_000)  # type: ignore[arg-type]
+    work._plan = {kept: [2], deleted: [3]}
+    work._throttle(drain.View({}, {}, {}, [], {kept: [1]}, []), 1_000)
+    assert throttled == [{kept: [1]}, {kept: [2]}]
+
+
+def test_a_partition_that_changed_since_the_plan_gets_a_new_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller rejects the old place each time, because the replica count differs."""
+    sent: list[Plan] = []
+
+    def alter(
+        _cluster: object, targets: Plan, *, keep_factor: bool
+    ) -> dict[TopicPartition, Outcome]:
+        sent.append(targets)
+        assert keep_factor
+        error = ErrorCode.INVALID_REPLICATION_FACTOR
+        return {key: Outcome(str(key), error) for key in targets}
+
+    monkeypatch.setattr(drain, "alter_reassignments", alter)
+    work = drain.Drain(None, 4)  # type: ignore[arg-type]
+    brokers = {each: RegisteredBroker(each, "h", 9092, None, False) for each in range(1, 5)}
+    key = TopicPartition("t", 0)
+    work._before[key] = [4, 1]
+    for replicas in ([4, 1], [4, 1, 2], [4, 2, 3]):
+        work._move_some(drain.View(brokers, {key: replicas}, {}, [], {key: replicas}, []))
+    assert [sorted(plan[key]) for plan in sent] == [[1, 2], [1, 2, 3], [1, 2, 3]]

@@ -77,6 +77,33 @@ def test_replicas_are_on_different_racks_where_there_are_enough() -> None:
     assert sorted(crowded[TopicPartition("t", 0)]) == [1, 2]
 
 
+def test_replicas_on_one_rack_spread_to_an_added_rack() -> None:
+    racks = {1: "a", 2: "a", 3: "b"}
+    made = make_plan(plan_of([1, 2]), [1, 2, 3], racks)
+    assert made == plan_of([1, 3]), "the preferred leader stays"
+
+
+def test_fewer_replicas_stay_on_different_racks_without_a_copy() -> None:
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    assert make_plan(plan_of([1, 2, 4]), [1, 2, 3, 4], racks, factor=2) == plan_of([1, 4])
+
+
+@given(st.data())
+def test_no_rack_has_another_replica_while_an_emptier_rack_has_room(data: st.DataObject) -> None:
+    known = list(range(1, 8))
+    names = st.sampled_from(["a", "b", "c", None])
+    racks = dict(zip(known, data.draw(st.lists(names, min_size=7, max_size=7)), strict=True))
+    sets = st.lists(st.sampled_from(known), min_size=1, max_size=4, unique=True)
+    now = plan_of(*data.draw(st.lists(sets, min_size=1, max_size=8)))
+    factor = data.draw(st.sampled_from([None, 1, 2, 3]))
+    needed = max(factor or len(each) for each in now.values())
+    brokers = data.draw(st.lists(st.sampled_from(known), min_size=needed, unique=True))
+    for replicas in make_plan(now, brokers, racks, factor).values():
+        used = Counter(racks[broker] for broker in replicas)
+        for free in set(brokers) - set(replicas):
+            assert used[racks[free]] + 1 >= max(used.values())
+
+
 def test_too_few_brokers_are_reported() -> None:
     with pytest.raises(BadPlan, match="t-0 needs 3 brokers, but --brokers lists 2"):
         make_plan(plan_of([1]), [1, 2], {}, factor=3)

@@ -21,10 +21,13 @@ from tidelog.apps.verify.machines.namespaces import (
     check_requirements,
     remove_stale,
 )
-from tidelog.apps.verify.nemesis.plan import DEFAULT_MACHINE_KINDS
+from tidelog.apps.verify.nemesis.plan import DEFAULT_MACHINE_KINDS, SESSION_S
 
-SESSION_AND_ELECTION_S = 20.0
-"""The session time-out of 9 s, a second for the election, and time for a busy machine."""
+PAUSE_MAX_S = SESSION_S + 10.0
+"""The session time-out, a second for the election, and time for a busy computer."""
+QUORUM_PAUSE_MAX_S = 10.0
+"""Leaders serve without etcd: pauses are below half a second on an idle computer. If all brokers
+stopped when their sessions ended, writes would pause for more than 20 s of the 30 s."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -85,8 +88,8 @@ def test_nothing_is_lost_when_a_machine_or_a_link_fails() -> None:
     data = end(start("--seconds", "50", *kinds_option, "--seed", "3", "--rate", "800"))
     assert data["acked"] > 800
     assert {fault["kind"].partition(",")[0] for fault in data["faults"]} >= {*kinds[:2]}
-    for kind, pause_s in data["longest_pause_s"].items():
-        assert pause_s < 2 * SESSION_AND_ELECTION_S, kind
+    for kind, pauses in data["pauses"].items():
+        assert pauses["max_s"] < PAUSE_MAX_S, kind
     assert data["replicas_compared"] == 18
 
 
@@ -98,6 +101,8 @@ def test_nothing_is_lost_under_all_faults_of_machines(brokers: int) -> None:
     assert {*data["nemesis"]} == {*DEFAULT_MACHINE_KINDS}
     injected = {fault["kind"].partition(",")[0] for fault in data["faults"]}
     assert len(injected) >= len(DEFAULT_MACHINE_KINDS) - 2  # fewer fit on a busy computer
+    if "etcd-quorum" in injected:
+        assert data["pauses"]["etcd-quorum"]["max_s"] < QUORUM_PAUSE_MAX_S
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from tidelog.apps.verify.nemesis.plan import (
     SESSION_S,
     Fault,
     choose,
+    choose_majority,
     make_plan,
 )
 
@@ -93,6 +94,14 @@ def test_some_kinds_affect_several_brokers() -> None:
     assert set(DEFAULT_KINDS) < set(KINDS)
 
 
+def test_the_draw_selects_the_majority_of_etcd_that_is_lost() -> None:
+    lost = [choose_majority(fault("etcd-quorum", "any", draw), [3, 1, 2]) for draw in range(4)]
+    assert lost == [[1, 2], [1, 3], [2, 3], [1, 2]]
+    assert len(choose_majority(fault("etcd-quorum", "any"), range(1, 6))) == 3
+    draws = {f.draw for s in range(20) for f in make_plan(s, 60, ("etcd-quorum",))}
+    assert {draw % 3 for draw in draws} == {0, 1, 2}
+
+
 # -- how long writes stopped
 
 
@@ -142,6 +151,13 @@ def test_a_partition_waits_only_for_faults_of_its_leader() -> None:
     waits = failovers(faults, 0, [acks])
     assert [(wait.fault, wait.seconds) for wait in waits] == [(0, 0.4), (2, None)]
     assert [w.seconds for w in failovers(faults, 1, [acks])] == [0.4, 0.1]
+
+
+def test_a_record_sent_before_the_fault_took_effect_does_not_count() -> None:
+    fault = injected(1000, 0)._replace(effect=1200)
+    acks = [Ack(0, 0, 1150, 50), Ack(1, 1, 1250, 100), Ack(2, 2, 6000, 10)]
+    [wait] = failovers([fault], 0, [acks])
+    assert wait.seconds == 0.5  # counted from the begin
 
 
 def test_summary_of_failover_times() -> None:

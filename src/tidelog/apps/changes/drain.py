@@ -118,6 +118,8 @@ class Drain:
         self._before: Plan = {}
         self._after: Plan = {}
         self._last_moving: dict[TopicPartition, float] = {}
+        self._begun: set[TopicPartition] = set()
+        """Partitions whose moves began after the last look, which shows them at rest."""
         self._rejections: dict[TopicPartition, int] = {}
         self._down_since: dict[BrokerId, float] | None = None
 
@@ -177,7 +179,7 @@ class Drain:
                 time.sleep(POLL_S)
                 with suppress(ClientError):
                     self._cluster.refresh([])
-        if not view.moving and not view.foreign:
+        if not (view.moving or view.foreign or self._begun):
             self._clear_throttle()
         return self._results(view)
 
@@ -210,6 +212,7 @@ class Drain:
         moves = list_reassignments(self._cluster)
         topics = self._cluster.refresh().topics
         registered = registered_brokers(self._cluster)
+        self._begun.clear()
         view = View(registered, {}, {}, [], {}, [])
         for name, topic in topics.items():
             for number, each in topic.partitions.items():
@@ -248,7 +251,7 @@ class Drain:
     def _move_some(self, view: View) -> None:
         """Start as many moves as may run at the same time."""
         ready = [key for key in sorted(view.at_rest) if key not in view.blocked]
-        if any(not view.live.issuperset(self._new(key)) for key in ready):
+        if any(not view.live.issuperset(self._new(key, view.at_rest[key])) for key in ready):
             self._plan = self.propose(view)
             self._throttled = False
         if self._rate is not None and not self._throttled:  # also where only an earlier drain moves
@@ -261,6 +264,7 @@ class Drain:
         outcomes = alter_reassignments(self._cluster, begun, keep_factor=True)
         for key, outcome in outcomes.items():
             if outcome.holds:
+                self._begun.add(key)
                 self._after[key] = begun[key]
                 self._last_moving[key] = time.monotonic()
             elif outcome.error not in PASSING:
@@ -269,19 +273,19 @@ class Drain:
                     raise CannotDrain(str(rejected(f"moving {key}", outcome).message))
                 self._plan.pop(key, None)
 
-    def _new(self, key: TopicPartition) -> list[BrokerId]:
-        """Return the brokers that get a replica; without a plan, a broker that never is live."""
-        planned = self._plan.get(key)
-        if planned is None:
-            return [-1]
-        return [each for each in planned if each not in self._before[key]]
+    def _new(self, key: TopicPartition, replicas: list[BrokerId]) -> set[BrokerId]:
+        """Return the brokers that get a replica. Without a plan for these replicas, return -1,
+        which is never live: the partition may have changed since the plan was made."""
+        planned, kept = set(self._plan.get(key, ())), set(replicas) - {self._broker}
+        return planned - kept if kept < planned and len(planned) == len(replicas) else {-1}
 
     def _throttle(self, view: View, rate: int) -> None:
         """Limit the copies of all partitions that move or will move."""
         before = {key: move.origin for key, move in view.moving.items()}
         after = {key: move.target for key, move in view.moving.items()}
         for key, wanted in self._plan.items():
-            before[key], after[key] = view.at_rest[key], wanted
+            if key in view.at_rest:  # else the topic was deleted since the plan was made
+                before[key], after[key] = view.at_rest[key], wanted
         if failed := set_throttle(self._cluster, before, after, rate):
             raise CannotDrain(str(failed[0].message))
 
@@ -295,10 +299,10 @@ class Drain:
             after = self._after.get(key)
             if key in view.blocked:
                 found.append(Moved(*key, "blocked", before, None))
+            elif key in self._begun or key in view.moving or key in view.foreign:
+                found.append(Moved(*key, "moving", before, after))
             elif key in view.at_rest:
                 found.append(Moved(*key, "waiting", before, after or self._plan.get(key)))
-            elif key in view.moving or key in view.foreign:
-                found.append(Moved(*key, "moving", before, after))
             elif key in view.places:  # else the topic was deleted
                 found.append(Moved(*key, "moved", before, view.places[key]))
         return found

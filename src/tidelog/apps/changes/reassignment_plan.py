@@ -1,7 +1,9 @@
 """Reassignment plans: read from Kafka's JSON, or computed for a set of brokers.
 
-Invariants of a computed plan: it moves no more replicas than needed to spread them evenly, puts no
-two replicas of a partition on one broker, and two on one rack only if there are too few racks.
+Invariants of a computed plan: it moves no more replicas than needed to spread them over racks and
+brokers, puts no two replicas of a partition on one broker, and gives no rack a second replica while
+a broker of a rack with fewer has none. Brokers without a rack share one, as in
+`core/controller/placement.py`.
 """
 
 import json
@@ -110,6 +112,8 @@ def make_plan(
             )
             replicas.append(chosen)
             load[chosen] += 1
+        while _use_another_rack(replicas, current[key], load, racks):
+            pass
     _even_out(plan, load, racks)
     _spread_leaders(plan)
     return plan
@@ -118,7 +122,32 @@ def make_plan(
 def _crowding(broker: BrokerId, others: Sequence[BrokerId], racks: Racks) -> int:
     """Return how many of the other replicas are on the same rack."""
     rack = racks.get(broker)
-    return 0 if rack is None else sum(racks.get(other) == rack for other in others)
+    return sum(racks.get(other) == rack for other in others)
+
+
+def _use_another_rack(
+    replicas: list[BrokerId], before: Sequence[BrokerId], load: Counter[BrokerId], racks: Racks
+) -> bool:
+    """Move one replica of a partition to a rack with fewer of them, if there is one.
+
+    The plan may begin with two replicas on a rack: the rack of a new machine was added later. The
+    first replica stays if another of its rack can move. A broker that has the records is preferred.
+    """
+    crowded = max(replicas[::-1], key=lambda each: _crowding(each, replicas, racks))
+    others = [each for each in replicas if each != crowded]
+    free = [each for each in load if each not in replicas]
+    if not free:
+        return False
+    best = min(
+        free,
+        key=lambda each: (_crowding(each, others, racks), each not in before, load[each], each),
+    )
+    if _crowding(best, others, racks) >= _crowding(crowded, others, racks):
+        return False
+    replicas[replicas.index(crowded)] = best
+    load[crowded] -= 1
+    load[best] += 1
+    return True
 
 
 def _even_out(plan: Plan, load: Counter[BrokerId], racks: Racks) -> None:

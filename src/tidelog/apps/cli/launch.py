@@ -10,7 +10,7 @@ import sys
 import time
 
 REFUSED, INTERRUPTED = 1, 130
-RUN_BROKERS = ("up", "status", "down", "broker", "verify")
+RUN_BROKERS = ("up", "status", "down", "broker", "console", "verify")
 """Commands that need a POSIX system: fork, signals, file locks."""
 
 

@@ -17,7 +17,7 @@ from tidelog.apps.cli.usage import (
     write_history,
 )
 
-POLICY_HELP = "Truncation policy of the followers"
+POLICY_HELP = "Truncation rule of the followers"
 
 
 def _shrink_option(what: str) -> Callable[[F], F]:

@@ -170,7 +170,8 @@ def copy_command(source: str, target: str, config: str | None, form: str) -> int
             screen.print(output.faint(f"kept, and marked as moved: {kept}"))
         text = f"{goal} holds {done.keys} keys of cluster {done.cluster_id}"
         screen.print(output.verdict_line(True, text))
-        screen.print(f"set tidelog.metadata.store={goal} in all brokers", markup=False)
+        place = goal if is_etcd(goal) else f"sqlite:{os.path.abspath(goal)}"
+        screen.print(f"set tidelog.metadata.store={place} in all brokers", markup=False)
 
     return output.conclude(form, True, data, show)
 
@@ -181,6 +182,22 @@ _log_dirs = click.option(
     multiple=True,
     metavar="DIR",
     help="A broker's log directory; repeat for each broker.  [default: broker-* beside the store]",
+)
+_lost_brokers = click.option(
+    "--lost-broker",
+    "lost",
+    multiple=True,
+    type=click.IntRange(min=0),
+    metavar="ID",
+    help="For etcd: a broker that was removed or whose log directory is lost; repeatable. Records"
+    " that only it has are lost.",
+)
+_no_other_brokers = click.option(
+    "--no-other-brokers",
+    "no_others",
+    is_flag=True,
+    help="For etcd: say that these are the log directories of all brokers, if neither the store nor"
+    " the directories tell which brokers exist.",
 )
 _plan_only = click.option("--plan", is_flag=True, help="Show what would be written; write nothing.")
 
@@ -195,11 +212,20 @@ _plan_only = click.option("--plan", is_flag=True, help="Show what would be writt
 @click.argument("backup")
 @click.argument("path")
 @_log_dirs
+@_lost_brokers
+@_no_other_brokers
 @_plan_only
 @_config_option
 @format_option()
 def restore_command(
-    backup: str, path: str, log_dirs: tuple[str, ...], plan: bool, config: str | None, form: str
+    backup: str,
+    path: str,
+    log_dirs: tuple[str, ...],
+    lost: tuple[int, ...],
+    no_others: bool,
+    plan: bool,
+    config: str | None,
+    form: str,
 ) -> int:
     """Restore a backup of the metadata store, updated from the brokers' folders.
 
@@ -207,8 +233,10 @@ def restore_command(
     store's file, or a URL of etcd. All brokers must be down. Topics created since the backup are
     added, and each partition's leader is chosen from the replicas' logs, so no acknowledged record
     is lost. The old files are kept under other names.
+
+    Brokers on several machines: copy or mount their log directories, and name all with --log-dir.
     """
-    return _replace(path, log_dirs, backup, plan, config, form)
+    return _replace(path, log_dirs, lost, no_others, backup, plan, config, form)
 
 
 @store.command(
@@ -221,23 +249,35 @@ def restore_command(
 )
 @click.argument("path")
 @_log_dirs
+@_lost_brokers
+@_no_other_brokers
 @_plan_only
 @_config_option
 @format_option()
 def rebuild_command(
-    path: str, log_dirs: tuple[str, ...], plan: bool, config: str | None, form: str
+    path: str,
+    log_dirs: tuple[str, ...],
+    lost: tuple[int, ...],
+    no_others: bool,
+    plan: bool,
+    config: str | None,
+    form: str,
 ) -> int:
     """Rebuild the metadata store from the brokers' folders.
 
     PATH is a data folder of `tidelog up`, the store's file, or a URL of etcd. All brokers must be
     down. The old store is used as far as it can be read, and kept under another name.
+
+    Brokers on several machines: copy or mount their log directories, and name all with --log-dir.
     """
-    return _replace(path, log_dirs, None, plan, config, form)
+    return _replace(path, log_dirs, lost, no_others, None, plan, config, form)
 
 
 def _replace(
     path: str,
     log_dirs: tuple[str, ...],
+    lost: tuple[int, ...],
+    no_others: bool,
     backup: str | None,
     plan: bool,
     config: str | None,
@@ -246,12 +286,21 @@ def _replace(
     from tidelog.apps.cli import output
     from tidelog.shell.store.rebuild_store import log_directories, replace_store
     from tidelog.shell.store.store_backend import StoreError
+    from tidelog.shell.supervisor.data_folder import MACHINE
 
     place, folders = _place(path), list(log_dirs)
     try:
         if not folders and os.path.isdir(path):
+            if os.path.exists(os.path.join(path, MACHINE)):
+                raise StoreError(
+                    f"{path} has the brokers of one machine only; copy or mount the log directories"
+                    " of all machines, and name each with --log-dir"
+                )
             folders = log_directories(os.path.join(path, FILE_NAME))
-        outcome = replace_store(place, folders, backup, plan=plan, access=_access(config))
+        access = _access(config)
+        outcome = replace_store(
+            place, folders, backup, plan=plan, access=access, lost=lost, no_others=no_others
+        )
     except StoreError as error:
         _refuse(error)
     return output.conclude(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     cls=Section,
     epilog=examples(
         "tidelog story list",
+        "tidelog story lessons",
         "tidelog story play hw-loses-acked-record",
         "tidelog story check my-story.txt",
     ),
@@ -57,29 +58,73 @@ def list_command(form: str) -> int:
 
 
 @story.command(
+    "lessons",
+    epilog=examples(
+        "tidelog story lessons",
+        "tidelog story lessons 5",
+        "tidelog story lessons --format json",
+    ),
+)
+@click.argument("number", type=int, required=False)
+@format_option()
+def lessons_command(number: int | None, form: str) -> int:
+    """List the lessons, or show lesson NUMBER.
+
+    A lesson has a short text, stories to play, and commands to do the same on a real cluster.
+    """
+    from tidelog.apps.cli.rendering import lessons as rendering
+    from tidelog.apps.stories.lessons import lessons
+
+    found = lessons()
+    if number is not None:
+        if not 1 <= number <= len(found):
+            raise usage_error(f"there is no lesson {number}; there are lessons 1 to {len(found)}")
+        found = found[number - 1 : number]
+    data = {"lessons": [lesson.as_data() for lesson in found]}
+    show = rendering.show_list if number is None else rendering.show_one
+    return output.conclude(form, True, data, lambda screen: show(screen, found))
+
+
+@story.command(
     "play",
     epilog=examples(
         "tidelog story play hw-loses-acked-record",
+        "tidelog story play hw-loses-acked-record --step",
         "tidelog story play truncation/hw-loses-acked-record --policy leader-epoch",
         "tidelog story play my-story.txt --format mermaid",
         "tidelog story play zombie-leader --history events.jsonl",
     ),
 )
 @click.argument("name", shell_complete=_complete_story)
-@policy_option("Run under this truncation policy only", default=None)
+@policy_option(
+    "Run under this truncation rule only (called a policy in options and JSON)", default=None
+)
+@click.option("--step", "stepwise", is_flag=True, help="Show one step per key press.")
 @history_option()
 @format_option("mermaid")
-def play_command(name: str, policy: str | None, history_file: str | None, form: str) -> int:
-    """Run one story step by step, and show where truncation policies differ.
+def play_command(
+    name: str, policy: str | None, stepwise: bool, history_file: str | None, form: str
+) -> int:
+    """Run one story step by step, and show where truncation rules differ.
 
     NAME is a story's name, folder/name, or the path of a file. Without --policy, the story runs
-    under each policy that it names. Exit code 0 means that every expectation of the story holds.
+    under each truncation rule that it names. Exit code 0 means that every expectation of the
+    story holds.
+
+    With --step, a terminal shows one step and the replicas' logs: Enter or space is the next step,
+    b the one before, g the first, G the last, and q quits.
     """
     from tidelog.apps.cli.rendering import story as rendering
     from tidelog.lab.story.grammar import StoryError
     from tidelog.lab.story.library import find, load
     from tidelog.lab.story.runner import perform_all
 
+    if stepwise:
+        from tidelog.apps.cli.rendering.stepping import require_terminal
+
+        if form != "text":
+            raise usage_error(f"--step can't be combined with --format {form}")
+        require_terminal()
     if Path(name).is_dir():
         raise usage_error(
             f"{name} is a folder; `tidelog story check {name}` runs all stories in it"
@@ -91,11 +136,16 @@ def play_command(name: str, policy: str | None, history_file: str | None, form: 
     chosen = _with_policy(chosen, policy) if policy else chosen
     if history_file and len(chosen.policies) > 1:
         raise usage_error(
-            "--history needs one policy; add --policy with one of " + ", ".join(chosen.policies)
+            "--history needs one rule; add --policy with one of " + ", ".join(chosen.policies)
         )
     performances = perform_all(chosen)
     if history_file:
         write_history(history_file, performances[0].history)
+    if stepwise:
+        from tidelog.apps.cli.rendering.stepping import step_through
+        from tidelog.apps.stories.playing import story_data
+
+        return step_through(story_data(chosen, "", performances))
     report = rendering.StoryReport(performances)
     if form == "mermaid":
         click.echo("\n".join(rendering.sequence_diagram(performances)))
@@ -104,7 +154,7 @@ def play_command(name: str, policy: str | None, history_file: str | None, form: 
 
 
 def _with_policy(chosen: "Story", policy: str) -> "Story":
-    """Return the story under one policy; without expected output if it does not name the policy."""
+    """Return the story under one rule; without expected output if it does not name the rule."""
     from dataclasses import replace
 
     if policy in chosen.policies:
@@ -127,7 +177,7 @@ def check_command(names: tuple[str, ...], form: str) -> int:
     """Run stories, and check that their expectations hold.
 
     NAME is a file, a folder, or the name of an included story; without NAME, all included stories
-    run. Each story runs under each of its policies: every `expect` and `check` must hold, and
+    run. Each story runs under each of its rules: every `expect` and `check` must hold, and
     every output in the story must match. Exit code 0 means that all stories pass.
     """
     from tidelog.apps.cli.rendering import story as rendering

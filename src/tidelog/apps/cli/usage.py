@@ -129,7 +129,7 @@ def _known_policy(_ctx: click.Context, _param: click.Parameter, name: str | None
     from tidelog.lab.historical_truncation import POLICIES
 
     if name is not None and name not in POLICIES:
-        raise click.BadParameter(f"unknown policy {name!r}; {near(name, POLICIES)}")
+        raise click.BadParameter(f"unknown rule {name!r}; {near(name, POLICIES)}")
     return name
 
 
@@ -152,7 +152,7 @@ def policy_option(text: str, default: str | None = "leader-epoch") -> Callable[[
         callback=_known_policy,
         default=default,
         show_default=default is not None,
-        metavar="POLICY",
+        metavar="RULE",
         help=f"{text}: {POLICY_NAMES}.",
     )
 

@@ -24,6 +24,11 @@ LIMITS = (
     " power loss (the system's cache keeps what a killed process wrote), other machines, or other"
     " schedules; for those see `tidelog sim` and `tidelog model`."
 )
+TIMES = (
+    "pause: the longest time without an acknowledgement of any partition, until all replicas are in"
+    " sync. led: the partitions that the affected brokers led. next ack: from the fault until such"
+    " a partition acknowledges a record that was sent after it."
+)
 
 
 def _known_faults(
@@ -274,36 +279,49 @@ class VerifyView:
         output.show_table(screen, table)
 
     def _show_faults(self, screen: "Console") -> None:
-        numbers = ["at s", "lasted s", "next ack after s", "longest pause s", "in sync after s"]
-        columns = ["#", "fault", "broker", *numbers, "led", "note"]
-        table = output.table(columns, numbers=numbers)
+        numbers = ["at s", "lasted s", "pause s", "led", "next ack s", "in sync s"]
+        table = output.table(["#", "fault", "broker", *numbers, "note"], numbers=numbers)
+        for column in table.columns[1:3]:
+            column.no_wrap = True
         for number, fault in enumerate(self.report.faults, 1):
             healthy = fault.healthy
             waits = self.report.waits_after(number - 1).values()
+            notes = ["the controller" if fault.controller else "", fault.note]
             table.add_row(
                 str(number),
                 fault.kind,
-                ", ".join(map(str, fault.brokers)) + (" (controller)" if fault.controller else ""),
+                ", ".join(map(str, fault.brokers)),
                 _seconds(fault.begin),
                 _seconds(fault.end - fault.begin),
-                _longest(list(waits)),
                 _figure(self.report.pause_of(number - 1)),
+                str(len(fault.led)),
+                _longest(list(waits)),
                 "never" if healthy is None else _seconds(healthy - fault.end),
-                ", ".join(map(str, fault.led)) or "-",
-                fault.note,
+                "; ".join(filter(None, notes)),
             )
         output.show_table(screen, table)
 
     def _show_waits(self, screen: "Console") -> None:
-        columns = ["from the fault to the next acknowledged write", "partitions", "p50 s", "max s"]
-        columns.append("longest pause s")
+        from tidelog.apps.verify.nemesis.failover import NO_WAITS
+
+        pauses = ["faults", "pause p50 s", "pause max s"]
+        columns = ["fault", *pauses, "led", "next ack p50 s", "next ack max s"]
         table = output.table(columns, numbers=columns[1:])
-        pauses = self.report.pauses_by_kind()
-        for kind, waits in self.report.waits_by_kind().items():
-            numbers = [_figure(waits.median_s), _figure(waits.longest_s)]
+        waits_by_kind = self.report.waits_by_kind()
+        for kind, (count, median_s, longest_s, _) in self.report.pauses_by_kind().items():
+            waits = waits_by_kind.get(kind, NO_WAITS)
             never = f" ({waits.never} never)" if waits.never else ""
-            table.add_row(kind, f"{waits.waited}{never}", *numbers, _figure(pauses.get(kind)))
+            table.add_row(
+                kind,
+                str(count),
+                _figure(median_s),
+                _figure(longest_s),
+                f"{waits.waited}{never}",
+                _figure(waits.median_s),
+                _figure(waits.longest_s),
+            )
         output.show_table(screen, table)
+        screen.print(output.faint(TIMES))
 
     def _show_anomalies(self, screen: "Console") -> None:
         from tidelog.apps.verify.checker.findings import KINDS

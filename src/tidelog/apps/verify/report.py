@@ -95,12 +95,12 @@ class Report(NamedTuple):
         """Return how long writes to any partition paused at most during this fault."""
         return self.pauses[fault] / TICKS_A_SECOND if self.pauses else None
 
-    def pauses_by_kind(self) -> dict[str, float]:
-        """Return, by kind of fault, the longest pause of writes to any partition."""
-        by_kind: dict[str, float] = {}
-        for fault, ticks in zip(self.faults, self.pauses, strict=False):
-            by_kind[fault.kind] = max(by_kind.get(fault.kind, 0.0), ticks / TICKS_A_SECOND)
-        return by_kind
+    def pauses_by_kind(self) -> dict[str, Waits]:
+        """Summarize, by kind of fault, the longest pause of writes that each fault caused."""
+        by_kind: dict[str, list[float | None]] = {}
+        for number, fault in enumerate(self.faults):
+            by_kind.setdefault(fault.kind, []).append(self.pause_of(number))
+        return {kind: summarize(pauses) for kind, pauses in sorted(by_kind.items())}
 
     def waits_by_kind(self) -> dict[str, Waits]:
         """Summarize, by kind of fault, how long writes stopped."""
@@ -140,7 +140,14 @@ class Report(NamedTuple):
                 for number, fault in enumerate(self.faults)
             ],
             "failover": {kind: _waits(waits) for kind, waits in self.waits_by_kind().items()},
-            "longest_pause_s": self.pauses_by_kind(),
+            "pauses": {
+                kind: {
+                    "faults": pauses.waited,
+                    "median_s": pauses.median_s,
+                    "max_s": pauses.longest_s,
+                }
+                for kind, pauses in self.pauses_by_kind().items()
+            },
             "anomalies": {
                 kind: {
                     "count": self.findings.counts[kind],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tidelog.core.api_table import DESCRIBE_LOG_DIRS
 from tidelog.core.types import BrokerId
 from tidelog.shell.client import admin
-from tidelog.shell.client.admin import registered_brokers
+from tidelog.shell.client.admin import RegisteredBroker, registered_brokers
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, NoAnswer
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import ClusterMetadata, PartitionMetadata
@@ -59,18 +59,40 @@ def view_brokers(cluster: Cluster) -> tuple[list[BrokerView], bool]:
     cluster."""
     metadata = cluster.refresh()
     registered = registered_brokers(cluster)
+    answers = fetch_states(cluster, broker_ids(metadata, registered))
+    brokers = [
+        view
+        if view.id in answers.states or view.id not in metadata.brokers
+        else view._replace(log_bytes=_log_bytes(cluster, view.id))
+        for view in brokers_from_states(metadata, registered, answers)
+    ]
+    return brokers, bool(answers.states)
+
+
+def broker_ids(
+    metadata: ClusterMetadata, registered: Mapping[BrokerId, RegisteredBroker]
+) -> list[BrokerId]:
+    """Return the brokers that are alive, registered, or have replicas."""
+    replicas = {broker for each in all_partitions(metadata) for broker in each.replicas}
+    return sorted({*metadata.brokers, *registered, *replicas})
+
+
+def brokers_from_states(
+    metadata: ClusterMetadata,
+    registered: Mapping[BrokerId, RegisteredBroker],
+    answers: BrokerStates,
+) -> list[BrokerView]:
+    """Return the views of all brokers from states that were fetched before."""
     partitions = list(all_partitions(metadata))
     leads = Counter(each.leader for each in partitions)
     replicas = Counter(broker for each in partitions for broker in each.replicas)
     in_sync = Counter(broker for each in partitions for broker in each.isr)
-    ids = sorted({*metadata.brokers, *registered, *replicas})
-    states, unreachable = fetch_states(cluster, ids)
     brokers = []
-    for broker in ids:
+    for broker in sorted({*metadata.brokers, *registered, *replicas}):
         live = metadata.brokers.get(broker)
         known = registered.get(broker)
         address = live or known
-        state = states.get(broker)
+        state = answers.states.get(broker)
         brokers.append(
             BrokerView(
                 id=broker,
@@ -81,16 +103,16 @@ def view_brokers(cluster: Cluster) -> tuple[list[BrokerView], bool]:
                 registered=known is not None,
                 # Metadata may name a broker for a moment after it left.
                 fenced=known is None or known.fenced,
-                unreachable=unreachable.get(broker),
+                unreachable=answers.unreachable.get(broker),
                 leads=leads[broker],
                 follows=replicas[broker] - leads[broker],
                 in_sync=in_sync[broker],
                 broker_epoch=None if state is None else state["broker_epoch"],
                 acting=None if state is None else state["acting"],
-                log_bytes=_log_bytes(cluster, broker, state) if live else None,
+                log_bytes=None if state is None or not live else _sizes(state),
             )
         )
-    return brokers, bool(states)
+    return brokers
 
 
 def all_partitions(metadata: ClusterMetadata) -> Iterator[PartitionMetadata]:
@@ -125,9 +147,11 @@ def fetch_states(
     return found
 
 
-def _log_bytes(cluster: Cluster, broker: BrokerId, state: State | None) -> int | None:
-    if state is not None:
-        return sum(int(each["size"]) for each in state["partitions"])
+def _sizes(state: State) -> int:
+    return sum(int(each["size"] or 0) for each in state["partitions"])
+
+
+def _log_bytes(cluster: Cluster, broker: BrokerId) -> int | None:
     try:
         return sum(size for size, _ in log_sizes(cluster, broker))
     except ClientError:

@@ -1,16 +1,23 @@
 """Views of a whole cluster: its brokers and topics, and the partitions that have a problem."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tidelog.apps.views.broker import BrokerView, State, fetch_states, view_brokers
+from tidelog.apps.views.broker import (
+    BrokerStates,
+    BrokerView,
+    State,
+    broker_ids,
+    fetch_states,
+    view_brokers,
+)
 from tidelog.apps.views.topic import TopicSummary, summarize_topics
 from tidelog.core.types import BrokerId, Offset
 from tidelog.shell.client import admin
 from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import NO_LEADER, PartitionMetadata
+from tidelog.shell.client.cluster_metadata import NO_LEADER, ClusterMetadata, PartitionMetadata
 
 TOPICS_PER_REQUEST = 500
 TIDELOG, KAFKA = "Tidelog", "Kafka"
@@ -120,16 +127,22 @@ def view_health(cluster: Cluster) -> HealthView:
     """Check every partition, and whether every broker responds."""
     metadata = cluster.refresh()
     min_isrs = _min_isrs(cluster, sorted(metadata.topics))
+    ids = broker_ids(metadata, registered_brokers(cluster))
+    return health_from_states(metadata, min_isrs, fetch_states(cluster, ids))
+
+
+def health_from_states(
+    metadata: ClusterMetadata, min_isrs: Mapping[str, int], answers: BrokerStates
+) -> HealthView:
+    """Check every partition from states that were fetched before; `min_isrs` by topic."""
     no_controller = metadata.controller_id == NO_LEADER
     found = HealthView(0, [], [], [], [], [], no_controller, [], not min_isrs)
     count = 0
-    hosts: set[BrokerId] = {*metadata.brokers, *registered_brokers(cluster)}
     for name, topic in sorted(metadata.topics.items()):
         for each in topic.partitions.values():
             count += 1
-            hosts.update(each.replicas)
             _check(found, name, each, min_isrs.get(name))
-    states, unreachable = fetch_states(cluster, sorted(hosts))
+    states, unreachable = answers
     return found._replace(
         partitions=count,
         brokers_away=sorted(unreachable),

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.views.broker import NOT_IN_CLUSTER, BrokerStates, State, fetch_states, log_sizes
 from tidelog.core.storage.layout import format_topic_id
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NotOffered
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.cluster_metadata import NO_LEADER, PartitionMetadata
+from tidelog.shell.client.cluster_metadata import NO_LEADER, BrokerAddress, PartitionMetadata
 from tidelog.shell.client.fetching import READ_COMMITTED
 from tidelog.shell.client.offsets import EARLIEST, LATEST, epoch_end, list_offset
 
@@ -131,46 +131,77 @@ def view_partitions(cluster: Cluster, topic: str, partition: int | None) -> Part
     if not states.states and len(states.unreachable) < len(hosts):
         kafkas = [_from_kafka(cluster, topic, found.id, each) for each in wanted.values()]
         return PartitionsView(kafkas, UNKNOWN_OF_KAFKA)
-    ours = [_from_states(cluster, topic, found.id, each, states) for each in wanted.values()]
-    return PartitionsView(ours, None)
+    fetched = FetchedStates(states, cluster.metadata.brokers)
+    return PartitionsView(
+        [partition_from_states(fetched, topic, found.id, each) for each in wanted.values()], None
+    )
 
 
 # -- Tidelog ---------------------------------------------------------------------------------
 
 
-def _from_states(
-    cluster: Cluster, topic: str, topic_id: TopicId, known: PartitionMetadata, answers: BrokerStates
+class FetchedStates:
+    """What all brokers reported, indexed by partition, so that views of many partitions are cheap.
+
+    It may be of now or of an earlier moment: no view made from it sends a request.
+    """
+
+    def __init__(self, answers: BrokerStates, addresses: Mapping[BrokerId, BrokerAddress]) -> None:
+        self.states, self.unreachable = answers
+        self.addresses = addresses
+        self.hosted: dict[TopicPartition, dict[BrokerId, State]] = {}
+        self.losses: dict[TopicPartition, list[dict[str, Any]]] = {}
+        for broker, state in self.states.items():
+            for each in state["partitions"]:
+                key = TopicPartition(each["topic"], each["partition"])
+                self.hosted.setdefault(key, {})[broker] = each
+            for loss in state["losses"]["recent"]:
+                key = TopicPartition(loss["topic"], loss["partition"])
+                self.losses.setdefault(key, []).append({"broker": broker, **loss})
+
+    def leader_of(self, key: TopicPartition, from_epoch: LeaderEpoch = -1) -> State | None:
+        """Return the replica state of the leader of the newest epoch; None if no leader of
+        `from_epoch` or a newer epoch is known."""
+        hosted = self.hosted.get(key, {}).values()
+        leading = [
+            each
+            for each in hosted
+            if each["role"] == "leader" and int(each["leader_epoch"]) >= from_epoch
+        ]
+        return max(leading, key=lambda each: int(each["leader_epoch"]), default=None)
+
+
+def partition_from_states(
+    fetched: FetchedStates, topic: str, topic_id: TopicId, known: PartitionMetadata
 ) -> PartitionView:
-    states, unreachable = answers
-    hosted: dict[BrokerId, State] = {}
-    for broker, state in states.items():
-        for each in state["partitions"]:
-            if (each["topic"], each["partition"]) == (topic, known.partition):
-                hosted[broker] = each
-    # The leader of the newest epoch is right; metadata may be a moment old.
-    leading = [each for each in hosted.values() if each["role"] == "leader"]
+    """Return the view of one partition from states that were fetched before."""
+    states, unreachable = fetched.states, fetched.unreachable
+    key = TopicPartition(topic, known.partition)
+    hosted = fetched.hosted.get(key, {})
     newest = max(hosted.values(), key=lambda each: int(each["leader_epoch"]), default=None)
-    leader = max(leading, key=lambda each: int(each["leader_epoch"]), default=None)
+    # Metadata and states are fetched one after another, so either may be a moment older. A view
+    # must not mix the new leader of one with the epoch and ISR of the other.
+    newest_epoch = -1 if newest is None else int(newest["leader_epoch"])
+    leader = fetched.leader_of(key, max(newest_epoch, known.leader_epoch))
     best = leader or newest or {}
-    leader_id = known.leader if leader is None else int(leader["leader"])
+    leader_id = known.leader
+    if known.leader_epoch > newest_epoch:
+        registered = {"leader_epoch": known.leader_epoch, "isr": known.isr, "elr": known.elr}
+        best = {**best, **registered, "partition_epoch": None}
+    elif leader is not None or known.leader_epoch < newest_epoch:
+        leader_id = NO_LEADER if best.get("leader") is None else int(best["leader"])
     isr = list(best.get("isr") or known.isr)
     followers = {each["broker"]: each for each in (leader or {}).get("followers", ())}
     replicas = []
     for broker in known.replicas:
         now_ms = states[leader_id]["now_ms"] if leader_id in states else None
         row = _row(broker, broker in isr, hosted.get(broker), leader, followers.get(broker), now_ms)
-        address = cluster.metadata.brokers.get(broker)
+        address = fetched.addresses.get(broker)
         why = unreachable.get(broker)
         if why is None and broker in states and broker not in hosted:
             lost = broker in best.get("lost", ())
             why = f"it has no replica of this partition {'any more' if lost else 'yet'}"
         replicas.append(row._replace(address=address and str(address), unreachable=why))
-    losses = [
-        {"broker": broker, **loss}
-        for broker, state in states.items()
-        for loss in state["losses"]["recent"]
-        if (loss["topic"], loss["partition"]) == (topic, known.partition)
-    ]
     return PartitionView(
         topic=topic,
         partition=known.partition,
@@ -183,7 +214,7 @@ def _from_states(
         min_isr=best.get("min_isr"),
         replicas=replicas,
         unclean_election=best.get("unclean_election"),
-        losses=losses,
+        losses=fetched.losses.get(key, []),
         lost=best.get("lost"),
     )
 
@@ -201,7 +232,7 @@ def _row(
     role = "unknown" if own is None else str(own["role"])
     end = seen.get("log_end_offset") if own is None else own["log_end_offset"]
     lag = None
-    if leader is not None and end is not None:
+    if leader is not None and end is not None and leader["log_end_offset"] is not None:
         lag = max(0, leader["log_end_offset"] - end)
     out_since = seen.get("out_since_ms")
     row = ReplicaView(

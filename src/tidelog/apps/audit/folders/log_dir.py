@@ -21,6 +21,8 @@ KNOWN_NAMES = frozenset(
         layout.CHECKPOINT_CHECKSUMS,
         layout.EPOCH_CHECKSUMS,
         layout.DAMAGED_LOGS,
+        layout.LOSSES,
+        layout.OLD_LOSSES,
         *OFFSET_FILES,
         ".lock",
         "bootstrap.checkpoint",

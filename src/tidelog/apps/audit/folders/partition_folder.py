@@ -22,7 +22,10 @@ RENAMING_PAUSE_S = 0.1
 PRODUCERS_MAX = 1000
 """The maximum number of producers in a snapshot to compare with other replicas."""
 KNOWN_NAMES = frozenset(
-    {layout.LEADER_EPOCHS, layout.PARTITION_METADATA, "quorum-state", "remote_log_metadata"}
+    {
+        *(layout.LEADER_EPOCHS, layout.PARTITION_METADATA, layout.ACKS_HISTORY),
+        *("quorum-state", "remote_log_metadata"),
+    }
 )
 _METADATA_SNAPSHOT = ".checkpoint"
 """`__cluster_metadata` keeps its snapshots beside its log."""

@@ -12,22 +12,29 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from tidelog.apps.cli.local import up_text
 from tidelog.apps.cli.local.up_options import UpOptions
 from tidelog.apps.cli.local.up_text import warn
 from tidelog.shell.settings_sources import load_settings
+from tidelog.shell.store import cluster_file
+from tidelog.shell.store.store_backend import StoreError, is_etcd
 from tidelog.shell.supervisor import broker_child, cluster_plan, data_folder, ports, up_file
 from tidelog.shell.supervisor.cluster_plan import ClusterPlan, Machine
 from tidelog.shell.supervisor.data_folder import Refusal, WrongSetting
 from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor, broker_names
+
+if TYPE_CHECKING:
+    from tidelog.apps.cli.local.console_child import ConsoleChild
 
 DATA = "tidelog-data"
 NOT_UP, BAD_USAGE = 1, 2
 DIED_OF_SIGNAL = 128
 LOG = "up.log"
 """The log file of a detached supervisor, in the data folder."""
+_SWITCHES = ("tidelog.fault.switches=true",)
+"""The setting that lets the console isolate a broker."""
 Start: TypeAlias = Callable[[int], Supervisor]
 """Starts the brokers, without passing this descriptor on to them."""
 
@@ -86,9 +93,17 @@ def _find(command: Sequence[str]) -> list[str]:
 
 def _prepare(options: UpOptions) -> Prepared:
     """Check options, folder, configs and ports without changing anything. Raises Refusal."""
+    if options.console:
+        from tidelog.apps.cli.local.console_child import check_installed
+
+        check_installed()
     cluster_plan.check_sets(options.sets)
+    sets = tuple(map(cluster_plan.absolute_set, options.sets))
+    store = cluster_plan.absolute_store(options.store)
     data = _temporary_folder() if options.ephemeral else os.path.abspath(options.data or DATA)
-    existing = [] if options.ephemeral else data_folder.examine(data, options.store)
+    noted, disks = _disks(options, data)
+    data_folder.check_names(data, disks)
+    existing = [] if options.ephemeral else data_folder.examine(data, store)
     racks = tuple(rack.strip() for rack in options.racks.split(",") if rack.strip())
     machine = _machine(options, data)
     brokers = machine.node_ids if machine else cluster_plan.broker_ids(options.brokers, existing)
@@ -98,23 +113,26 @@ def _prepare(options: UpOptions) -> Prepared:
         data,
         brokers,
         options.port,
-        options.sets,
+        (*_SWITCHES, *sets) if options.allow_actions else sets,
         racks,
         options.one_process,
-        options.store,
+        store,
         machine,
+        disks,
     )
+    if new := disks[len(noted) :]:
+        data_folder.examine_disks(data, noted, new, brokers, plan.store)
     environ, warnings = cluster_plan.without_own(os.environ)
-    prepared = Prepared(plan, environ)
+    prepared = Prepared(plan, cluster_plan.with_absolute_paths(environ))
     resolved = _settings(prepared, plan.brokers[0], plan.port)
     for warning in (*warnings, *resolved.warnings):
         warn(warning)
     factor = resolved.settings.get("default.replication.factor")
-    if machine is not None:
+    if is_etcd(plan.store_url):
         from tidelog.shell.supervisor.machine import check_secret
 
         check_secret(resolved.settings)
-    elif factor > len(plan.brokers):
+    if machine is None and factor > len(plan.brokers):
         warn(
             f"default.replication.factor is {factor}, but there are only"
             f" {up_text.counted(len(plan.brokers), 'broker')}: creating a topic without a"
@@ -123,6 +141,19 @@ def _prepare(options: UpOptions) -> Prepared:
     used = [plan.port_of(broker) for broker in plan.brokers]
     ports.check_free(plan.host, [*used, *map(plan.internal_port_of, plan.brokers)])
     return prepared
+
+
+def _disks(options: UpOptions, data: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The folders of further disks of earlier starts; these and those of `--log-dir`.
+
+    Raises Refusal.
+    """
+    try:
+        noted = () if options.ephemeral else cluster_file.disks(data)
+    except StoreError as error:
+        raise Refusal(str(error)) from error
+    given = (os.path.abspath(folder) for folder in options.log_dirs)
+    return noted, tuple(dict.fromkeys((*noted, *given)))
 
 
 def _machine(options: UpOptions, data: str) -> Machine | None:
@@ -193,10 +224,31 @@ def _run_until_stopped(
         warn(str(reason))
         return NOT_UP
     took_s = time.monotonic() - began
-    if command:
-        return _run_command(supervisor, command, took_s)
-    up_text.show(supervisor.up(), took_s, options.form)
-    return supervise(supervisor)
+    try:
+        console = start_console(supervisor, options)
+    except Refusal as refusal:
+        warn(str(refusal))
+        return NOT_UP
+    url = None if console is None else console.url
+    try:
+        if command:
+            return _run_command(supervisor, command, took_s, url)
+        up_text.show(supervisor.up(), took_s, options.form, console=url)
+        return supervise(supervisor)
+    finally:
+        if console is not None:
+            console.close()
+
+
+def start_console(supervisor: Supervisor, options: UpOptions) -> "ConsoleChild | None":
+    """Start the web console, if it is wanted. Raises Refusal."""
+    if not options.console:
+        return None
+    from tidelog.apps.cli.local.console_child import ConsoleChild
+
+    return ConsoleChild(
+        supervisor.plan.data, options.console_port, allow_actions=options.allow_actions
+    )
 
 
 def supervise(supervisor: Supervisor) -> int:
@@ -219,13 +271,16 @@ def supervise(supervisor: Supervisor) -> int:
     return 0
 
 
-def _run_command(supervisor: Supervisor, command: list[str], took_s: float) -> int:
+def _run_command(
+    supervisor: Supervisor, command: list[str], took_s: float, console: str | None
+) -> int:
     """Run the command with the cluster's address; return its exit code."""
     import signal
     import subprocess
 
     brokers = up_text.counted(len(supervisor.plan.brokers), "broker")
-    warn(f"{brokers} at {supervisor.bootstrap} after {took_s:.2f} s")
+    at = f", console at {console}" if console is not None else ""
+    warn(f"{brokers} at {supervisor.bootstrap} after {took_s:.2f} s{at}")
     environ = {
         **os.environ,
         "KAFKA_BOOTSTRAP_SERVERS": supervisor.bootstrap,
@@ -294,7 +349,8 @@ def _bring_up_detached(options: UpOptions, start: Start, began: float) -> int:
     if up is None:
         warn(f"the cluster in {report['data']} stopped immediately")
         return NOT_UP
-    up_text.show(up, time.monotonic() - began, options.form, detached=True)
+    took_s = time.monotonic() - began
+    up_text.show(up, took_s, options.form, detached=True, console=report.get("console"))
     return 0
 
 
@@ -315,15 +371,19 @@ def _start_and_supervise(options: UpOptions, start: Start, out: int) -> int:
         _report(out, {"problem": str(refusal)})
         return NOT_UP
     data = supervisor.plan.data
+    console = None
     try:
         supervisor.wait_until_ready(options.wait)
+        console = start_console(supervisor, options)
         _detach_from_terminal(os.path.join(data, LOG))
-        _report(out, {"data": data})
+        _report(out, {"data": data} | ({} if console is None else {"console": console.url}))
         return supervise(supervisor)
-    except NotStarted as reason:
+    except (NotStarted, Refusal) as reason:
         _report(out, {"problem": str(reason)})
         return NOT_UP
     finally:
+        if console is not None:
+            console.close()
         end(supervisor, options)
 
 

@@ -170,6 +170,7 @@ def broker(
 def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bool) -> int:
     from tidelog.shell.broker.process import run_brokers
     from tidelog.shell.settings_sources import load_settings
+    from tidelog.shell.store import cluster_file
     from tidelog.shell.store.open_store import store_of
     from tidelog.shell.store.store_backend import StoreError
     from tidelog.shell.supervisor import data_folder
@@ -179,14 +180,19 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
         resolved = load_settings(config, os.environ, sets)
         if data is not None:
             folder = os.path.abspath(data)
-            log_dir = data_folder.log_dir(folder, resolved.settings.node_id)
-            own = {"log.dirs": log_dir, "tidelog.metadata.store": data_folder.store_url(folder)}
+            disks = cluster_file.disks(folder)
+            data_folder.check_names(folder, disks)
+            log_dirs = data_folder.log_dirs(folder, resolved.settings.node_id, disks)
+            own = {
+                "log.dirs": ",".join(log_dirs),
+                "tidelog.metadata.store": data_folder.store_url(folder),
+            }
             _check_conflicts(sets, own)
             own_sets = [f"{name}={value}" for name, value in own.items()]
             resolved = load_settings(config, os.environ, [*sets, *own_sets])
         if strict and resolved.warnings:
             raise ValueError("\n".join(resolved.warnings))
-    except ValueError as error:
+    except (ValueError, StoreError, data_folder.WrongSetting) as error:
         for line in str(error).splitlines():
             click.echo(f"tidelog: {line}", err=True)
         return INVALID_CONFIGS
@@ -206,7 +212,8 @@ def _run(config: str | None, sets: tuple[str, ...], data: str | None, strict: bo
         return INVALID_CONFIGS
     own_file = settings.metadata_store.startswith("sqlite:")
     place = os.path.abspath(store.place) if own_file else store.place
-    where = f"data in {os.path.abspath(settings.log_dir)}, metadata in {place}"
+    folders = " and ".join(os.path.abspath(folder) for folder in settings.log_dirs)
+    where = f"data in {folders}, metadata in {place}"
     report({"event": "log", "level": "INFO", "text": f"broker {settings.node_id}: {where}"})
     return run_brokers([settings], report)
 

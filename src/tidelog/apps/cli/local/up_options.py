@@ -45,6 +45,10 @@ class UpOptions(NamedTuple):
     rack: str = ""
     node_ids: str = ""
     secret_file: str = ""
+    log_dirs: tuple[str, ...] = ()
+    console: bool = False
+    console_port: int | None = None
+    allow_actions: bool = False
 
     @property
     def machine_named(self) -> bool:
@@ -55,6 +59,8 @@ class UpOptions(NamedTuple):
         """Return an error message if options conflict."""
         if self.ephemeral and self.data:
             return "--ephemeral and --data can't be combined"
+        if self.ephemeral and self.log_dirs:
+            return "--ephemeral deletes its folder only, and can't be combined with --log-dir"
         if self.racks and self.machine_named:
             return (
                 "--racks is for a cluster on one machine, and can't be combined with --host,"
@@ -62,6 +68,8 @@ class UpOptions(NamedTuple):
             )
         if self.command and (self.detach or self.form == "json"):
             return "--detach and --format json can't be combined with a COMMAND"
+        if not self.console and (self.console_port is not None or self.allow_actions):
+            return "--console-port and --allow-actions need --console"
         return None
 
 
@@ -91,6 +99,15 @@ OPTIONS = (
         TEXT,
         _DEFAULTS.data,
         "Folder of the data.  [default: ./tidelog-data]",
+        metavar="DIR",
+    ),
+    Option(
+        "--log-dir",
+        "log_dirs",
+        MANY,
+        (),
+        "Folder on a further disk: each broker also stores partitions in DIR/broker-<id>; noted for"
+        " the next start; repeatable.",
         metavar="DIR",
     ),
     Option(
@@ -152,6 +169,29 @@ OPTIONS = (
         FLAG,
         False,
         "Run in the background; return when the cluster is ready.",
+    ),
+    Option(
+        "--console",
+        "console",
+        FLAG,
+        False,
+        "Also serve the web console, and print its URL.",
+    ),
+    Option(
+        "--console-port",
+        "console_port",
+        NUMBER,
+        _DEFAULTS.console_port,
+        "Port of the console.  [default: 8080, or a free one if that is in use]",
+        bounds=(1, 65535),
+    ),
+    Option(
+        "--allow-actions",
+        "allow_actions",
+        FLAG,
+        False,
+        "Allow the console's pages to change the cluster, and to kill, pause and isolate brokers;"
+        " sets tidelog.fault.switches=true.",
     ),
     Option("--supervise", "supervise", FLAG, False, "Restart brokers that die."),
     Option(

@@ -35,8 +35,10 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
-    """Return how to use the cluster, as text."""
+def announcement(
+    up: UpFile, took_s: float, *, detached: bool = False, console: str | None = None
+) -> str:
+    """Return how to use the cluster, as text; `console` is the URL of the web console."""
     first = up.bootstrap.partition(",")[0]
     where = up_file.option(up.data)
     bootstrap = "" if first == DEFAULT_ADDRESS else f" -b {up.bootstrap}"
@@ -48,7 +50,7 @@ def announcement(up: UpFile, took_s: float, *, detached: bool = False) -> str:
   stop       {"" if detached else "Ctrl-C, or: "}tidelog down{where}
   status     tidelog status{where}
   metrics    {_metrics(up)}
-
+{f"  console    {console}" + chr(10) if console else ""}
 Write and read a record:
 
   echo hello | tidelog produce greetings --create{bootstrap}
@@ -75,15 +77,19 @@ def _metrics(up: UpFile) -> str:
     return f"{first}, and on {ports}" if ports else first
 
 
-def show(up: UpFile, took_s: float, form: str, *, detached: bool = False) -> None:
+def show(
+    up: UpFile, took_s: float, form: str, *, detached: bool = False, console: str | None = None
+) -> None:
     """Print the announcement, or the same as JSON."""
     if form == "json":
         import json
 
         data = {"holds": True, **up.as_data(), "ready_after_s": round(took_s, 3)}
+        if console is not None:
+            data["console"] = console
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
     else:
-        sys.stdout.write(announcement(up, took_s, detached=detached))
+        sys.stdout.write(announcement(up, took_s, detached=detached, console=console))
     sys.stdout.flush()
 
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from tidelog.apps.cli.records.points_in_time import parse_time
 from tidelog.core.types import Offset, TopicPartition
-from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Span
-from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.shell.client.offsets import EARLIEST, LATEST, list_all_offsets
+from tidelog.shell.client.retry import Retry
 
 BEGINNING, END, STORED, NUMBER, BEFORE_END, TIME = range(6)
 _WORDS = {
@@ -134,9 +134,6 @@ def resolve(
 def _offsets(
     cluster: Cluster, keys: Collection[TopicPartition], timestamp: int, isolation: int
 ) -> dict[TopicPartition, Offset]:
-    found = {}
-    for key, answer in list_offsets(cluster, dict.fromkeys(keys, timestamp), isolation).items():
-        if isinstance(answer, ClientError):
-            raise answer
-        found[key] = answer.offset
-    return found
+    wanted = dict.fromkeys(keys, timestamp)
+    found = list_all_offsets(cluster, wanted, Retry(cluster.timeout_s), isolation)
+    return {key: each.offset for key, each in found.items()}

@@ -29,6 +29,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 FAILED, INTERRUPTED = 1, 130
 PARTITIONS_SHOWN = 4
+WAITING_SHOWN_S = 1.0
 
 
 class Options(NamedTuple):
@@ -234,7 +235,12 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
     acks = ACKS[options.acks]
     codec = Codec(CODECS.index(options.codec))
     producer = Producer(
-        cluster, acks, idempotent=acks == -1, timeout_s=options.delivery_s, codec=codec
+        cluster,
+        acks,
+        idempotent=acks == -1,
+        timeout_s=options.delivery_s,
+        codec=codec,
+        waiting=Waiting(),
     )
     sender = Sender(producer, options.topic, options.partition)
     failed = ""
@@ -256,6 +262,22 @@ def _run(cluster: "Cluster", options: Options, plan: Plan) -> int:
         click.echo(f"tidelog: {failed}", err=True)
     _report(sender, options, status, failed)
     return status
+
+
+class Waiting:
+    """Prints why records are not written yet: each cause once, after it has lasted a second."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+        self._printed: set[str] = set()
+
+    def __call__(self, error: Exception) -> None:
+        """The producer retries after this error."""
+        text, now_s = str(error), time.monotonic()
+        since_s = self._since_s.setdefault(text, now_s)
+        if now_s - since_s >= WAITING_SHOWN_S and text not in self._printed:
+            self._printed.add(text)
+            click.echo(f"tidelog: waiting: {text}", err=True)
 
 
 def _sources(files: tuple[str, ...]) -> Iterator[BinaryIO]:

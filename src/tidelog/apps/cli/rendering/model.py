@@ -1,4 +1,4 @@
-"""Output of `tidelog model table` and `tidelog model check`."""
+"""Output of `tidelog model table`, `check` and `lease`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +11,7 @@ from tidelog.apps.cli import output
 from tidelog.lab.modelcheck import counterexample
 from tidelog.lab.modelcheck.explorer import Exploration, Progress, ProgressCallback, Violation
 from tidelog.lab.modelcheck.shipped.cluster_model import ClusterModel
+from tidelog.lab.modelcheck.shipped.lease_model import LeaseModel
 from tidelog.lab.modelcheck.verdicts import Row
 from tidelog.lab.retelling.draft import Retelling
 
@@ -101,7 +102,7 @@ def shortest(found: Exploration) -> Violation | None:
 class Check:
     """One check of the broker's code."""
 
-    model: ClusterModel
+    model: ClusterModel | LeaseModel
     found: Exploration
     shortest: Violation | None
     story_file: str | None = None

@@ -1,7 +1,7 @@
-"""Output of `tidelog story`: the list, a run with the step where policies differ, verdicts.
+"""Output of `tidelog story`: the list, a run with the step where rules differ, verdicts.
 
-A step that prints the same under every policy is shown once. Where outputs differ, their common
-lines come first, then the lines of each policy, side by side if the screen is wide enough. Lines
+A step that prints the same under every rule is shown once. Where outputs differ, their common
+lines come first, then the lines of each rule, side by side if the screen is wide enough. Lines
 are never wrapped, so that they can be copied into a story.
 """
 
@@ -19,7 +19,8 @@ from rich.text import Text
 
 from tidelog.apps.cli import output
 from tidelog.lab.story.grammar import Step, Story, expand
-from tidelog.lab.story.library import Verdict, story_folder
+from tidelog.lab.story.legend import Sign, used
+from tidelog.lab.story.library import Verdict, broken_invariants, kept_invariants, story_folder
 from tidelog.lab.story.render import INDENT, as_data, as_mermaid
 from tidelog.lab.story.runner import Frame, Performance
 
@@ -28,7 +29,7 @@ LIST_WIDTH = 100
 MARGIN = 4
 GAP = 3
 SHIPPED = "leader-epoch"
-"""The policy that brokers use; the others are historical."""
+"""The truncation rule that brokers use; the others are historical."""
 CHECK_COMMANDS = ("check", "expect")
 """Commands that only check."""
 _LOG = re.compile(r"LEO=(\d+) .*HW=(\d+).*log=\[(.*)\]")
@@ -62,19 +63,19 @@ def show_list(screen: Console, stories: Sequence[Story]) -> None:
     for story in stories:
         folders.setdefault(str(Path(short_name(story.path)).parent), []).append(story)
     (_list_wide if screen.width >= LIST_WIDTH else _list_narrow)(screen, folders)
-    screen.print(f"{len(stories)} stories; ◆ compares several truncation policies")
+    screen.print(f"{len(stories)} stories; ◆ compares several truncation rules")
     screen.print("run one: tidelog story play NAME")
 
 
 def _list_wide(screen: Console, folders: Mapping[str, Sequence[Story]]) -> None:
-    table = output.table(("story", "", "what it shows", "covers"))
+    table = output.table(("story", "", "what it shows"))
     for folder, included in folders.items():
         table.add_section()
         table.add_row(output.heading(folder + "/"))
         for story in included:
             name = Text("  " + Path(story.path).stem, output.NAME)
             parts = Text("◆" if len(story.policies) > 1 else "", output.WARN)
-            table.add_row(name, parts, story.title, output.faint(" ".join(story.covers)))
+            table.add_row(name, parts, story.title)
     screen.print(table)
 
 
@@ -122,7 +123,7 @@ def _count(things: Sized, one: str, more: str) -> str:
 
 
 def _show_problems(screen: Console, problems: Iterable[tuple[str, str]], mark: str = "") -> None:
-    """Print problems; one that occurs under several policies is printed once."""
+    """Print problems; one that occurs under several rules is printed once."""
     policies: dict[str, list[str]] = {}
     for policy, problem in problems:
         policies.setdefault(problem, []).append(policy)
@@ -138,13 +139,13 @@ def _show_problems(screen: Console, problems: Iterable[tuple[str, str]], mark: s
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step of the story, with its frame under each policy."""
+    """One step of the story, with its frame under each rule."""
 
     step: Step
     frames: dict[str, Frame]
 
     def outputs(self) -> dict[tuple[str, ...], list[str]]:
-        """Return each different output, and the policies that printed it."""
+        """Return each different output, and the rules that printed it."""
         different: dict[tuple[str, ...], list[str]] = {}
         for policy, frame in self.frames.items():
             different.setdefault(frame.output, []).append(policy)
@@ -152,7 +153,7 @@ class StepReport:
 
 
 class StoryReport:
-    """One story under one or more policies."""
+    """One story under one or more rules."""
 
     def __init__(self, performances: Sequence[Performance]) -> None:
         self.performances = performances
@@ -183,6 +184,7 @@ class StoryReport:
                 if difference
                 else None
             ),
+            "legend": [{"sign": each.sign, "meaning": each.meaning} for each in self.legend()],
             "performances": [as_data(performance) for performance in self.performances],
         }
 
@@ -195,6 +197,7 @@ class StoryReport:
         if given:
             screen.print()
             screen.print(output.faint(f"given: {given}"))
+        self._show_legend(screen)
         for report in self.steps:
             if not report.step.given or any(f.problems for f in report.frames.values()):
                 self._show_step(screen, report)
@@ -203,6 +206,26 @@ class StoryReport:
             _prose(screen, self.story.closing)
         self._show_end(screen)
 
+    def legend(self) -> list[Sign]:
+        """Return the signs in what the story prints."""
+        printed = [
+            line
+            for report in self.steps
+            for frame in report.frames.values()
+            for line in (report.step.text, *frame.output)
+        ]
+        return used(printed)
+
+    def _show_legend(self, screen: Console) -> None:
+        signs = self.legend()
+        if not signs:
+            return
+        screen.print()
+        width = max(len(each.sign) for each in signs)
+        for each in signs:
+            text = Text(f"{each.sign.ljust(width)}  {each.meaning}", output.FAINT)
+            screen.print(text, soft_wrap=True)
+
     def _show_step(self, screen: Console, report: StepReport) -> None:
         step, outputs = report.step, report.outputs()
         if step.prose:
@@ -210,7 +233,7 @@ class StoryReport:
             _prose(screen, step.prose)
         command = Text("› ").append(step.text, f"bold {output.NAME}")
         if report is self.first_difference:
-            command.append("   ◆ the policies differ here", f"bold {output.WARN}")
+            command.append("   ◆ the rules differ here", f"bold {output.WARN}")
         problems = any(frame.problems for frame in report.frames.values())
         if step.word == "expect" and not problems:
             command = Text("✓ ", output.GOOD).append(step.text, output.FAINT)
@@ -236,10 +259,10 @@ class StoryReport:
         if self.first_difference and len(self.performances) > 1:
             where = f"{short_name(self.story.path)}, line {self.first_difference.step.line}"
             line = Text("◆ ", output.WARN).append(
-                f"the policies differ at `{self.first_difference.step.text}`"
+                f"the rules differ at `{self.first_difference.step.text}`"
             )
             screen.print(line.append(f"  {where}", output.FAINT), soft_wrap=True)
-        broken = {p.policy: _broken(p) for p in self.performances if _broken(p)}
+        broken = {p.policy: broken_invariants(p) for p in self.performances if broken_invariants(p)}
         if broken and self.passed:
             held = [p.policy for p in self.performances if p.policy not in broken]
             screen.print(output.verdict_line(True, _as_expected(broken, held)), soft_wrap=True)
@@ -250,7 +273,7 @@ class StoryReport:
         return bool(acts) and acts[-1].text == "state" and not acts[-1].given
 
     def _show_replicas(self, screen: Console) -> None:
-        table = output.table(("policy", "replica", "at the end", "epoch", "LEO", "HW", "log"))
+        table = output.table(("rule", "replica", "at the end", "epoch", "LEO", "HW", "log"))
         for performance in self.performances:
             name = performance.policy
             for replica in performance.frames[-1].replicas:
@@ -291,7 +314,7 @@ def _one_by_one(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
         screen.print(Text(" " * MARGIN).append(f"under {names}:", "bold"), soft_wrap=True)
         _lines(screen, lines, 2 * MARGIN)
         if not lines:
-            screen.print(output.faint(" " * 2 * MARGIN + "nothing more"))
+            screen.print(output.faint(" " * 2 * MARGIN + "no change"))
 
 
 def _side_by_side(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
@@ -299,7 +322,7 @@ def _side_by_side(screen: Console, own: dict[str, tuple[str, ...]]) -> None:
     bar = output.faint("\n".join("│" * height))
     cells: list[Text] = []
     for names, lines in own.items():
-        shown = [_styled(line) for line in lines] or [output.faint("nothing more")]
+        shown = [_styled(line) for line in lines] or [output.faint("no change")]
         cells += [bar, Text("\n").join([Text(names, "bold"), *shown])]
     grid = Table.grid(padding=(0, 1))
     grid.add_row(*cells)
@@ -351,7 +374,7 @@ def _verdict(performance: Performance) -> Text:
     If an invariant breaks under the rule that brokers run, truncation is not the cause (an unclean
     election may be). The verdict then does not name the rule.
     """
-    policy, broken = performance.policy, _broken(performance)
+    policy, broken = performance.policy, broken_invariants(performance)
     if not performance.passed:
         return Text(f"✗ {policy}: {len(performance.problems)} not as expected", output.BAD)
     if broken:
@@ -361,28 +384,10 @@ def _verdict(performance: Performance) -> Text:
         if policy == SHIPPED:
             return Text("! broken: ", output.WARN).append(violations)
         return Text(f"✗ {policy} breaks ", output.BAD).append(violations)
-    checks = [f for f in performance.frames if f.step.word == "check"]
-    kept = ", ".join(dict.fromkeys(" ".join(frame.step.arguments) for frame in checks))
+    kept = ", ".join(kept_invariants(performance))
     return Text(f"✓ {performance.policy}", output.GOOD).append(
         f" keeps {kept}" if kept else ": as expected"
     )
-
-
-def _broken(performance: Performance) -> list[tuple[str, str]]:
-    """Return each invariant that did not hold, with the violation that a check printed, if any."""
-    checked = [
-        (" ".join(frame.step.arguments), line.removeprefix("VIOLATED").strip())
-        for frame in performance.frames
-        if frame.step.word == "check"
-        for line in frame.output
-        if line.startswith("VIOLATED")
-    ]
-    expected = [
-        (" ".join(frame.step.arguments[1:]), "")
-        for frame in performance.frames
-        if frame.step.word == "expect" and frame.step.arguments[:1] == ("violated",)
-    ]
-    return checked + expected
 
 
 def _as_expected(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence[str]) -> str:
@@ -400,7 +405,7 @@ def _as_expected(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence
 
 
 def sequence_diagram(performances: Sequence[Performance]) -> Iterator[str]:
-    """Yield the lines of a Mermaid diagram, with `alt` blocks for steps where policies differ."""
+    """Yield the lines of a Mermaid diagram, with `alt` blocks for steps where rules differ."""
     first = performances[0]
     opening = Performance(first.story, first.policy, first.frames[:1])
     yield from list(as_mermaid(opening))[: 1 + len(first.frames[0].replicas)]

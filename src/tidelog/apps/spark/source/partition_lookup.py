@@ -25,7 +25,13 @@ from tidelog.shell.client.client_errors import (
 )
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_TOPIC_ID, read_metadata
-from tidelog.shell.client.offsets import Found, FoundOffset, epoch_end, list_offsets
+from tidelog.shell.client.offsets import (
+    Found,
+    FoundOffset,
+    epoch_end,
+    list_all_offsets,
+    list_offsets,
+)
 from tidelog.shell.client.retry import Retry
 
 DELETED_AFTER_S = 2.0
@@ -187,18 +193,7 @@ class PartitionLookup:
     ) -> dict[TopicPartition, FoundOffset]:
         """Return an offset for each partition; retry for `patience_s`. Raises ClientError."""
         retry = Retry(self.client.patience_s, retriable=is_retriable_or_no_topic)
-        found: dict[TopicPartition, FoundOffset] = {}
-        while True:
-            left = {key: time for key, time in wanted.items() if key not in found}
-            error: ClientError | None = None
-            for key, result in self.list_offsets(left).items():
-                if isinstance(result, FoundOffset):
-                    found[key] = result
-                else:
-                    error = result
-            if error is None:
-                return found
-            retry.failed(error)
+        return list_all_offsets(self.cluster, wanted, retry, self.isolation)
 
     def epoch_end(
         self, key: TopicPartition, epoch: LeaderEpoch

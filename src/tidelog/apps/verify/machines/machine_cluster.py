@@ -19,6 +19,8 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 PORT = 9092
 INTERNAL_PORT = 9192
 READY_S = 60.0
+SECRET = "cluster-secret"
+"""The file with the cluster's secret, in the folder of all machines."""
 
 
 class MachineCluster(LocalCluster):
@@ -29,7 +31,10 @@ class MachineCluster(LocalCluster):
         super().__init__(
             machines * brokers_per_machine,
             data,
-            {"tidelog.metadata.store.allow.plaintext": "true"},
+            {
+                "tidelog.metadata.store.allow.plaintext": "true",
+                "tidelog.cluster.secret.file": os.path.join(data, SECRET),
+            },
             racks=[f"machine-{machine}" for machine in numbers],
             fault_switches=True,
             wait_s=READY_S,
@@ -47,6 +52,7 @@ class MachineCluster(LocalCluster):
         """Start etcd, then all brokers. Raises ClusterFailed, CannotMakeMachines."""
         try:
             self.network.open()
+            self._write_secret()
             for machine, member in self.etcd.items():
                 self.set_clock(machine, 0)
                 member.start()
@@ -110,6 +116,14 @@ class MachineCluster(LocalCluster):
     def set_clock(self, machine: int, offset_s: int) -> None:
         """Set the wall clock of a machine's brokers: how far it is ahead of the right time."""
         machine_clock.set_clock(self._clock(machine), offset_s)
+
+    def _write_secret(self) -> None:
+        """Write the cluster's secret, as an operator who copies it to each machine."""
+        path = os.path.join(self.plan.data, SECRET)
+        if not os.path.exists(path):
+            os.makedirs(self.plan.data, exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                file.write(os.urandom(32).hex())
 
     def _signal(self, machines: Sequence[int], number: int) -> None:
         for machine in machines:

@@ -1,8 +1,8 @@
 """Measure how long writes to a partition stop: from a fault to the next acknowledged write.
 
-Only records that were sent after the fault began count: the acknowledgement of an earlier record
-may already have been on its way. A producer sends the records of a partition in order, so its
-first acknowledgement that counts is also the earliest.
+Only records that were sent after the fault took effect count: the acknowledgement of an earlier
+record may already have been on its way. A producer sends the records of a partition in order, so
+its first acknowledgement that counts is also the earliest.
 
 A fault may pause writes later than at its begin: a leader waits for a follower that was cut off, or
 its session ends while etcd is away. So the longest pause of any partition is measured too.
@@ -31,6 +31,8 @@ class Injected(NamedTuple):
     note: str = ""
     controller: bool = False
     """Whether one of the brokers was the active controller."""
+    effect: int = -1
+    """When the processes were killed or the links cut, if that was later than `begin`."""
 
 
 def first_acks(
@@ -70,12 +72,12 @@ class Failover(NamedTuple):
 def failovers(
     faults: list[Injected], partition: int, partition_acks: Iterable[Iterable[tuple[int, ...]]]
 ) -> list[Failover]:
-    """Return the waits of a partition after faults of its leader."""
-    hit = [(n, fault.begin) for n, fault in enumerate(faults) if partition in fault.led]
-    acked = first_acks([begin for _, begin in hit], partition_acks)
+    """Return the waits of a partition after faults of its leader, counted from their begin."""
+    hit = [(n, fault) for n, fault in enumerate(faults) if partition in fault.led]
+    acked = first_acks([max(fault.begin, fault.effect) for _, fault in hit], partition_acks)
     return [
-        Failover(n, partition, None if at is None else (at - begin) / TICKS_A_SECOND)
-        for (n, begin), at in zip(hit, acked, strict=True)
+        Failover(n, partition, None if at is None else (at - fault.begin) / TICKS_A_SECOND)
+        for (n, fault), at in zip(hit, acked, strict=True)
     ]
 
 
@@ -118,6 +120,9 @@ class Waits(NamedTuple):
     median_s: float | None
     longest_s: float | None
     never: int
+
+
+NO_WAITS = Waits(0, None, None, 0)
 
 
 def summarize(waits: list[float | None]) -> Waits:

@@ -75,6 +75,8 @@ class Nemesis:
         self._topic = topic
         self._ticks = ticks
         self._hold = hold
+        self._effect = -1
+        """When the current fault took effect; -1 if its action does not set it."""
         self._actions: dict[str, Callable[[list[int], float, str], str]] = {
             "kill": self._kill,
             "kill-ahead": self._kill_ahead,
@@ -130,6 +132,7 @@ class Nemesis:
         kind = fault.kind
         if is_long(fault):
             kind = f"{kind}, long"
+        self._effect = -1
         begin = self._ticks()
         note = action(targets, fault.duration_s, f"{kind} broker {names}")
         end = self._ticks()
@@ -145,6 +148,7 @@ class Nemesis:
                 led,
                 note,
                 view.controller in targets,
+                self._effect,
             )
         )
 
@@ -153,6 +157,7 @@ class Nemesis:
     def _kill(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
             self._cluster.kill(broker)
+        self._took_effect()
         with self._restarted_after(targets):
             self._hold(seconds, what)
         return ""
@@ -171,6 +176,7 @@ class Nemesis:
             ahead = self._await(AHEAD_S, what, lambda: self._is_ahead(leader, seen))
             self._hold(ACKS_S, what)
             self._cluster.kill(leader)
+            self._took_effect()
         finally:
             for broker in followers:
                 self._cluster.resume(broker)
@@ -236,6 +242,7 @@ class Nemesis:
     def _pause(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
             self._cluster.pause(broker)
+        self._took_effect()
         try:
             self._hold(seconds, what)
         finally:
@@ -249,6 +256,7 @@ class Nemesis:
     def _isolate(self, targets: list[int], seconds: float, what: str) -> str:
         for broker in targets:
             self._cluster.isolate(broker)
+        self._took_effect()
         try:
             self._hold(seconds, what)
         finally:
@@ -304,6 +312,10 @@ class Nemesis:
                 if not self._cluster.is_running(broker):
                     self._cluster.start_broker(broker, wait=False)
 
+    def _took_effect(self) -> None:
+        """Note that all targets are affected: from now on, acknowledgements mean recovery."""
+        self._effect = self._ticks()
+
     # -- the state of the cluster
 
     def restart_dead_brokers(self) -> None:
@@ -332,11 +344,30 @@ class Nemesis:
             return None
 
     def await_health(self, seconds: float, what: str) -> bool:
-        """Wait until every broker reports all partitions with a leader and all replicas in sync.
+        """Wait until all replicas are in sync and receive new records.
 
-        Return whether that happened in time.
+        Return whether that happened in time. The second condition matters after a short cut: the
+        followers are still in the ISR, but TCP may wait for seconds before it sends again.
         """
-        return self._await(seconds, what, self._is_healthy)
+        ends: dict[tuple[int, int], int] = {}
+        return self._await(seconds, what, lambda: self._is_healthy() and self._has_committed(ends))
+
+    def _has_committed(self, ends: dict[tuple[int, int], int]) -> bool:
+        """Return whether the leaders have committed all records of the first call.
+
+        `ends` keeps the log end offsets by partition and leader.
+        """
+        committed = True
+        for broker in self._cluster.ids:
+            state = self._state_of(broker)
+            if state is None:
+                return False
+            for replica in state["partitions"]:
+                if replica["role"] == "leader":
+                    place = replica["partition"], broker
+                    end = ends.setdefault(place, replica["log_end_offset"])
+                    committed &= replica["high_watermark"] >= end
+        return committed
 
     def _await(self, seconds: float, what: str, holds: Callable[[], bool]) -> bool:
         until = self._ticks() + int(seconds * 10_000)
@@ -359,7 +390,7 @@ class Nemesis:
         return not damaged and self._is_healthy()
 
     def _is_healthy(self) -> bool:
-        """Return whether all brokers are part of the cluster and all replicas are in sync.
+        """Return whether all brokers are part of the cluster and all replicas are in the ISR.
 
         Metadata is not enough. When all brokers were restarted, each answers with what the store
         has: the registrations and leaders of the processes that were killed. So each leader must

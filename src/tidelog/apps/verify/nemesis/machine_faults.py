@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tidelog.apps.verify.machines.machine_cluster import MachineCluster
 from tidelog.apps.verify.nemesis.faults import Nemesis, View
-from tidelog.apps.verify.nemesis.plan import MACHINE_KINDS, Fault
+from tidelog.apps.verify.nemesis.plan import MACHINE_KINDS, Fault, choose_majority
 
 SKEWS_S = (600, -600)
 """Less than message.timestamp.after.max.ms of an hour: brokers must accept all records."""
@@ -39,6 +39,10 @@ class MachineNemesis(Nemesis):
     ) -> None:
         super().__init__(cluster, topic, ticks, hold)
         self._machines = cluster
+        self._led_etcd: int | None = None
+        """The machine of etcd's leader before the current fault."""
+        self._majority: list[int] = []
+        """The machines of which an `etcd-quorum` kills the members of etcd."""
         network = cluster.network
         self._actions |= {
             "kill-machine": self._kill_machines,
@@ -54,10 +58,12 @@ class MachineNemesis(Nemesis):
 
     def _targets(self, fault: Fault, view: View) -> list[int]:
         if fault.kind in ETCD_KINDS:
+            self._majority = choose_majority(fault, self._machines.machines)
             return list(self._machines.ids)
         targets = super()._targets(fault, view)
         if fault.kind not in MACHINE_KINDS:
             return targets
+        self._led_etcd = self._machines.etcd_leader()
         return self._machines.brokers_of(self._machines.machine_of(targets[0]))
 
     def _machines_of(self, targets: list[int]) -> list[int]:
@@ -69,11 +75,12 @@ class MachineNemesis(Nemesis):
         machines = self._machines_of(targets)
         try:
             self._machines.kill_machines(machines)
+            self._took_effect()
             self._hold(seconds, what)
         finally:
             for machine in machines:
                 self._machines.start_machine(machine)
-        return ""
+        return self._note(machines)
 
     def _cut(
         self, cut: Callable[[int], None], targets: list[int], seconds: float, what: str
@@ -82,22 +89,29 @@ class MachineNemesis(Nemesis):
         try:
             for machine in machines:
                 cut(machine)
+            self._took_effect()
             self._hold(seconds, what)
         finally:
             for machine in machines:
                 self._machines.network.mend(machine)
-        return self._restart_ended(targets, what)
+        return self._note(machines, self._restart_ended(targets, what))
 
     def _pause_machines(self, targets: list[int], seconds: float, what: str) -> str:
         machines = self._machines_of(targets)
         try:
             for machine in machines:
                 self._machines.pause_machine(machine)
+            self._took_effect()
             self._hold(seconds, what)
         finally:
             for machine in machines:
                 self._machines.resume_machine(machine)
-        return self._restart_ended(targets, what)
+        return self._note(machines, self._restart_ended(targets, what))
+
+    def _note(self, machines: list[int], what: str = "") -> str:
+        """Add whether a lost machine had etcd's leader: sessions last longer after its election."""
+        lost_leader = len(machines) == 1 and self._led_etcd in machines
+        return "; ".join(filter(None, ["etcd's leader" if lost_leader else "", what]))
 
     def _restart_ended(self, targets: list[int], what: str) -> str:
         """Restart brokers that exited because they were fenced meanwhile."""
@@ -115,16 +129,15 @@ class MachineNemesis(Nemesis):
         return f"etcd of machine {leader}"
 
     def _kill_etcd_quorum(self, _targets: list[int], seconds: float, what: str) -> str:
-        machines = self._machines.machines
-        lost = machines[: len(machines) // 2 + 1]
-        self._hold_without_etcd(lost, seconds, what)
-        return f"etcd of machines {' and '.join(map(str, lost))}"
+        self._hold_without_etcd(self._majority, seconds, what)
+        return f"etcd of machines {' and '.join(map(str, self._majority))}"
 
     def _hold_without_etcd(self, machines: list[int], seconds: float, what: str) -> None:
         members = [self._machines.etcd[machine] for machine in machines]
         try:
             for member in members:
                 member.kill()
+            self._took_effect()
             self._hold(seconds, what)
         finally:
             for member in members:

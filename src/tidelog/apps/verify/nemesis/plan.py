@@ -12,6 +12,7 @@ Invariant: the same seed, seconds and kinds give the same plan.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from random import Random
 from typing import NamedTuple
 
@@ -98,7 +99,7 @@ class Fault(NamedTuple):
     kind: str
     role: str
     draw: int
-    """A random number that selects the partition or broker, and the way of damage."""
+    """A random number that selects the partition, broker or machines, and the way of damage."""
     duration_s: float
     gap_s: float
     """Seconds without a fault between the previous fault and this one."""
@@ -213,3 +214,9 @@ def choose(fault: Fault, leaders: dict[int, int], controller: int, brokers: list
         return [first]
     others = [broker for broker in sorted(brokers) if broker != first]
     return [first, *others[fault.draw % max(1, len(others)) :][:1]]
+
+
+def choose_majority(fault: Fault, machines: Sequence[int]) -> list[int]:
+    """Return the machines that lose their members of etcd, so that etcd has no quorum."""
+    majorities = list(combinations(sorted(machines), len(machines) // 2 + 1))
+    return list(majorities[fault.draw % len(majorities)])

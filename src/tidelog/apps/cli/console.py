@@ -1,0 +1,168 @@
+"""`tidelog console`: serve the web console until Ctrl-C."""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from tidelog.apps.cli.connection import DATA, VARIABLE, find_bootstrap
+from tidelog.apps.cli.usage import examples
+from tidelog.apps.install_advice import CONSOLE, console_installed
+
+if TYPE_CHECKING:
+    from tidelog.apps.console.target import Target
+
+PORT = 8080
+REFUSED = 1
+
+
+@click.command(
+    epilog=examples(
+        "tidelog console",
+        "tidelog console --data my-data --allow-actions",
+        "tidelog console -b broker1:9092 --port 8081",
+        "tidelog console --host 0.0.0.0 --token-file console-token",
+        "tidelog console --history tidelog-demo/report-history.jsonl",
+    )
+)
+@click.option(
+    "--data",
+    metavar="DIR",
+    help=f"Data folder of a cluster on this machine, running or not.  [default: ./{DATA}, if it"
+    " exists]",
+)
+@click.option(
+    "--bootstrap",
+    "--bootstrap-server",
+    "-b",
+    metavar="HOST:PORT",
+    help="Bootstrap brokers of any cluster, separated by commas; not with --data.  [default:"
+    f" {VARIABLE}]",
+)
+@click.option(
+    "--host",
+    default="localhost",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on. Others than this machine's own need a token, which is printed.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen on; 0 chooses a free one.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Require the token in FILE, which is created if it is missing.",
+)
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Allow pages to create topics, produce records, elect leaders, reassign replicas and reset"
+    " offsets; with --data also to kill, pause and start brokers.",
+)
+@click.option(
+    "--history-size",
+    "history_mib",
+    type=click.IntRange(0, 1_000_000),
+    default=256,
+    show_default=True,
+    metavar="MIB",
+    help="Size of the history that pages look back in, in MiB; 0 keeps none. It is in the data"
+    " folder, or for a remote cluster in ~/.local/state/tidelog/console.",
+)
+@click.option(
+    "--history",
+    "history_file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Show a file of history events instead of a cluster: of `tidelog demo`, `tidelog sim"
+    " replay --history` or `tidelog story play --history`.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+def console(
+    data: str | None,
+    bootstrap: str | None,
+    host: str,
+    port: int,
+    token_file: str | None,
+    allow_actions: bool,
+    history_mib: int,
+    history_file: str | None,
+    open_browser: bool,
+) -> int:
+    """Serve the web console: live state of a cluster in a browser, until Ctrl-C.
+
+    Listens on this machine only, unless --host is given.
+    """
+    if not console_installed():
+        click.echo(f"tidelog: the console needs more packages: {CONSOLE}", err=True)
+        return REFUSED
+    if data is not None and bootstrap is not None:
+        raise click.UsageError("--data and --bootstrap can't be combined")
+    if history_file is not None and (data is not None or bootstrap is not None or allow_actions):
+        raise click.UsageError(
+            "--history shows a file; it can't be combined with --data, --bootstrap or"
+            " --allow-actions"
+        )
+    from tidelog.apps.console.history.event_file import CannotRead, EventFile
+    from tidelog.apps.console.history.file_collector import FileTarget
+    from tidelog.apps.console.history.place import recorder_for
+    from tidelog.apps.console.listener import bind
+    from tidelog.apps.console.security import TokenUnusable, is_loopback, read_token
+    from tidelog.apps.console.server import Console, Options
+
+    try:
+        file = None if history_file is None else EventFile.open(history_file)
+        target = FileTarget() if file is not None else _target(data, bootstrap)
+        token = None
+        if token_file is not None or not is_loopback(host):
+            token = read_token(token_file)
+        listener = bind(host, port)
+    except (CannotRead, TokenUnusable) as error:
+        click.echo(f"tidelog: {error}", err=True)
+        return REFUSED
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        click.echo(
+            f"tidelog: can't listen on {host}:{port}: {why}; choose another --port", err=True
+        )
+        return REFUSED
+    recorder = None if file is not None else recorder_for(target.data, history_mib << 20)
+    options = Options(target, listener, host, token, allow_actions, recorder, file)
+    served = Console(options)
+    click.echo(f"Tidelog console: {served.url()}")
+    sys.stdout.flush()
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn stops, then sends the signal again
+    if open_browser:
+        import webbrowser
+
+        threading.Timer(0.5, webbrowser.open, [served.url()]).start()
+    with suppress(KeyboardInterrupt):
+        served.run()
+    return 0
+
+
+def _target(data: str | None, bootstrap: str | None) -> "Target":
+    """Return the cluster to show. Raises ValueError."""
+    from tidelog.apps.console.target import FolderCluster, RemoteCluster
+    from tidelog.shell.client.cluster import Cluster
+
+    if data is None and not bootstrap and not os.environ.get(VARIABLE) and os.path.isdir(DATA):
+        data = DATA
+    if data is not None:
+        if not os.path.isdir(data):
+            raise ValueError(f"folder {data} does not exist; name the cluster's folder with --data")
+        return FolderCluster(os.path.abspath(data))
+    addresses = find_bootstrap(bootstrap)
+    Cluster(addresses)  # checks the addresses, and connects to none
+    return RemoteCluster(addresses)
