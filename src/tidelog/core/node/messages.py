@@ -255,6 +255,62 @@ class DeleteRecordsResponse:
 
 
 @slotted
+class TxnMarker:
+    """The outcome of one producer's transaction, for partitions that one broker leads."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    """The leader epoch of the coordinator's partition of `__transaction_state`."""
+    partitions: tuple[TopicPartition, ...]
+    transaction_version: int = 0
+    """From 2 on the marker's epoch must be higher than the one of the producer's records."""
+
+
+@slotted
+class WriteTxnMarkers:
+    """A coordinator's request to end transactions on the partitions of a leader."""
+
+    markers: tuple[TxnMarker, ...]
+
+
+@slotted
+class WriteTxnMarkersResponse:
+    """The result of each partition, for each marker of the request in its order. NONE: the marker
+    is on all in-sync replicas."""
+
+    markers: tuple[tuple[int, dict[TopicPartition, ErrorCode]], ...]
+    """(producer id, results)."""
+
+
+@slotted
+class TxnPartitions:
+    """Partitions to add to one transaction, or to look for in it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    verify_only: bool
+    partitions: tuple[TopicPartition, ...]
+
+
+@slotted
+class AddPartitionsToTxn:
+    """A partition leader's request to a transaction coordinator (version 4 and 5): it verifies or
+    adds its partitions before it appends a transaction's first batch."""
+
+    transactions: tuple[TxnPartitions, ...]
+
+
+@slotted
+class AddPartitionsToTxnResponse:
+    """One result for each transaction of the request, in its order."""
+
+    results: tuple[dict[TopicPartition, ErrorCode], ...]
+
+
+@slotted
 class InitProducerId:
     """A request for the id of an idempotent producer."""
 
