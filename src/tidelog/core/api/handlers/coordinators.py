@@ -7,6 +7,7 @@ from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.controller.metadata.features import TRANSACTION_VERSION
 from tidelog.core.coordinator.lookup import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -60,10 +61,23 @@ def internal_topic(
     """Create an internal topic, unless it exists."""
     if topic in broker.node.image.topics:
         return _THERE
+    if topic == TRANSACTIONS_TOPIC and (reason := _too_old(broker)) is not None:
+        return TopicAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
     create = _offsets_topic if topic == OFFSETS_TOPIC else _transactions_topic
     [created] = yield [create(broker)]
     answer: TopicAnswer = created
     return answer
+
+
+def _too_old(broker: BrokerContext) -> str | None:
+    """Return which broker has software without transactions; None if all brokers have them.
+
+    Any broker may lead a partition of a transaction, so all must be able to write its markers.
+    """
+    for known in broker.node.image.brokers.values():
+        if all(feature.name != TRANSACTION_VERSION for feature in known.features):
+            return f"broker {known.id} runs software without transactions; upgrade it first"
+    return None
 
 
 def _not_created(topic: str, answer: TopicAnswer) -> FindCoordinatorResponse:

@@ -19,6 +19,8 @@ from tidelog.core.transactions.transaction import (
 from tidelog.core.types import TopicPartition
 
 _NONE = -1
+ID_BYTES_MAX = 0x7FFF
+"""Longest transactional id: the key of its records has a length of 16 bits."""
 _INIT_KNOWS_FENCED = 4
 _KNOWS_FENCED = 2
 """The first version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn with PRODUCER_FENCED."""
@@ -47,6 +49,8 @@ def init_producer_id(broker: BrokerContext, request: Struct) -> Handling:
     producer_id = request.get("producer_id", _NONE)
     producer_epoch = request.get("producer_epoch", _NONE)
     if transactional_id == "" or (producer_id == _NONE) != (producer_epoch == _NONE):
+        return _producer_id(ErrorCode.INVALID_REQUEST)
+    if transactional_id is not None and len(transactional_id.encode()) > ID_BYTES_MAX:
         return _producer_id(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
         [answer] = yield [InitProducerId()]
@@ -87,24 +91,30 @@ def add_partitions_to_txn(broker: BrokerContext, request: Struct) -> Handling:
                 error = _fenced(broker, answer.error_code)
         results = _topic_results(topics, refusals, error)
         return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": results}
-    found = []
+    found, asked = [], []
     for each in request["transactions"]:
         refusals = _refusals(broker, each["topics"])
-        error = ErrorCode.OPERATION_NOT_ATTEMPTED
-        if not refusals:
-            error = ErrorCode.INVALID_REQUEST
-            if each["transactional_id"]:
-                [answer] = yield [_request_of(each)]
-                error = answer.error_code
-                missing = getattr(answer, "missing", ())
-                refusals = dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
-        found.append(
-            {
-                "transactional_id": each["transactional_id"],
-                "topic_results": _topic_results(each["topics"], refusals, error),
-            }
-        )
+        if refusals:
+            found.append(_result_of(each, refusals, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        elif not each["transactional_id"]:
+            found.append(_result_of(each, {}, ErrorCode.INVALID_REQUEST))
+        else:
+            asked.append(each)
+    answers = (yield [_request_of(each) for each in asked]) if asked else []
+    for each, answer in zip(asked, answers, strict=True):
+        missing = getattr(answer, "missing", ())
+        refusals = dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE)
+        found.append(_result_of(each, refusals, answer.error_code))
     return {"throttle_time_ms": 0, "error_code": ErrorCode.NONE, "results_by_transaction": found}
+
+
+def _result_of(
+    each: Struct, refusals: dict[TopicPartition, ErrorCode], otherwise: ErrorCode
+) -> Struct:
+    return {
+        "transactional_id": each["transactional_id"],
+        "topic_results": _topic_results(each["topics"], refusals, otherwise),
+    }
 
 
 def _request_of(each: Struct) -> on.AddPartitions | on.VerifyPartitions:

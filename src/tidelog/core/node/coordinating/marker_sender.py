@@ -1,8 +1,10 @@
 """Sends the markers that end transactions to the leaders of their partitions.
 
-Each broker gets at most one request at a time; markers that become ready meanwhile share the next
-one. This broker's own partitions need no request. A marker is sent again after an error that may
-pass, such as an election, and without end: the outcome of its transaction is decided.
+Markers that become ready in one turn share a request, and so do markers that wait because many
+requests to the broker are open: a partition that is slow to replicate delays only the markers of
+its own request. This broker's own partitions need no request. A marker is sent again after an
+error that may pass, such as an election, and without end: the outcome of its transaction is
+decided.
 
 Invariant: a marker is sent only while its shard is loaded, so with the leader epoch in which the
 shard read the outcome from the log. A newer coordinator's markers win by a higher epoch.
@@ -22,6 +24,8 @@ from tidelog.core.types import BrokerId, TopicPartition
 RETRY_MS = 50
 MARKERS_AT_ONCE = 500
 """Markers in one request."""
+REQUESTS_AT_ONCE = 16
+"""Open requests to one broker."""
 
 _DONE = frozenset(
     {
@@ -66,7 +70,8 @@ class MarkerSender:
         self._write_markers = host.write_markers
         self._written = written
         self._queues: dict[BrokerId, dict[Outcome, set[TopicPartition]]] = {}
-        self._in_flight: set[BrokerId] = set()
+        self._open: dict[BrokerId, int] = {}
+        """The number of open requests, by broker."""
         self._retries: dict[Outcome, set[TopicPartition]] = {}
         """Markers that are sent again at `_retry_at_ms`, to the leaders of that time."""
         self._retry_at_ms: int | None = None
@@ -83,7 +88,10 @@ class MarkerSender:
     @property
     def is_active(self) -> bool:
         """Whether `flush` has something to send."""
-        return any(broker not in self._in_flight for broker in self._queues)
+        return any(self._may_send(broker) for broker in self._queues)
+
+    def _may_send(self, broker: BrokerId) -> bool:
+        return self._open.get(broker, 0) < REQUESTS_AT_ONCE
 
     def send(self, hosted: HostedShard[TransactionShard], effect: SendMarkers) -> None:
         """Write the markers of a transaction."""
@@ -109,9 +117,9 @@ class MarkerSender:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
     def flush(self) -> None:
-        """Send a request to each broker with markers, unless one is in flight."""
+        """Send a request to each broker with markers, unless too many are open."""
         for broker in list(self._queues):
-            if broker not in self._in_flight:
+            if self._may_send(broker):
                 self._send_to(broker)
 
     def _send_to(self, broker: BrokerId) -> None:
@@ -123,14 +131,14 @@ class MarkerSender:
         if not sent:
             return
         request = WriteTxnMarkers(tuple(each.marker(names) for each, names in sent.items()))
-        self._in_flight.add(broker)
+        self._open[broker] = self._open.get(broker, 0) + 1
 
         def answered(response: WriteTxnMarkersResponse) -> None:
-            self._in_flight.discard(broker)
+            self._open[broker] -= 1
             self._answered(sent, response)
 
         def failed() -> None:
-            self._in_flight.discard(broker)
+            self._open[broker] -= 1
             for outcome, names in sent.items():
                 for name in names:
                     self._retry(outcome, name)
