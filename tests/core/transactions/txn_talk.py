@@ -198,5 +198,5 @@ class Talk:
     def listed(self, request: on.ListTransactions | None = None) -> list[tuple[str, int, str]]:
         return [
             (each.transactional_id, each.producer_id, each.state)
-            for each in self.shard.list_transactions(request or on.ListTransactions())
+            for each in self.shard.list_transactions(request or on.ListTransactions(), self.now)
         ]

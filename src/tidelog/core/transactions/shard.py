@@ -175,9 +175,11 @@ class TransactionShard(CoordinatorShard[Timer]):
     def serve(self, requester: object, request: Any) -> None:
         self._handlers[type(request)](requester, request)
 
-    def list_transactions(self, request: on.ListTransactions) -> list[on.ListedTransaction]:
+    def list_transactions(
+        self, request: on.ListTransactions, now_ms: int
+    ) -> list[on.ListedTransaction]:
         """Return the transactional ids of this shard that pass the filters."""
-        wall_ms = self._wall.at_ms(self._now_ms)
+        wall_ms = self._wall.at_ms(now_ms)
         return [
             on.ListedTransaction(transactional_id, known.producer_id, known.state.label)
             for transactional_id, entry in self._entries.items()

@@ -67,7 +67,10 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         if isinstance(shards, ErrorCode):
             response = on.ListTransactionsResponse(shards)
         else:
-            found = tuple(each for shard in shards for each in shard.list_transactions(request))
+            now_ms = self._turn.now_ms
+            found = tuple(
+                each for shard in shards for each in shard.list_transactions(request, now_ms)
+            )
             response = on.ListTransactionsResponse(ErrorCode.NONE, found)
         self._turn.emit(Respond(peer, correlation, response))
 
