@@ -11,6 +11,7 @@ from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, partition_for
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import InitProducerId
 from tidelog.core.transactions import messages as on
+from tidelog.core.transactions.id_pattern import InvalidPattern, matcher
 from tidelog.core.transactions.transaction import (
     EPOCH_BUMPS,
     STATES_BY_LABEL,
@@ -228,17 +229,30 @@ def list_transactions(_broker: BrokerContext, request: Struct) -> Handling:
     """List the transactional ids that this broker coordinates, and pass the filters."""
     labels = request["state_filters"]
     unknown = [label for label in labels if label not in STATES_BY_LABEL]
+    pattern, matches = request.get("transactional_id_pattern"), None
+    if pattern:
+        try:
+            matches = matcher(pattern)
+        except InvalidPattern:
+            return _listed(ErrorCode.INVALID_REGULAR_EXPRESSION, [])
     [answer] = yield [
         on.ListTransactions(
             frozenset(STATES_BY_LABEL[label] for label in labels if label in STATES_BY_LABEL),
             bool(unknown),
             frozenset(request["producer_id_filters"]),
             request.get("duration_filter", _NONE),
+            matches,
         )
     ]
+    return _listed(answer.error_code, unknown, answer.transactions)
+
+
+def _listed(
+    error: ErrorCode, unknown: list[str], transactions: tuple[on.ListedTransaction, ...] = ()
+) -> Struct:
     return {
         "throttle_time_ms": 0,
-        "error_code": answer.error_code,
+        "error_code": error,
         "unknown_state_filters": unknown,
         "transaction_states": [
             {
@@ -246,6 +260,6 @@ def list_transactions(_broker: BrokerContext, request: Struct) -> Handling:
                 "producer_id": each.producer_id,
                 "transaction_state": each.state,
             }
-            for each in answer.transactions
+            for each in transactions
         ],
     }
