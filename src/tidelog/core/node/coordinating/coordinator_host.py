@@ -1,14 +1,24 @@
 """The parts of a broker that its coordinators use."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.errors import ErrorCode
+from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from tidelog.core.node.turn import Turn
+
+OnProducerId: TypeAlias = Callable[[ErrorCode, int], None]
+"""Called with a producer id, or with an error."""
+WriteMarkers: TypeAlias = Callable[
+    [WriteTxnMarkers, Callable[[WriteTxnMarkersResponse], None]], None
+]
+"""Writes markers to partitions that this broker leads, and calls back when they are committed."""
 
 
 class CoordinatorHost(NamedTuple):
@@ -21,3 +31,6 @@ class CoordinatorHost(NamedTuple):
     gate: Gate
     wake_resting: Callable[[HostedReplica], None]
     """Wakes the fetch sessions that rest at a replica, before an append."""
+    calls: Calls
+    allocate_producer_id: Callable[[OnProducerId], None]
+    write_markers: WriteMarkers

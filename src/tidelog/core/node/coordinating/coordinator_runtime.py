@@ -277,6 +277,12 @@ class Requester(NamedTuple):
     correlation: int
 
 
+class LocalRequester(NamedTuple):
+    """A part of this broker that gets the response."""
+
+    answered: Callable[[Any], None]
+
+
 class UnconfirmedRead(NamedTuple):
     """A read that waits until the followers confirm that this broker led when it arrived."""
 
@@ -357,6 +363,16 @@ class CoordinatorRuntime(ABC, Generic[S]):
             self._unconfirmed.append(UnconfirmedRead(now, key, requester, request))
             return
         hosted.shard.handle(requester, request, self._turn.now_ms)
+        self._active[hosted] = None
+
+    def serve_locally(self, key: str, request: Any, answered: Callable[[Any], None]) -> None:
+        """Let the shard of a key serve a request of this broker itself."""
+        hosted = self.find(key)
+        if isinstance(hosted, ErrorCode):
+            answered(self.refused(request, hosted))
+            return
+        self._postpone_if_suspended()
+        hosted.shard.handle(LocalRequester(answered), request, self._turn.now_ms)
         self._active[hosted] = None
 
     def _serve_confirmed(self) -> None:
@@ -465,6 +481,9 @@ class CoordinatorRuntime(ABC, Generic[S]):
         for effect in hosted.shard.take():
             if isinstance(effect, Answer):
                 requester = effect.requester
+                if isinstance(requester, LocalRequester):
+                    requester.answered(effect.response)
+                    continue
                 assert isinstance(requester, Requester), "all requests come through serve"
                 self._turn.emit(Respond(requester.peer, requester.correlation, effect.response))
             elif isinstance(effect, Append):

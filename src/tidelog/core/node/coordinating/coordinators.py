@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.core.coordinator.lookup import (
     OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
     CoordinatorType,
     FindCoordinator,
     FindCoordinatorResponse,
@@ -20,6 +21,7 @@ from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.messages import AddPartitionsToTxn, AddPartitionsToTxnResponse
 from tidelog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ def _group_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":
     return GroupCoordinator(host)
 
 
+def _transaction_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":
+    from tidelog.core.node.coordinating.transaction_coordinator import TransactionCoordinator
+
+    return TransactionCoordinator(host)
+
+
 _PACKAGE = __name__.partition(".")[0]
 """The root package. A mutant is a copy of the package under another name."""
 TENANTS = (
@@ -51,6 +59,12 @@ TENANTS = (
         OFFSETS_TOPIC,
         f"{_PACKAGE}.core.groups.messages",
         _group_coordinator,
+    ),
+    Tenant(
+        CoordinatorType.TRANSACTION,
+        TRANSACTIONS_TOPIC,
+        f"{_PACKAGE}.core.transactions.messages",
+        _transaction_coordinator,
     ),
 )
 
@@ -85,7 +99,10 @@ class Coordinators:
 
     def handlers(self) -> dict[type, RequestHandler]:
         """Return the handlers of requests that need no coordinator on this broker."""
-        return {FindCoordinator: self._find_coordinator}
+        return {
+            FindCoordinator: self._find_coordinator,
+            AddPartitionsToTxn: self._add_partitions_to_txn,
+        }
 
     def handlers_of(self, request_type: type) -> dict[type, RequestHandler]:
         """Return all handlers of the coordinator that serves a type of request; none if there is
@@ -94,6 +111,23 @@ class Coordinators:
             if tenant.requests == request_type.__module__:
                 return self._runtime(tenant.topic).handlers()
         return {}
+
+    def _add_partitions_to_txn(
+        self, peer: Peer, correlation: int, request: AddPartitionsToTxn
+    ) -> None:
+        def respond(response: AddPartitionsToTxnResponse) -> None:
+            self._turn.emit(Respond(peer, correlation, response))
+
+        self.add_partitions_to_txn(request, respond)
+
+    def add_partitions_to_txn(
+        self,
+        request: AddPartitionsToTxn,
+        respond: Callable[[AddPartitionsToTxnResponse], None],
+    ) -> None:
+        """Add or verify a leader's partitions of transactions that this broker coordinates."""
+        runtime: Any = self._runtime(TRANSACTIONS_TOPIC)
+        runtime.add_partitions_to_txn(request, respond)
 
     def _find_coordinator(self, peer: Peer, correlation: int, request: FindCoordinator) -> None:
         topic = self._topics[request.key_type]
