@@ -10,7 +10,7 @@ from tidelog.core.controller.metadata.features import FeatureRange
 from tidelog.core.node.activation import Activation
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost, unverified
 from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
@@ -135,6 +135,7 @@ class Parts:
                 replicas=replicas,
                 gate=gate,
                 wake_resting=fetches.wake_resting,
+                verify_transaction=unverified,
             )
         )
         self.activation = Activation(

@@ -1,6 +1,6 @@
 """InitProducerId 0-5 and DescribeProducers 0: ids of idempotent producers, and their state; and
-AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-5, DescribeTransactions 0
-and ListTransactions 0-2 of a cluster without transactions.
+AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, DescribeTransactions 0 and ListTransactions
+0-2 of a cluster without transactions.
 
 InitProducerId with a transactional id is refused, so no transaction exists: the list is empty,
 every id is unknown. A client that adds to a transaction or ends one anyway gets
@@ -137,21 +137,6 @@ def add_offsets_to_txn(_broker: BrokerContext, _request: Struct) -> Struct:
 def end_txn(_broker: BrokerContext, _request: Struct) -> Struct:
     """Refuse: no transaction exists."""
     return {"throttle_time_ms": 0, "error_code": _NO_TRANSACTIONS}
-
-
-def txn_offset_commit(_broker: BrokerContext, request: Struct) -> Struct:
-    """Refuse every partition."""
-    topics = [
-        {
-            "name": topic["name"],
-            "partitions": [
-                {"partition_index": partition["partition_index"], "error_code": _NO_TRANSACTIONS}
-                for partition in topic["partitions"]
-            ],
-        }
-        for topic in request["topics"]
-    ]
-    return {"throttle_time_ms": 0, "topics": topics}
 
 
 def describe_transactions(_broker: BrokerContext, request: Struct) -> Struct:
