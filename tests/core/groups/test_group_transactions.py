@@ -1,4 +1,4 @@
-"""Offsets that are committed in transactions: TxnOffsetCommit, markers, and OffsetFetch meanwhile."""
+"""Offsets committed in transactions: TxnOffsetCommit, markers, and OffsetFetch meanwhile."""
 
 import pytest
 from group_talk import CONFIG, EVENTS, GROUP, OTHER, Talk
