@@ -213,7 +213,7 @@ _TABLE = (
     Api(WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2, 1, TRANSACTIONS, "",
         "ALTER CLUSTER or CLUSTER_ACTION CLUSTER", listeners=NONE),
     Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3, TRANSACTIONS,
-        "handlers.producers:txn_offset_commit",
+        "handlers.committed_offsets:txn_offset_commit",
         "WRITE TRANSACTIONAL_ID; READ GROUP; READ TOPIC"),
     Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2, ACCESS, "handlers.access:describe_acls",
         "DESCRIBE CLUSTER"),

@@ -325,6 +325,7 @@ EXPECTED = {
     DESCRIBE_GROUPS: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
     DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     OFFSET_DELETE: {ErrorCode.GROUP_ID_NOT_FOUND},
+    TXN_OFFSET_COMMIT: {ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION},
     ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
     SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
     SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
@@ -337,7 +338,6 @@ EXPECTED = {
     **{
         key: {ErrorCode.UNSUPPORTED_VERSION}
         for key in (
-            TXN_OFFSET_COMMIT,
             CONSUMER_GROUP_HEARTBEAT,
             CONSUMER_GROUP_DESCRIBE,
         )
@@ -386,6 +386,7 @@ def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
     if api_key in range(OFFSET_COMMIT, LIST_GROUPS + 1) or api_key in (
         DELETE_GROUPS,
         OFFSET_DELETE,
+        TXN_OFFSET_COMMIT,
     ):
         brokers.coordinator("group")
     if api_key in range(ADD_PARTITIONS_TO_TXN, END_TXN + 1) or api_key == DESCRIBE_TRANSACTIONS:

@@ -11,7 +11,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.node.activation import Activation
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost, unverified
 from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
@@ -149,6 +149,7 @@ class Parts:
                 *(config, turn, image, replicas, gate, fetches.wake_resting, calls),
                 allocate_producer_id=self.producer_ids.allocate,
                 write_markers=_no_markers,
+                verify_transaction=unverified,
             )
         )
         self.activation = Activation(

@@ -62,21 +62,3 @@ def _producers(state: ProducerState) -> list[Struct]:
         }
         for producer_id, entry in sorted(state.producers.items())
     ]
-
-
-_NO_TRANSACTIONS = ErrorCode.UNSUPPORTED_VERSION
-
-
-def txn_offset_commit(_broker: BrokerContext, request: Struct) -> Struct:
-    """Refuse every partition."""
-    topics = [
-        {
-            "name": topic["name"],
-            "partitions": [
-                {"partition_index": partition["partition_index"], "error_code": _NO_TRANSACTIONS}
-                for partition in topic["partitions"]
-            ],
-        }
-        for topic in request["topics"]
-    ]
-    return {"throttle_time_ms": 0, "topics": topics}

@@ -12,6 +12,14 @@ from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from tidelog.core.node.turn import Turn
+from tidelog.core.types import TopicPartition
+
+VerifyTransaction: TypeAlias = Callable[
+    [TopicPartition, str, int, int, bool, Callable[[ErrorCode], None]], None
+]
+"""Checks with a transaction's coordinator that the partition is part of a producer's open
+transaction, and calls back with NONE if it is. The arguments are partition, transactional id,
+producer id, producer epoch, whether to add the partition first, and the callback."""
 
 OnProducerId: TypeAlias = Callable[[ErrorCode, int], None]
 """Called with a producer id, or with an error."""
@@ -34,3 +42,16 @@ class CoordinatorHost(NamedTuple):
     calls: Calls
     allocate_producer_id: Callable[[OnProducerId], None]
     write_markers: WriteMarkers
+    verify_transaction: VerifyTransaction
+
+
+def unverified(
+    _topic_partition: TopicPartition,
+    _transactional_id: str,
+    _producer_id: int,
+    _producer_epoch: int,
+    _add: bool,
+    then: Callable[[ErrorCode], None],
+) -> None:
+    """Trust the client, as Kafka does with `transaction.partition.verification.enable=false`."""
+    then(ErrorCode.NONE)

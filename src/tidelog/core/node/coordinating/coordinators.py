@@ -16,12 +16,17 @@ from tidelog.core.coordinator.lookup import (
     FindCoordinatorResponse,
     partition_for,
 )
+from tidelog.core.coordinator.shard import EndMarker, TransactionalProducer
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
-from tidelog.core.node.messages import AddPartitionsToTxn, AddPartitionsToTxnResponse
+from tidelog.core.node.messages import (
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    TxnMarker,
+)
 from tidelog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -129,6 +134,28 @@ class Coordinators:
         runtime: Any = self._runtime(TRANSACTIONS_TOPIC)
         runtime.add_partitions_to_txn(request, respond)
 
+    def complete_transaction(
+        self,
+        topic_partition: TopicPartition,
+        marker: TxnMarker,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write a transaction's marker into a partition of an internal topic that this broker
+        leads. `then` gets NONE when the marker is committed and the coordinator has applied it, or
+        an error for a partition: while a coordinator loads its log, the transaction coordinator
+        must send the marker again, as to a broker that does not lead."""
+        runtime = self._runtimes.get(topic_partition.topic)
+        if runtime is None:
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        producer = TransactionalProducer(marker.producer_id, marker.producer_epoch)
+        end = EndMarker(producer, marker.committed, marker.coordinator_epoch)
+        runtime.complete_transaction(
+            topic_partition.partition,
+            end,
+            lambda error: then(_MARKER_ERRORS.get(error, error)),
+        )
+
     def _find_coordinator(self, peer: Peer, correlation: int, request: FindCoordinator) -> None:
         topic = self._topics[request.key_type]
         self._turn.emit(Respond(peer, correlation, self._coordinator_of(topic, request)))
@@ -226,6 +253,17 @@ class Coordinators:
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
+
+
+_MARKER_ERRORS = dict.fromkeys(
+    (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""Errors of a coordinator that the sender of a marker does not know, and what it gets instead."""
 
 
 def _not_available(why: str) -> FindCoordinatorResponse:
