@@ -29,6 +29,8 @@ from tidelog.core.node.serving.fetch_sessions import FetchSessions
 from tidelog.core.node.serving.offsets import OffsetService
 from tidelog.core.node.serving.produce import ProduceService
 from tidelog.core.node.serving.producer_ids import ProducerIds
+from tidelog.core.node.serving.txn_markers import TxnMarkerService
+from tidelog.core.node.serving.txn_verification import TxnVerification, no_coordinator
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.cleaning import Cleaning
 from tidelog.core.node.upkeep.clock_watch import ClockWatch
@@ -120,9 +122,10 @@ class Parts:
             sessions=sessions,
             quota=quotas.leader,
         )
-        self.produces = ProduceService(
-            turn=turn, replicas=replicas, gate=gate, wake_resting=fetches.wake_resting
-        )
+        writing = (turn, replicas, gate, fetches.wake_resting)
+        self.verification = TxnVerification(config, turn, image, calls, replicas, no_coordinator)
+        self.produces = ProduceService(*writing, self.verification)
+        self.markers = TxnMarkerService(config, *writing)
         self.offsets = OffsetService(turn=turn, replicas=replicas, gate=gate)
         self.producer_ids = ProducerIds(
             config=config, turn=turn, controller=controller, registration=registration, gate=gate
