@@ -78,6 +78,8 @@ NOTES = {
     "AddPartitionsToTxn": "UNSUPPORTED_VERSION: no transactions yet",
     "AddOffsetsToTxn": "UNSUPPORTED_VERSION",
     "EndTxn": "UNSUPPORTED_VERSION",
+    "WriteTxnMarkers": "ends a transaction on partitions of this broker, also for "
+    "`kafka-transactions.sh abort`",
     "TxnOffsetCommit": "in the producer's transaction; from 5 on it adds the group to it",
     "DescribeTransactions": "TRANSACTIONAL_ID_NOT_FOUND: no transactions yet",
     "ListTransactions": "an empty list",
@@ -103,7 +105,8 @@ NOTES = {
     "AlterClientQuotas": "each entry is refused: UNSUPPORTED_VERSION, with a text",
     "DescribeUserScramCredentials": "no user has a password",
     "AlterUserScramCredentials": "UNSUPPORTED_SASL_MECHANISM: clients are not authenticated",
-    "DescribeProducers": "idempotent producers, as this broker's replica knows them",
+    "DescribeProducers": "idempotent and transactional producers, as this broker's replica knows "
+    "them",
     "UnregisterBroker": "a running broker leaves the cluster until it is restarted",
     "UpdateFeatures": "levels change all or none, if every broker supports them "
     "([upgrade](../how-to/upgrade.md))",
@@ -263,7 +266,6 @@ _QUORUM = (
 _TELEMETRY = "no client metrics; Kafka offers it only with a plug-in"
 
 WHY_NOT: dict[int, str] = {
-    27: "no transactions yet; in Kafka only brokers send it",
     **dict.fromkeys((55, 80, 81), _QUORUM),
     **dict.fromkeys((71, 72), _TELEMETRY),
     **dict.fromkeys((76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92), _SHARE),

@@ -64,7 +64,7 @@ from api_cluster import (
 )
 
 from tidelog.core.api.handlers import HANDLERS
-from tidelog.core.api_table import FETCH, OFFERED, PRODUCE, UPDATE_FEATURES
+from tidelog.core.api_table import FETCH, OFFERED, PRODUCE, UPDATE_FEATURES, WRITE_TXN_MARKERS
 from tidelog.core.errors import ErrorCode
 
 ORDERS_ID = (1).to_bytes(16, "big")
@@ -284,6 +284,18 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "v3_and_below_topics": IN_TRANSACTION,
     },
     ADD_OFFSETS_TO_TXN: {**TRANSACTION, "group_id": "group"},
+    WRITE_TXN_MARKERS: {
+        "markers": [
+            {
+                "producer_id": 7,
+                "producer_epoch": 1,
+                "transaction_result": False,
+                "topics": [{"name": "orders", "partition_indexes": [0]}],
+                "coordinator_epoch": 0,
+                "transaction_version": 2,
+            }
+        ]
+    },
     END_TXN: {**TRANSACTION, "committed": True},
     TXN_OFFSET_COMMIT: {
         **TRANSACTION,

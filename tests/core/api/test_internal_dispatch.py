@@ -1,20 +1,43 @@
 """Requests between brokers: only after the handshake, and only under the broker's own id."""
 
 import json
+from typing import Any
 
 import pytest
 from dispatch_cluster import SECRET, DispatchCluster, Line, address, member
 from node_cluster import ORDERS
 
 from tidelog.core.api.handshake import NONCE_BYTES, ConnectingHandshake
-from tidelog.core.api_table import CONTROLLER_CALL, HELLO, HELLO_VERSION, SET_FAULTS
+from tidelog.core.api_table import (
+    ADD_PARTITIONS_TO_TXN,
+    CONTROLLER_CALL,
+    HELLO,
+    HELLO_VERSION,
+    SET_FAULTS,
+    WRITE_TXN_MARKERS,
+)
 from tidelog.core.controller.effects import ReassignmentsAnswer
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import Fetch, FetchPartition, Forwarded
+from tidelog.core.node.messages import (
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    Fetch,
+    FetchPartition,
+    Forwarded,
+    TxnMarker,
+    TxnPartitions,
+    WriteTxnMarkers,
+)
+from tidelog.core.types import TopicPartition
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches
+from tidelog.core.wire.transaction_calls import (
+    decode_markers_response,
+    decode_partitions_response,
+    encode_transaction_call,
+)
 
 
 @pytest.fixture
@@ -178,3 +201,45 @@ def test_malformed_hello_closes_the_connection(cluster: DispatchCluster, documen
     say(cluster, line, HELLO, document)
     assert line.closed is not None
     assert line.session.broker is None
+
+
+def test_markers_of_another_broker(cluster: DispatchCluster) -> None:
+    line = shake_hands(cluster)
+    marker = TxnMarker(7, 0, True, 0, (ORDERS, TopicPartition("nowhere", 0)), 2)
+    frame = encode_transaction_call(6, "broker-2", WriteTxnMarkers((marker,)))[4:]
+    cluster.send(cluster.internal(1), line, frame)
+    cluster.run_until(lambda: bool(line.answers))
+    [answer] = line.answers
+    assert answer.frame is not None
+    [(producer_id, results)] = decode_markers_response(answer.frame[4:]).markers
+    assert producer_id == 7
+    assert list(results.values()) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert line.closed is None
+
+
+def test_partitions_for_a_transaction_of_another_broker(cluster: DispatchCluster) -> None:
+    line = shake_hands(cluster)
+    received: list[AddPartitionsToTxn] = []
+
+    def serve(peer: Any, number: int, request: AddPartitionsToTxn) -> None:
+        received.append(request)
+        results = tuple(dict.fromkeys(t.partitions, ErrorCode.NONE) for t in request.transactions)
+        peer.respond(number, AddPartitionsToTxnResponse(results))
+
+    cluster.nodes[1]._services[AddPartitionsToTxn] = serve
+    asked = AddPartitionsToTxn((TxnPartitions("id", 7, 0, False, (ORDERS,)),))
+    frame = encode_transaction_call(6, "broker-2", asked)[4:]
+    cluster.send(cluster.internal(1), line, frame)
+    [answer] = line.answers
+    assert answer.frame is not None
+    assert received == [asked]
+    assert decode_partitions_response(answer.frame[4:]).results == ({ORDERS: ErrorCode.NONE},)
+
+
+@pytest.mark.parametrize(("key", "version"), [(WRITE_TXN_MARKERS, 1), (ADD_PARTITIONS_TO_TXN, 3)])
+def test_other_versions_of_requests_for_transactions_are_refused(
+    cluster: DispatchCluster, key: int, version: int
+) -> None:
+    line = shake_hands(cluster)
+    cluster.send(cluster.internal(1), line, encode_request(key, version, 6, "broker-2", {})[4:])
+    assert line.closed is not None

@@ -100,6 +100,13 @@ VERDICTS: dict[str, tuple[list[RecordBatch], RecordBatch, ErrorCode | Duplicate]
     "plain batch in another's transaction": ([begin(of=B), data(0)], data(1), OK),
     "plain batch after the transaction": ([begin(), commit()], data(1), OK),
     "duplicate in a transaction": ([begin()], data(0, txn=True), Duplicate(0, 0, 0)),
+    "coordinator's batch": ([data(-1, txn=True)], data(-1, txn=True), OK),
+    "coordinator's batch of an older epoch": (
+        [data(-1, epoch=1, txn=True)],
+        data(-1, txn=True),
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ),
+    "coordinator's batch of a newer epoch": ([begin()], data(-1, epoch=1, txn=True), OK),
     "marker": ([begin()], commit(), OK),
     "marker for an unknown producer": ([], abort(), OK),
     "marker of an older epoch": (
@@ -132,7 +139,7 @@ def test_verdict_on_a_batch(
     log: list[RecordBatch], batch: RecordBatch, verdict: ErrorCode | Duplicate
 ) -> None:
     state = after(*log)
-    assert state.validate(batch) == verdict
+    assert state.validate(batch, verified=True) == verdict
     assert state == after(*log)
 
 
@@ -358,7 +365,7 @@ def test_correct_producers_are_never_refused_and_retries_never_written(
 ) -> None:
     state = ProducerState()
     for batch in lives(steps):
-        assert state.validate(batch) == OK
+        assert state.validate(batch, verified=True) == OK
         append(state, batch)
         if not batch.is_control:
             again = state.validate(batch)

@@ -264,7 +264,7 @@ def test_a_copy_of_the_package_finds_its_own_coordinators() -> None:
         found = {tenant.requests for tenant in coordinators.TENANTS}
         assert found == {
             universe.load("tidelog.core.groups.messages").OffsetCommit.__module__,
-            universe.load("tidelog.core.transactions.messages").EndTxn.__module__,
+            universe.load("tidelog.core.transactions.messages").EndTransaction.__module__,
         }
 
 

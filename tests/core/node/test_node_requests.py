@@ -75,10 +75,10 @@ def test_a_batch_larger_than_a_segment_is_refused_before_it_counts() -> None:
     assert cluster.replica(1).partition.log_end_offset == 0
 
 
-def test_a_transactional_batch_is_rejected(cluster: Cluster) -> None:
+def test_a_transactional_batch_without_a_transactional_id_is_rejected(cluster: Cluster) -> None:
     records = [Record(None, b"x", 0, ())]
     batch = encode_batch(records, attributes=TRANSACTIONAL, producer=Producer(7, 0, 0))
-    assert send(cluster, batch).error is ErrorCode.INVALID_TXN_STATE
+    assert send(cluster, batch).error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert cluster.replica(1).partition.log_end_offset == 0
 
 

@@ -49,6 +49,7 @@ NOT_DYNAMIC_HERE = {
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
+    "transaction.partition.verification.enable",
 }
 NOT_SHOWN_BY_KAFKA = {
     "follower.replication.throttled.rate",

@@ -260,7 +260,9 @@ class Dispatch:
     def _produce(
         self, connection: ClientConnection, version: int, header: RequestHeader, frame: memoryview
     ) -> None:
-        request, _transactional_id = decode_produce(version, frame, header.position, self._names)
+        request, transactional_id = decode_produce(version, frame, header.position, self._names)
+        if transactional_id is not None:
+            request.transactional_id = transactional_id
         if header.client_id == ADMIN_CLIENT:
             request.internal_topics_allowed = True
         exchange: on.Peer

@@ -1,4 +1,5 @@
-"""The internal listener: requests of other brokers (follower fetches, calls to the controller).
+"""The internal listener: requests of other brokers (follower fetches, calls to the controller,
+and requests between transaction coordinators and leaders).
 
 A connection starts with the handshake (handshake.py); any other request before it closes the
 connection. Responses carry the request's number and are sent as soon as they are ready: a long
@@ -7,19 +8,39 @@ poll delays no response behind it.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+from tidelog.core.api.context import Struct
 from tidelog.core.api.dispatch import Dispatch, Refused
 from tidelog.core.api.exchange import Chunks, CloseCode
 from tidelog.core.api.handshake import HandshakeFailed, ListeningHandshake
 from tidelog.core.api.peer_session import PeerSession
-from tidelog.core.api_table import CONTROLLER_CALL, FETCH, HELLO, HELLO_VERSION, SET_FAULTS
+from tidelog.core.api_table import (
+    ADD_PARTITIONS_TO_TXN,
+    CONTROLLER_CALL,
+    FETCH,
+    HELLO,
+    HELLO_VERSION,
+    SET_FAULTS,
+    WRITE_TXN_MARKERS,
+)
 from tidelog.core.node import events as on
+from tidelog.core.node.messages import AddPartitionsToTxn, WriteTxnMarkers
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.core.wire.transaction_calls import (
+    MARKERS,
+    PARTITIONS,
+    TransactionApi,
+    markers_from_struct,
+    markers_response_to_struct,
+    partitions_from_struct,
+    partitions_response_to_struct,
+)
 
 
 class PeerConnection(Protocol):
@@ -72,6 +93,31 @@ class ControllerExchange:
         self._peer.refuse(reason, code)
 
 
+class TransactionExchange:
+    """A request between a transaction coordinator and a leader."""
+
+    __slots__ = ("_api", "_correlation_id", "_peer", "_to_struct")
+
+    def __init__(
+        self,
+        peer: PeerConnection,
+        correlation_id: int,
+        api: TransactionApi,
+        to_struct: Callable[[Any], Struct],
+    ) -> None:
+        self._peer = peer
+        self._correlation_id = correlation_id
+        self._api = api
+        self._to_struct = to_struct
+
+    def respond(self, _number: int, response: object) -> None:
+        body = self._to_struct(response)
+        self._peer.send_now([encode_response(*self._api, self._correlation_id, body)])
+
+    def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
+        self._peer.refuse(reason, code)
+
+
 class InternalDispatch:
     """Dispatches the requests of other brokers."""
 
@@ -116,6 +162,10 @@ class InternalDispatch:
             raise Refused("request before the handshake")
         elif key == CONTROLLER_CALL:
             self._call_controller(peer, header, frame)
+        elif key == WRITE_TXN_MARKERS:
+            self._write_markers(peer, header, frame)
+        elif key == ADD_PARTITIONS_TO_TXN:
+            self._add_partitions(peer, header, frame)
         else:
             raise Refused(f"API {key} is not served on the internal listener")
 
@@ -150,6 +200,35 @@ class InternalDispatch:
         body = decode_request(CONTROLLER_CALL, 0, frame, header.position)["document"]
         exchange = ControllerExchange(peer, header.correlation_id)
         self._step(on.RequestReceived(exchange, 0, decode_call(body), self._now_ms()))
+
+    def _write_markers(
+        self, peer: PeerConnection, header: RequestHeader, frame: memoryview
+    ) -> None:
+        request = markers_from_struct(self._struct(MARKERS, header, frame))
+        self._step_transaction(peer, header, MARKERS, markers_response_to_struct, request)
+
+    def _add_partitions(
+        self, peer: PeerConnection, header: RequestHeader, frame: memoryview
+    ) -> None:
+        request = partitions_from_struct(self._struct(PARTITIONS, header, frame))
+        to_struct = partial(partitions_response_to_struct, request)
+        self._step_transaction(peer, header, PARTITIONS, to_struct, request)
+
+    def _struct(self, api: TransactionApi, header: RequestHeader, frame: memoryview) -> Struct:
+        if header.api_version != api.version:
+            raise Refused(f"API {api.key} version {header.api_version} is not served here")
+        return decode_request(*api, frame, header.position)
+
+    def _step_transaction(
+        self,
+        peer: PeerConnection,
+        header: RequestHeader,
+        api: TransactionApi,
+        to_struct: Callable[[Any], Struct],
+        request: WriteTxnMarkers | AddPartitionsToTxn,
+    ) -> None:
+        exchange = TransactionExchange(peer, header.correlation_id, api, to_struct)
+        self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
     def _change_faults(
         self,

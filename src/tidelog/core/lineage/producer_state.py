@@ -5,19 +5,24 @@ would leave a gap in the sequence numbers is rejected. Open transactions limit w
 consumers may read. Every replica keeps the state, because any of them may lead next: leaders,
 followers and recovery call `update` for each batch; only a leader calls `validate` before.
 
-The state is a function of the log below `end_offset`, with one exception: snapshots have only the
-last batch of each producer, so a state that is restored from one detects fewer duplicates. An
-unknown producer may start at any sequence number: its state may have expired, and rejecting the
-batch would lose data.
+The state is a function of the log below `end_offset`, with two exceptions: snapshots have only the
+last batch of each producer, so a state that is restored from one detects fewer duplicates; and
+`verifications` are of this leader only. An unknown producer may start at any sequence number: its
+state may have expired, and rejecting the batch would lose data.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
+from tidelog.core.lineage.verification import (
+    Verification,
+    Verifications,
+    begin_verification,
+    expire_verifications,
+)
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode_marker
 from tidelog.core.record.record_batch import MAX_SEQUENCE, RecordBatch
@@ -27,6 +32,8 @@ from tidelog.core.types import Offset
 BATCHES_KEPT = 5
 """The batches remembered of each producer: as many as a client has in flight."""
 EXPIRATION_MS = 86_400_000
+STRICT_MARKERS = 2
+"""From this transaction version on, a marker's epoch is higher than that of the records."""
 
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = Struct(">hIi")
@@ -98,31 +105,98 @@ class ProducerState:
     open_transactions: dict[int, Offset] = field(default_factory=dict)
     """First offset of each producer's open transaction, in rising order."""
     ended: list[EndedTransaction] = field(default_factory=list)
-    """Transactions whose marker may be above the high watermark."""
+    """Transactions whose marker may be above the high watermark, in the order of their markers."""
+    verifications: Verifications = field(default_factory=dict)
+    """Transactions that the coordinator was asked for, before their first batch."""
 
-    def validate(self, batch: RecordBatch) -> Duplicate | ErrorCode:
-        """Check whether a leader may append this batch; ErrorCode.NONE means yes."""
+    def validate(
+        self, batch: RecordBatch, *, verified: bool = False, transaction_version: int = 0
+    ) -> Duplicate | ErrorCode:
+        """Check whether a leader may append this batch; ErrorCode.NONE means yes.
+
+        The order of the checks is Kafka's. `verified`: the coordinator has agreed that the batch
+        may begin a transaction. `transaction_version` is that of a marker.
+        """
         if batch.producer_id < 0:
             return ErrorCode.NONE
-        entry = self.producers.get(batch.producer_id)
+        entry, sequence = self.producers.get(batch.producer_id), batch.base_sequence
+        if batch.is_control:
+            return self._marker_error(entry, batch, transaction_version)
+        in_order = True
+        if entry is not None:
+            if batch.producer_epoch == entry.epoch:
+                if sequence >= 0 and sequence != (entry.last_sequence + 1) & MAX_SEQUENCE:
+                    duplicate = _find_duplicate(entry, batch)
+                    if duplicate is not None:
+                        return duplicate
+                    in_order = False
+            elif batch.producer_epoch < entry.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            else:
+                in_order = sequence <= 0
+        transactional = batch.is_transactional
+        # A group coordinator verifies before it writes its batches, which have no sequence numbers.
+        if (
+            transactional
+            and sequence >= 0
+            and not verified
+            and not self.has_transaction(batch.producer_id, batch.producer_epoch)
+        ):
+            return ErrorCode.INVALID_TXN_STATE
+        if not in_order or (self.verifications and self._is_blocked(entry, batch)):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if not transactional and batch.producer_id in self.open_transactions:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
+
+    def _is_blocked(self, entry: ProducerEntry | None, batch: RecordBatch) -> bool:
+        """Whether a verification of this producer requires an earlier batch first."""
+        found = self.verifications.get(batch.producer_id)
+        return (
+            found is not None
+            and batch.base_sequence >= 0
+            and found.blocks(batch.base_sequence, known=entry is not None and bool(entry.batches))
+        )
+
+    def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has an open transaction with this epoch. With an older one, the
+        producer has fenced itself: its new transaction has not begun here."""
+        return (
+            producer_id in self.open_transactions
+            and self.producers[producer_id].epoch == producer_epoch
+        )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, adds: bool, wall_ms: int
+    ) -> Verification | ErrorCode:
+        """Return the verification that a batch needs; NONE if its transaction is open here; or why
+        the batch can't be appended."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if self.has_transaction(producer_id, producer_epoch):
+            return ErrorCode.NONE
+        asked = (producer_id, producer_epoch, sequence)
+        return begin_verification(self.verifications, *asked, adds=adds, wall_ms=wall_ms)
+
+    def _marker_error(
+        self, entry: ProducerEntry | None, batch: RecordBatch, transaction_version: int
+    ) -> ErrorCode:
+        """Check a marker. With transaction version 2 the coordinator raises the epoch before it
+        writes markers; a marker with the producer's epoch is then late, or repeats the last one."""
         if entry is None:
             return ErrorCode.NONE
-        if batch.is_control:
-            return _marker_error(entry, batch)
-        if batch.base_sequence < 0:
-            # Of a coordinator, which writes offsets of a transaction without sequence numbers.
-            fenced = batch.producer_epoch < entry.epoch
-            return ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NONE
-        if batch.producer_epoch == entry.epoch:
-            if batch.base_sequence != (entry.last_sequence + 1) & MAX_SEQUENCE:
-                duplicate = _find_duplicate(entry, batch)
-                return duplicate or ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        elif batch.producer_epoch < entry.epoch:
+        marker = decode_marker(batch)
+        if marker is None:
+            return ErrorCode.INVALID_RECORD
+        if batch.producer_epoch < entry.epoch or (
+            transaction_version >= STRICT_MARKERS
+            and batch.producer_epoch == entry.epoch
+            and batch.producer_id in self.open_transactions
+        ):
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        elif batch.base_sequence != 0:
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if not batch.is_transactional and batch.producer_id in self.open_transactions:
-            return ErrorCode.INVALID_TXN_STATE
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
         return ErrorCode.NONE
 
     def update(self, batch: RecordBatch) -> AbortedTransaction | None:
@@ -148,6 +222,8 @@ class ProducerState:
         entry.last_timestamp = batch.max_timestamp
         if batch.is_transactional:
             self.open_transactions.setdefault(batch.producer_id, batch.base_offset)
+            if self.verifications:
+                self.verifications.pop(batch.producer_id, None)
         return None
 
     def _entry(self, batch: RecordBatch) -> ProducerEntry:
@@ -163,6 +239,7 @@ class ProducerState:
         marker = decode_marker(batch)
         if marker is None:
             return None
+        self.verifications.pop(batch.producer_id, None)
         entry = self._entry(batch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = batch.max_timestamp
@@ -177,16 +254,25 @@ class ProducerState:
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """Return the start of the first transaction whose end is not committed; None if none is."""
-        firsts = [t.first_offset for t in self.ended if t.marker_offset >= high_watermark]
-        firsts += islice(self.open_transactions.values(), 1)
-        return min(firsts, default=None)
+        first = next(iter(self.open_transactions.values()), None)
+        for transaction in self.ended:
+            if transaction.marker_offset >= high_watermark and (
+                first is None or transaction.first_offset < first
+            ):
+                first = transaction.first_offset
+        return first
 
     def forget_ended(self, high_watermark: Offset) -> None:
         """Remove ended transactions whose markers are committed."""
-        self.ended = [t for t in self.ended if t.marker_offset >= high_watermark]
+        ended = self.ended
+        committed = 0
+        while committed < len(ended) and ended[committed].marker_offset < high_watermark:
+            committed += 1
+        del ended[:committed]
 
     def expire(self, wall_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
         """Remove producers whose newest record is this old, except those in a transaction."""
+        expire_verifications(self.verifications, wall_ms, expiration_ms)
         for producer_id, entry in list(self.producers.items()):
             silent = wall_ms - entry.last_timestamp >= expiration_ms
             if silent and producer_id not in self.open_transactions:
@@ -207,6 +293,7 @@ class ProducerState:
         self.producers.clear()
         self.open_transactions.clear()
         self.ended.clear()
+        self.verifications.clear()
 
     def copy(self) -> "ProducerState":
         producers = {producer_id: entry.copy() for producer_id, entry in self.producers.items()}
@@ -281,18 +368,9 @@ def _producer_entry(
 
 def _find_duplicate(entry: ProducerEntry, batch: RecordBatch) -> Duplicate | None:
     wanted = (batch.base_sequence, batch.last_sequence)
+    if batch.base_sequence < 0:
+        return None  # a coordinator's batch
     for known in reversed(entry.batches):
         if known[:2] == wanted:
             return Duplicate(known.base_offset, known.last_offset, known.timestamp)
     return None
-
-
-def _marker_error(entry: ProducerEntry, batch: RecordBatch) -> ErrorCode:
-    marker = decode_marker(batch)
-    if marker is None:
-        return ErrorCode.INVALID_RECORD
-    if batch.producer_epoch < entry.epoch:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if marker.coordinator_epoch < entry.coordinator_epoch:
-        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    return ErrorCode.NONE

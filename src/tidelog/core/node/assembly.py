@@ -3,15 +3,14 @@
 The order is the order of the layers: a part is built from parts above it in this file.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import FeatureRange
-from tidelog.core.errors import ErrorCode
 from tidelog.core.node.activation import Activation
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost, unverified
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
@@ -25,12 +24,13 @@ from tidelog.core.node.membership.isr_proposals import IsrProposals
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.registration import Registration
 from tidelog.core.node.membership.store_follower import StoreFollower
-from tidelog.core.node.messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from tidelog.core.node.serving.fetch import FetchService
 from tidelog.core.node.serving.fetch_sessions import FetchSessions
 from tidelog.core.node.serving.offsets import OffsetService
 from tidelog.core.node.serving.produce import ProduceService
 from tidelog.core.node.serving.producer_ids import ProducerIds
+from tidelog.core.node.serving.txn_markers import TxnMarkerService
+from tidelog.core.node.serving.txn_verification import TxnVerification
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.upkeep.cleaning import Cleaning
 from tidelog.core.node.upkeep.clock_watch import ClockWatch
@@ -44,21 +44,6 @@ from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log_directories import LogDisk, open_directories
 from tidelog.core.storage.log_directory import Progress
 from tidelog.core.wall_clock import ClockReading
-
-
-def _no_markers(
-    request: WriteTxnMarkers, respond: Callable[[WriteTxnMarkersResponse], None]
-) -> None:
-    """Refuse until this broker can write markers (replaced by the partition side)."""
-    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    respond(
-        WriteTxnMarkersResponse(
-            tuple(
-                (each.producer_id, dict.fromkeys(each.partitions, refused))
-                for each in request.markers
-            )
-        )
-    )
 
 
 class Parts:
@@ -137,9 +122,18 @@ class Parts:
             sessions=sessions,
             quota=quotas.leader,
         )
-        self.produces = ProduceService(
-            turn=turn, replicas=replicas, gate=gate, wake_resting=fetches.wake_resting
+        writing = (turn, replicas, gate, fetches.wake_resting)
+        # Coordinators use these two, and are used by them for partitions of their own topics.
+        self.verification = TxnVerification(
+            *(config, turn, image, calls, replicas),
+            ask_local=lambda *asked: self.coordinators.add_partitions_to_txn(*asked),
         )
+        self.markers = TxnMarkerService(
+            config,
+            *writing,
+            complete_offsets=lambda *marked: self.coordinators.complete_transaction(*marked),
+        )
+        self.produces = ProduceService(*writing, self.verification)
         self.offsets = OffsetService(turn=turn, replicas=replicas, gate=gate)
         self.producer_ids = ProducerIds(
             config=config, turn=turn, controller=controller, registration=registration, gate=gate
@@ -148,8 +142,8 @@ class Parts:
             CoordinatorHost(
                 *(config, turn, image, replicas, gate, fetches.wake_resting, calls),
                 allocate_producer_id=self.producer_ids.allocate,
-                write_markers=_no_markers,
-                verify_transaction=unverified,
+                write_markers=self.markers.write,
+                verify_transaction=self.verification.verify,
             )
         )
         self.activation = Activation(

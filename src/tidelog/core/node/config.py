@@ -108,6 +108,9 @@ class NodeConfig:
     log_retention_check_interval_ms: int = 300_000
     producer_id_expiration_check_interval_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
+    transaction_partition_verification_enable: bool = True
+    add_partitions_to_txn_retry_backoff_ms: int = 20
+    add_partitions_to_txn_retry_backoff_max_ms: int = 100
     log_flush_scheduler_interval_ms: int = 1000
     """How often `flush.ms` is checked. Kafka's default is never."""
 

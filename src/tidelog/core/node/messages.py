@@ -65,6 +65,8 @@ class Produce:
     """The version of the request: old ones may not use every codec."""
     internal_topics_allowed: bool = False
     """Whether it may write to internal topics."""
+    transactional_id: str | None = None
+    """The producer's transactional id; its transactional batches are verified under it."""
 
 
 @slotted
@@ -341,6 +343,7 @@ BrokerRequest: TypeAlias = (
     | OffsetForLeaderEpoch
     | ListOffsets
     | DeleteRecords
+    | WriteTxnMarkers
     | InitProducerId
     | AddPartitionsToTxn
 )

@@ -39,6 +39,7 @@ from tidelog.core.node.messages import (
     ListOffsets,
     OffsetForLeaderEpoch,
     Produce,
+    WriteTxnMarkers,
 )
 from tidelog.core.node.turn import Timed
 from tidelog.core.replication.effects import RefuseTruncation
@@ -106,6 +107,8 @@ class Node:
         self._store = parts.store
         self._fetches = parts.fetches
         self._produces = parts.produces
+        self._markers = parts.markers
+        self._verification = parts.verification
         self._offsets = parts.offsets
         self._producer_ids = parts.producer_ids
         self._coordinators = parts.coordinators
@@ -119,6 +122,8 @@ class Node:
             parts.produces,
             parts.fetches,
             parts.offsets,
+            parts.markers,
+            self._verification,
             parts.producer_ids,
             parts.coordinators,
             parts.cleaning,
@@ -136,7 +141,12 @@ class Node:
                 *(part.next_ms for part in self._timed),
             ),
             # Deadlines that every produce, fetch and follower fetch adds to.
-            often=(parts.calls.deadlines, parts.produces.deadlines, parts.fetches.deadlines),
+            often=(
+                parts.calls.deadlines,
+                parts.produces.deadlines,
+                parts.fetches.deadlines,
+                parts.verification.deadlines,
+            ),
             next_send_ms=self._next_send_ms,
         )
         self._controller_tick_ms = now_ms
@@ -173,6 +183,7 @@ class Node:
             ListOffsets: self._offsets.list_offsets,
             OffsetForLeaderEpoch: self._offsets.epoch_ends,
             DeleteRecords: self._offsets.delete_records,
+            WriteTxnMarkers: self._markers.write_txn_markers,
             InitProducerId: self._producer_ids.init_producer_id,
             **self._controller.handlers(),
             **self._coordinators.handlers(),

@@ -63,6 +63,10 @@ class ProduceReceived:
     now_ms: int
     admitted: bool = False
     """Whether `Partition.produce_error` was called in this step and found no error."""
+    verified: bool = False
+    """Whether a transactional batch may begin a transaction here: its coordinator has agreed."""
+    transaction_version: int = 0
+    """Of a transaction marker: from 2 on its epoch must be higher than the producer's."""
 
 
 @slotted

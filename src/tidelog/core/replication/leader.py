@@ -92,7 +92,9 @@ def produce(replica: Replica, event: on.ProduceReceived) -> list[do.Effect]:
     batch = event.batch
     if batch.producer_id >= 0 and replica.producers is not None:
         assert isinstance(batch, RecordBatch), "only real batches have producers"
-        verdict = replica.producers.validate(batch)
+        verdict = replica.producers.validate(
+            batch, verified=event.verified, transaction_version=event.transaction_version
+        )
         if isinstance(verdict, Duplicate):
             end = verdict.last_offset + 1
             found = do.DuplicateFound(event.request, verdict.timestamp)

@@ -10,8 +10,6 @@ from tidelog.core.settings.setting import CLUSTER_WIDE, READ_ONLY, Setting
 _PACKAGE = "org.apache.kafka."
 
 _ROWS = """
-add.partitions.to.txn.retry.backoff.max.ms int 100
-add.partitions.to.txn.retry.backoff.ms int 20
 alter.config.policy.class.name class null
 alter.log.dirs.replication.quota.window.num int 11
 alter.log.dirs.replication.quota.window.size.seconds int 1
@@ -244,7 +242,6 @@ ssl.truststore.location string null dynamic
 ssl.truststore.password password null dynamic
 ssl.truststore.type string JKS dynamic
 telemetry.max.bytes int 1048576
-transaction.partition.verification.enable boolean true dynamic
 transaction.state.log.load.buffer.size int 5242880
 transaction.two.phase.commit.enable boolean false
 unstable.api.versions.enable boolean false

@@ -14,11 +14,16 @@ from typing import NamedTuple
 
 from tidelog.core.api.handshake import MESSAGE_MAX, ConnectingHandshake, HandshakeFailed
 from tidelog.core.api_table import CONTROLLER_CALL, HELLO, HELLO_VERSION
-from tidelog.core.node.messages import Fetch
+from tidelog.core.node.messages import AddPartitionsToTxn, Fetch, WriteTxnMarkers
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches
 from tidelog.core.wire.primitives import MalformedRequest
+from tidelog.core.wire.transaction_calls import (
+    decode_markers_response,
+    decode_partitions_response,
+    encode_transaction_call,
+)
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
@@ -70,7 +75,8 @@ class PeerLink:
         self._buffer = FrameBuffer(FRAME_MAX)
         self._outbox = Outbox(disk)
         self._fetches = FollowerFetches(client_id)
-        self._open: dict[int, tuple[int, bool]] = {}
+        self._open: dict[int, tuple[int, Callable[[memoryview], object]]] = {}
+        """By number: the request's correlation, and the decoder of its response."""
         self._dropped: list[int] = []
         self._next = 0
         self._connecting = False
@@ -96,13 +102,18 @@ class PeerLink:
             return
         number = self._next
         self._next = 0 if number == NUMBER_MAX else number + 1
-        is_fetch = isinstance(request, Fetch)
-        self._open[number] = (correlation, is_fetch)
+        decode = self._decode_fetch
         if isinstance(request, Fetch):
             frame = self._fetches.encode(number, request)
+        elif isinstance(request, WriteTxnMarkers | AddPartitionsToTxn):
+            markers = isinstance(request, WriteTxnMarkers)
+            decode = decode_markers_response if markers else decode_partitions_response
+            frame = encode_transaction_call(number, self._client_id, request)
         else:
+            decode = _decode_call
             document = {"document": encode_call(request)}
             frame = encode_request(CONTROLLER_CALL, 0, number, self._client_id, document)
+        self._open[number] = (correlation, decode)
         if self._handshake is not None:
             self._unproven_requests.append(frame)
             return
@@ -255,11 +266,12 @@ class PeerLink:
         waiting = self._open.pop(number, None)
         if waiting is None:
             return
-        correlation, is_fetch = waiting
-        response: object
-        if is_fetch:
-            _, response = self._fetches.decode(frame)
-        else:
-            _, answer = decode_response(CONTROLLER_CALL, 0, frame)
-            response = decode_call(answer["document"])
-        self._callbacks.answered(correlation, response)
+        correlation, decode = waiting
+        self._callbacks.answered(correlation, decode(frame))
+
+    def _decode_fetch(self, frame: memoryview) -> object:
+        return self._fetches.decode(frame)[1]
+
+
+def _decode_call(frame: memoryview) -> object:
+    return decode_call(decode_response(CONTROLLER_CALL, 0, frame)[1]["document"])

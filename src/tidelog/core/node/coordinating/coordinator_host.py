@@ -43,15 +43,3 @@ class CoordinatorHost(NamedTuple):
     allocate_producer_id: Callable[[OnProducerId], None]
     write_markers: WriteMarkers
     verify_transaction: VerifyTransaction
-
-
-def unverified(
-    _topic_partition: TopicPartition,
-    _transactional_id: str,
-    _producer_id: int,
-    _producer_epoch: int,
-    _add: bool,
-    then: Callable[[ErrorCode], None],
-) -> None:
-    """Trust the client, as Kafka does with `transaction.partition.verification.enable=false`."""
-    then(ErrorCode.NONE)

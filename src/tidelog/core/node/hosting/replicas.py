@@ -510,6 +510,9 @@ class Replicas:
         self, replica: HostedReplica, effect: do.AdvanceHighWatermark
     ) -> None:
         self.touched[replica] = None
+        producers = replica.log.producers
+        if producers.ended:
+            producers.forget_ended(effect.offset)
         for part in replica.commits.reached(effect.offset):
             _settle_produce(replica, part, replica.partition.commit_error(), part.base_offset)
 
@@ -549,6 +552,7 @@ class Replicas:
 
     def _take_leadership(self, replica: HostedReplica, effect: do.TakeLeadership) -> None:
         replica.led_epoch, replica.led_high_watermark = effect.leader_epoch, -1
+        replica.log.producers.verifications.clear()
         replica.acks_seen = replica.acks_notes = 0
         self.refused.pop(replica.topic_partition, None)
         self._followed.stop(replica)

@@ -6,8 +6,8 @@ is REQUEST_TIMED_OUT, which a time-out sends as it is. With acks=0 there is no r
 closes the connection.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.deadlines import Deadlines
@@ -22,9 +22,22 @@ from tidelog.core.node.messages import (
     ProducePartitionResponse,
     ProduceResponse,
 )
+from tidelog.core.node.serving.txn_produce import (
+    ATTRIBUTES_AT,
+    Refusal,
+    TransactionalProduce,
+    is_transactional,
+    transaction_error,
+)
+from tidelog.core.node.serving.txn_verification import TxnVerification
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart, LonePart, Part, Pending
-from tidelog.core.record.record_batch import CODEC_MASK, CorruptRecord, RecordBatch
+from tidelog.core.record.record_batch import (
+    CODEC_MASK,
+    TRANSACTIONAL,
+    CorruptRecord,
+    RecordBatch,
+)
 from tidelog.core.record.validation import is_plausible, packing_fault, validate
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
@@ -38,14 +51,6 @@ RECORD_ERRORS_MAX = 100
 """How many rejected records of a batch the response names."""
 
 
-class Refusal(NamedTuple):
-    """Why a batch was rejected after its records were decoded."""
-
-    error: ErrorCode
-    message: str
-    record_errors: tuple[tuple[int, str], ...] = ()
-
-
 class ProduceService:
     """Appends batches, and responds when they are acknowledged."""
 
@@ -55,12 +60,16 @@ class ProduceService:
         replicas: Replicas,
         gate: Gate,
         wake_resting: Callable[[HostedReplica], None],
+        verification: TxnVerification,
     ) -> None:
         self._turn = turn
         self._replicas = replicas
         self._gate = gate
         self._wake_resting = wake_resting
         """Notes the progress of followers that rest, before a record is appended."""
+        self._transactions = TransactionalProduce(
+            turn, gate, verification, append=self._append, refuse=self._refuse
+        )
         self.deadlines: Deadlines[Pending] = Deadlines()
         self._budget: WorkBudget | None = None
         """The work budget of the current request, once it needs one."""
@@ -77,7 +86,11 @@ class ProduceService:
         if len(partitions) == 1:
             preset = ProducePartitionResponse(partitions[0].topic_partition, _TIMED_OUT)
             pending = lone = LonePart(peer, correlation, [preset], 1, until_ms, self._finish)
-            self._append(request, partitions[0], lone)
+            records = partitions[0].records
+            if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
+                self._append_all(request, [lone])
+            else:
+                self._append(request, partitions[0], lone)
         else:
             presets = [ProducePartitionResponse(p.topic_partition, _TIMED_OUT) for p in partitions]
             count = len(partitions)
@@ -85,8 +98,7 @@ class ProduceService:
             if not partitions:
                 self._finish(pending)
                 return
-            for index, asked in enumerate(partitions):
-                self._append(request, asked, Part(pending, index))
+            self._append_all(request, _parts(pending))
         if not pending.done:
             self.deadlines.add(pending, until_ms)
 
@@ -94,12 +106,27 @@ class ProduceService:
         none = ErrorCode.NONE
         answers = [ProducePartitionResponse(p.topic_partition, none) for p in request.partitions]
         pending = Pending(peer, correlation, answers, len(answers) + 1, 0, _ignore)
-        for index, asked in enumerate(request.partitions):
-            self._append(request, asked, Part(pending, index))
+        self._append_all(request, _parts(pending))
         if any(answer.error is not none for answer in answers):
             self._turn.emit(Close(peer))
 
-    def _append(self, request: Produce, asked: ProducePartition, part: AnyPart) -> None:
+    def _append_all(self, request: Produce, parts: Iterable[AnyPart]) -> None:
+        """Append the batches of a request, of which some may be transactional."""
+        if not any(map(is_transactional, request.partitions)):
+            for asked, part in zip(request.partitions, parts, strict=True):
+                self._append(request, asked, part)
+            return
+        error = transaction_error(request)
+        for asked, part in zip(request.partitions, parts, strict=True):
+            if error is not ErrorCode.NONE:
+                self._refuse(asked, part, error)
+            else:
+                self._transactions.append(request, asked, part)
+        self._transactions.send()
+
+    def _append(
+        self, request: Produce, asked: ProducePartition, part: AnyPart, verified: bool = False
+    ) -> None:
         if asked.topic_partition.topic in INTERNAL_TOPICS and not request.internal_topics_allowed:
             self._refuse(asked, part, ErrorCode.INVALID_TOPIC_EXCEPTION)
             return
@@ -133,7 +160,7 @@ class ProduceService:
             self._wake_resting(replica)
         if not replica.acks_seen >> (request.acks + 1) & 1:
             self._replicas.note_acks(replica, request.acks)
-        event = ProduceReceived(part, batch, request.acks, self._turn.now_ms, True)
+        event = ProduceReceived(part, batch, request.acks, self._turn.now_ms, True, verified)
         self._replicas.step(replica, event)
 
     def _inspected(
@@ -200,10 +227,6 @@ class ProduceService:
         # Only for new batches: a follower appends any batch that its leader has.
         if batch.size > replica.log.config.segment_bytes:
             return ErrorCode.RECORD_LIST_TOO_LARGE
-        if batch.is_transactional:
-            # No coordinator could end the transaction: readers of committed data would wait
-            # forever.
-            return ErrorCode.INVALID_TXN_STATE
         return batch
 
     def _refuse(self, asked: ProducePartition, part: AnyPart, refusal: ErrorCode | Refusal) -> None:
@@ -238,6 +261,10 @@ class ProduceService:
     def next_ms(self) -> int | None:
         """When `tick` has something to do."""
         return self.deadlines.next_ms()
+
+
+def _parts(pending: Pending) -> list[AnyPart]:
+    return [Part(pending, index) for index in range(len(pending.answers))]
 
 
 def _ignore(_pending: Pending) -> None:

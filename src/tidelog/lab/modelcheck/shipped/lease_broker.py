@@ -125,7 +125,8 @@ class LeaderBroker:
     def _accepts(self, acks: int) -> bool:
         """Send a produce request; it is accepted if it reaches the partition."""
         self._appended.clear()
-        service = ProduceService(self._turn, self._replicas, self._gate, _ignore)
+        parts = (self._turn, self._replicas, self._gate, _ignore)
+        service = ProduceService(*parts, cast(Any, None))  # no transactions
         records = ProducePartition(NAME, encode_value(b"", self._turn.wall_ms), TOPIC_ID)
         service.produce("client", 0, Produce(acks, 0, [records]))
         return bool(self._appended)
