@@ -323,17 +323,21 @@ class Simulation:
 
     def _elect_as_operator(self, begun_ms: int) -> None:
         """Elect leaders uncleanly, as an operator, where all brokers are up and none may lead."""
-        brokers = [process.node for process in self.site.brokers.values()]
-        if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
+        started = self.site.brokers.items()
+        nodes = {broker: process.node for broker, process in started if process.node is not None}
+        acting = len(nodes) == len(self.site.brokers) and all(n.acting for n in nodes.values())
+        if self.world.now_ms < begun_ms + OPERATOR_MS or not acting:
             return
         known = [t.registration for t in self.oracle.truths.values() if t.registration is not None]
-        damaged = {key for node in brokers if node for key in node.directory.damaged}
+        damaged = {name for node in nodes.values() for name in node.directory.damaged}
         of = {key: name for name, key in self.partitions.items()}
         waiting = tuple(
             one.key for one in known if one.leader is None and (one.lost or of[one.key] in damaged)
         )
         for key in waiting:
-            self.oracle.truths[of[key]].check_needs_operator()
+            name = of[key]
+            reported = [b for b, node in nodes.items() if name in node.directory.damaged]
+            self.oracle.truths[name].check_needs_operator(reported)
         if waiting:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
 
