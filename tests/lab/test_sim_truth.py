@@ -84,3 +84,25 @@ def test_a_loss_that_no_broker_reported_is_not_accepted() -> None:
     truth.close_loss_reports()
     assert truth.acked == {0: RECORD}
     assert truth.deleted_upto == 0
+
+
+def test_the_last_replica_in_sync_waits_for_an_operator_only_if_its_log_lost_records() -> None:
+    """Seed 44781: a power failure damaged the end of its log, of which nothing was committed."""
+    broken: list[str] = []
+    name = TopicPartition("t", 0)
+    promise = Promise(min_isr=1)
+    truth = Truth(
+        name, lambda one, _: broken.append(one), promise, lambda _: False, unclean_allowed=False
+    )
+    truth.registered(
+        PartitionRegistration(bytes(16), 0, (1, 2), (), None, last_known_elr=(2,)), away=()
+    )
+    promise.stopped_uncleanly(2, revision=1)
+    promise.shortened.add(2)
+    truth.check_needs_operator(reported=[2])
+    assert broken == []
+    truth.check_needs_operator(reported=[])
+    assert broken == ["settles"], "a log that is not reported as damaged is elected"
+    promise.settle(2, now_ms=1)
+    truth.check_needs_operator(reported=[2])
+    assert broken == ["settles", "settles"], "a log that lost nothing is not damaged"

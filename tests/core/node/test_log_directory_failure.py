@@ -405,3 +405,23 @@ def test_a_directory_that_fails_while_its_logs_are_reported_as_found() -> None:
     cluster.run(30_000)
     assert known(cluster).offline == (1,)
     assert known(cluster).leader is None
+
+
+def test_a_directory_that_fails_again_while_an_interrupted_creation_is_completed() -> None:
+    """The log was never there, so it is not reported as offline, and not as lost later."""
+    cluster = Cluster(brokers=(1,))
+    cluster.disks[1] = disks = DiskPair(MemoryDisk)
+    disks.disks[0].make_dir("orders-0")
+    cluster.start()
+    assert cluster.nodes[1].directory.place_of(ORDERS) == 0
+    break_disk(cluster, 1)
+    cluster.create_topic(replicas=(1,))
+    assert offline(cluster, 1) == [0]
+    assert cluster.produce(1, b"a")[0].error is ErrorCode.NONE
+    cluster.crash(1)
+    disks.disks[0].broken = False
+    cluster.start(1)
+    cluster.run_until(lambda: cluster.leader() == 1)
+    assert known(cluster).offline == known(cluster).lost == ()
+    assert cluster.consume(1) == [b"a"]
+    assert cluster.nodes[1].directory.place_of(ORDERS) == 1

@@ -12,6 +12,7 @@ from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directories import LogDirectories, LogDisk, open_directories
 from tidelog.core.storage.log_directory import NewLog
 from tidelog.core.types import TopicPartition
+from tidelog.lab.disk_pair import DiskPair
 from tidelog.lab.memory_disk import MemoryDisk
 
 ORDERS = TopicPartition("orders", 0)
@@ -420,3 +421,19 @@ def test_a_failed_source_directory_ends_the_move_and_removes_the_copy() -> None:
     machine.directories.fail(0, DiskError("input/output error", ""))
     assert machine.folders()[1] == []
     assert machine.directories.is_offline(ORDERS)
+
+
+def test_a_copy_that_cannot_be_deleted_takes_its_directory_offline() -> None:
+    """Or a complete copy stays, while the log continues in the other directory."""
+    pair = DiskPair(MemoryDisk)
+    directories = open_directories(pair.log_disks, 0)
+    assert isinstance(directories, LogDirectories)
+    directories.create_all([NewLog(ORDERS, TOPIC_ID, SMALL)], 0)
+    directories.move(ORDERS, 1)
+    directories.copy_some(ORDERS, PIECE)
+    pair.disks[1].broken = True
+    with pytest.raises(DiskError):
+        directories.complete_move(ORDERS, {ORDERS: 0}, 0)
+    directories.cancel_move(ORDERS)
+    pair.disks[1].broken = False
+    assert list(directories.offline) == [1]

@@ -87,6 +87,15 @@ def flip(path: str, at: int) -> Callable[[MemoryDisk], None]:
     return change
 
 
+def offset_changed(path: str, number: int, by: int) -> Callable[[MemoryDisk], None]:
+    """Change the first offset of a batch, which no checksum covers."""
+
+    def change(disk: MemoryDisk) -> None:
+        disk.files[path][number * SIZE + 7] += by
+
+    return change
+
+
 def zeros(path: str, at: int, size: int) -> Callable[[MemoryDisk], None]:
     def change(disk: MemoryDisk) -> None:
         disk.files[path][at : at + size] = bytes(size)
@@ -118,6 +127,9 @@ DAMAGE = {
     "a flipped bit in the active segment": (flip(ACTIVE, SIZE + 70), 15, [(15, 16)]),
     "a wrong length": (flip(FIRST, 2 * SIZE + 10), 2, [(2, 4)]),
     "a wrong base offset": (flip(FIRST, 2 * SIZE + 7), 2, [(2, 3)]),
+    "the next base offset": (offset_changed(FIRST, 2, 1), 2, [(2, 3)]),
+    "a later base offset": (offset_changed(SECOND, 1, 3), 8, [(8, 9)]),
+    "the base offset of the last batch": (offset_changed(FIRST, 5, 1), 5, [(5, 6)]),
     "a wrong leader epoch": (flip(FIRST, SIZE + 15), 1, [(1, 2)]),
     "zeros over two batches": (zeros(SECOND, SIZE + 5, SIZE + 9), 8, [(8, 11)]),
     "zeros everywhere": (zeros(SECOND, 0, 7 * SIZE), 7, [(7, 14)]),
@@ -213,6 +225,13 @@ def test_a_compacted_leader_may_lack_records(disk: MemoryDisk) -> None:
     assert work.done
     kept = [one.base_offset for data in contents(log) for one in batches(data)]
     assert kept == [0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+
+
+def test_a_wrong_base_offset_in_a_compacted_log_is_not_taken_for_a_gap(disk: MemoryDisk) -> None:
+    log, _ = reopen(disk, clean=True, recovery_point=20, compacted=True)
+    offset_changed(FIRST, 2, 1)(disk)
+    assert repair(disk, log, 2) == [(2, 3)]
+    assert contents(log) == WHOLE
 
 
 def test_a_gap_that_compaction_left_stays(disk: MemoryDisk) -> None:
@@ -354,6 +373,17 @@ def test_bytes_that_can_not_be_read_are_fetched() -> None:
     log = opened(disk)
     log.segments.first.load()
     disk.bad = FIRST, 2 * SIZE, 2 * SIZE + 1
+    assert repair(disk, log, 2) == [(2, 4)]
+    assert contents(log) == WHOLE
+
+
+def test_a_batch_is_not_trusted_if_the_header_after_it_can_not_be_read() -> None:
+    disk = BadSector()
+    whole_disk(disk)
+    log = opened(disk)
+    log.segments.first.load()
+    offset_changed(FIRST, 2, 1)(disk)
+    disk.bad = FIRST, 3 * SIZE, 3 * SIZE + 1
     assert repair(disk, log, 2) == [(2, 4)]
     assert contents(log) == WHOLE
 

@@ -236,8 +236,9 @@ class LogCopy:
 
 
 def remove_copy(disk: Disk, folder: str) -> None:
-    """Delete the folder of a copy, the mark first: a part of it must not look complete."""
-    if disk.is_dir(folder):
+    """Delete the folder of a copy, the mark first: a part of it must not look complete. Raises
+    DiskError if it can't be read: `is_dir` alone would call it missing."""
+    if disk.list_dir(folder) or disk.is_dir(folder):
         disk.delete(f"{folder}/{layout.MOVE_COMPLETE}")
         disk.sync_dir(folder)
         disk.delete_dir(folder)

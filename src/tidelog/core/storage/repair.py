@@ -225,7 +225,7 @@ class LogRepair:
             # A read covers several batches: maybe only a later one is unreadable.
             batch = self._batch_at(self._position)
             self._restart_reading(self._position + (batch.size if batch else 0))
-        if batch is None or not self._belongs(batch):
+        if batch is None or not self._belongs(batch, self._position):
             position, offset = self._next_sound()
             self._read_from(position)
             self._need(offset)
@@ -256,18 +256,42 @@ class LogRepair:
         if self._offset < upto:
             self.needed = self._offset, upto
 
-    def _belongs(self, batch: RecordBatch) -> bool:
-        """Whether a sound batch has the right offsets and leader epoch."""
+    def _belongs(self, batch: RecordBatch, position: int) -> bool:
+        """Whether a sound batch has the right offsets and leader epoch.
+
+        No checksum covers its first offset. If it does not continue the copy, the next batch must
+        confirm it: else one damaged offset would put the records in the place of others.
+        """
         if not self._offset <= batch.base_offset <= batch.last_offset < self._end:
             return False
-        return self._log.epochs.epoch_for_offset(batch.base_offset) in (None, batch.leader_epoch)
+        epoch = self._log.epochs.epoch_for_offset(batch.base_offset)
+        if epoch is not None and epoch != batch.leader_epoch:
+            return False
+        if batch.base_offset == self._offset:
+            return True
+        after = self._offset_at(position + batch.size)
+        if self._log.may_have_gaps:
+            return after >= batch.next_offset
+        return after == batch.next_offset
+
+    def _offset_at(self, position: int) -> Offset:
+        """Return the first offset of the next batch as its header says, or the segment's end."""
+        if position >= self._segment.size:
+            return self._end
+        try:
+            header = self._disk.read(self._segment.path, position, PREFIX_SIZE)
+        except DiskError:
+            return -1
+        return int.from_bytes(header[:8], signed=True)
 
     def _next_sound(self) -> tuple[int, Offset]:
         """Return position and offset of the next sound batch after the damaged one; the end of the
         segment if there is none."""
         for position in self._candidates():
             batch = self._batch_at(position)
-            if batch is not None and batch.base_offset > self._offset and self._belongs(batch):
+            if batch is None or batch.base_offset <= self._offset:
+                continue
+            if self._belongs(batch, position):
                 return position, batch.base_offset
         return self._segment.size, self._end
 

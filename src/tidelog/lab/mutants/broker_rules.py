@@ -74,6 +74,17 @@ RULES: tuple[Mutant, ...] = (
         only_stories=True,
     ),
     mutant(
+        "earlier-incarnation-fetches-again",
+        "a leader refuses fetches of an older incarnation than the last that fetched",
+        "own bug: after restarts of two brokers idle partitions stayed under-replicated",
+        Change(
+            f"{_REPLICATION}.leader",
+            "        follower.broker_epoch, event.broker_epoch\n",
+            "        follower.broker_epoch, None\n",
+        ),
+        first_seed=0,
+    ),
+    mutant(
         "session-keeps-the-old-epoch",
         "a fetch session uses the leader epoch of each new request",
         "KAFKA-9338",

@@ -42,6 +42,7 @@ KINDS = (
     "process restarted",
     "process paused",
     "process shut down",
+    "restart while idle",
     "clock jumped",
     "wall clock set",
     "power lost",

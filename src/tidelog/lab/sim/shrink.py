@@ -61,7 +61,11 @@ class _Search:
             self.try_plan(replace(with_actions(self.plan, kept), duration_ms=end))
 
     def remove_background(self) -> None:
-        """Remove network faults, store faults and consumers where the plan still fails."""
+        """Remove network faults, store faults, consumers and restarts at the end where the plan
+        still fails."""
+        for restarts in self.plan.idle_restarts:
+            kept = tuple(one for one in self.plan.idle_restarts if one is not restarts)
+            self.try_plan(replace(self.plan, idle_restarts=kept))
         self.try_plan(replace(self.plan, conditions=LinkConditions(latency_max_ms=2)))
         self.try_plan(replace(self.plan, store=StoreFaults()))
         self.try_plan(replace(self.plan, consumers=[]))

@@ -4,11 +4,12 @@ In the first phase the plan's actions are carried out and every event is checked
 stop and brokers that are down are started; where logs are lost or damaged and no replica may
 lead, an operator elects one. Every partition must get a leader and all its replicas into the
 ISR with equal logs; no producer may still wait, every consumer must reach the end. The run fails
-if nothing moves for `STUCK_MS` before that.
+if nothing moves for `STUCK_MS` before that. In some runs brokers then restart cleanly, several at a
+time, and everything must settle again although no client writes.
 """
 
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
@@ -17,6 +18,7 @@ from tidelog.core.controller.events import CreateTopicReceived, ElectionType
 from tidelog.core.controller.metadata.features import unsupported
 from tidelog.core.controller.metadata.registrations import PartitionKey
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
+from tidelog.core.node.events import ShutdownRequested
 from tidelog.core.replication.events import ACKS_ALL
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
 from tidelog.core.types import BrokerId, Offset, TopicPartition
@@ -42,7 +44,7 @@ from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
 from tidelog.lab.sim.oracle.settled import given_up, why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
-from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, Plan
+from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, IdleRestart, Plan
 from tidelog.lab.sim.text import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
@@ -289,6 +291,18 @@ class Simulation:
             process.resume()
             self.faults.repair_directories(process)
             process.start()
+        begun = self.world.now_ms
+        excused = self._await_settled("after the last fault")
+        self.result.settled_ms = self.world.now_ms - begun
+        self.oracle.check_settled(excused)
+        if self.plan.idle_restarts and not excused:
+            for restarts in self.plan.idle_restarts:
+                self._restart_idle(restarts)
+            self.oracle.check_settled(excused)
+
+    def _await_settled(self, since: str) -> set[TopicPartition]:
+        """Let time pass until the cluster has settled; report it if it does not. Return the
+        partitions that can't."""
         begun = moved = self.world.now_ms
         progress = self._progress()
         why = self._why_not_settled()
@@ -306,9 +320,25 @@ class Simulation:
             why = self._why_not_settled(excused)
         if why is not None:
             waited = (self.world.now_ms - begun) / 1000
-            self._report("settles", f"not settled {waited:g} s after the last fault: {why}")
-        self.result.settled_ms = self.world.now_ms - begun
-        self.oracle.check_settled(excused)
+            self._report("settles", f"not settled {waited:g} s {since}: {why}")
+        return excused
+
+    def _restart_idle(self, restarts: Sequence[IdleRestart]) -> None:
+        """Restart brokers cleanly while no client writes: no record wakes a partition that rests in
+        a fetch session."""
+        before = [self.site.brokers[restart.broker].incarnation for restart in restarts]
+        for broker, after_ms, down_ms in restarts:
+            process = self.site.brokers[broker]
+            process.restart_ms = down_ms
+            self.world.count("restart while idle")
+            self.world.after(after_ms, process.receive, ShutdownRequested)
+        end = self.world.now_ms + STUCK_MS
+        for (broker, *_), incarnation in zip(restarts, before, strict=True):
+            while self.site.brokers[broker].incarnation == incarnation:
+                if self.world.now_ms >= end:
+                    self._report("settles", f"broker {broker} did not stop")
+                self.world.run_until(self.world.now_ms + SETTLE_STEP_MS)
+        self._await_settled("after idle restarts")
 
     def _install_supported(self) -> None:
         """Install the other software where a broker can't start because of the feature level,
@@ -323,17 +353,21 @@ class Simulation:
 
     def _elect_as_operator(self, begun_ms: int) -> None:
         """Elect leaders uncleanly, as an operator, where all brokers are up and none may lead."""
-        brokers = [process.node for process in self.site.brokers.values()]
-        if self.world.now_ms < begun_ms + OPERATOR_MS or not all(n and n.acting for n in brokers):
+        started = self.site.brokers.items()
+        nodes = {broker: process.node for broker, process in started if process.node is not None}
+        acting = len(nodes) == len(self.site.brokers) and all(n.acting for n in nodes.values())
+        if self.world.now_ms < begun_ms + OPERATOR_MS or not acting:
             return
         known = [t.registration for t in self.oracle.truths.values() if t.registration is not None]
-        damaged = {key for node in brokers if node for key in node.directory.damaged}
+        damaged = {name for node in nodes.values() for name in node.directory.damaged}
         of = {key: name for name, key in self.partitions.items()}
         waiting = tuple(
             one.key for one in known if one.leader is None and (one.lost or of[one.key] in damaged)
         )
         for key in waiting:
-            self.oracle.truths[of[key]].check_needs_operator()
+            name = of[key]
+            reported = [b for b, node in nodes.items() if name in node.directory.damaged]
+            self.oracle.truths[name].check_needs_operator(reported)
         if waiting:
             self.admin.elect(ElectionType.UNCLEAN, waiting)
 

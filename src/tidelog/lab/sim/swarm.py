@@ -56,6 +56,16 @@ class ConsumerPlan(NamedTuple):
     sends_epoch: bool
 
 
+class IdleRestart(NamedTuple):
+    """A clean restart of a broker that has nothing to do."""
+
+    broker: BrokerId
+    after_ms: int
+    """When the broker is asked to stop, after the begin of its round."""
+    down_ms: int
+    """How long the process is down: both shorter and longer than a fetch waits at a leader."""
+
+
 class FeatureLevels(NamedTuple):
     """The levels of `tidelog.version` that one version of the software supports."""
 
@@ -103,6 +113,8 @@ class Plan:
     """Small in runs that move replicas between log directories: a copy then takes a while."""
     brief_topics: bool = False
     """Whether a topic is created, moved and deleted again and again."""
+    idle_restarts: tuple[tuple[IdleRestart, ...], ...] = ()
+    """The rounds of restarts after everything has settled, while no client writes."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -120,6 +132,7 @@ class Plan:
         )
         if self.retention_ms is not None:
             log.retention_bytes, log.retention_ms = -1, self.retention_ms
+        fetch_waits_ms = (IDLE_FETCH_WAIT_MS,) if self.idle_restarts else (100, 300, 500)
         balance = Random(f"{self.seed}/balance")
         return NodeConfig(
             broker,
@@ -128,7 +141,7 @@ class Plan:
             leader_imbalance_check_interval_seconds=balance.choice((1, 3, 300)),
             groups=_GROUPS,
             replica_lag_time_max_ms=draw.choice((800, 1_500, 3_000)),
-            replica_fetch_wait_max_ms=draw.choice((100, 300, 500)),
+            replica_fetch_wait_max_ms=draw.choice(fetch_waits_ms),
             replica_fetch_max_bytes=draw.choice((300, 2_000, 1 << 20)),
             replica_fetch_backoff_ms=draw.choice((50, 200)),
             high_watermark_linger_ms=draw.choice((0, 5)),
@@ -212,6 +225,7 @@ class Plan:
             f"{'rolling upgrades, ' if self.software else ''}"
             f"{'two log directories, ' if self.two_directories else ''}"
             f"{'brief topics, ' if self.brief_topics else ''}"
+            f"{'idle restarts, ' if self.idle_restarts else ''}"
             f"{len(self.actions)} actions in {self.duration_ms / 1000:g} s"
         )
 
@@ -274,6 +288,11 @@ CLOCKS = ("set-clock", "set-clocks-everywhere")
 """Faults that set wall clocks, with their own generator."""
 CLOCK_HOLD_MS = 10_000
 """Longer than any clock stays wrong."""
+IDLE_RESTARTS = 1 / 8
+"""The part of the runs in which brokers restart cleanly while no client writes."""
+IDLE_FETCH_WAIT_MS = 500
+"""Kafka's default, in these runs: a leader answers the last fetch of a stopped follower when the
+next process may have fetched already."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -330,9 +349,28 @@ def draw_plan(seed: int) -> Plan:
     _draw_old_copies(plan)
     _draw_failed_directories(plan)
     _draw_moves(plan)
+    _draw_idle_restarts(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
+
+
+def _draw_idle_restarts(plan: Plan) -> None:
+    """Draw which brokers restart while nothing is written; one of them does not in a round."""
+    draw = Random(f"{plan.seed}/idle restarts")
+    if draw.random() >= IDLE_RESTARTS:
+        return
+    rounds = []
+    for _ in range(draw.randint(4, 10)):
+        stays, apart_ms = draw.randint(1, plan.brokers), draw.choice((0, 100, 500))
+        rounds.append(
+            tuple(
+                IdleRestart(broker, draw.randint(0, apart_ms), draw.randint(20, 600))
+                for broker in range(1, plan.brokers + 1)
+                if broker != stays
+            )
+        )
+    plan.idle_restarts = tuple(rounds)
 
 
 def _draw_conditions(draw: Random, rough: bool) -> LinkConditions:

@@ -186,13 +186,15 @@ class ImageApplier:
 
     def _lacks_log(self, key: PartitionKey) -> bool:
         """Whether a log is to be created: there is none, or it belongs to an earlier topic of the
-        same name whose deletion this broker did not see."""
+        same name whose deletion this broker did not see, or its creation was interrupted."""
         name = self._image.name_of(key)
         if name is None or self._config.broker_id not in self._image.partitions[key].replicas:
             return False
         log = self._replicas.directory.logs.get(name)
-        if log is not None and log.topic_id in (None, key.topic_id):
-            return False
+        if log is not None:
+            older = log.topic_id is None and log.log_end_offset > 0
+            if older or log.topic_id == key.topic_id:
+                return False
         return not self._reporter.withheld(key)
 
     def _queue_log(self, key: PartitionKey) -> None:
@@ -302,8 +304,7 @@ class ImageApplier:
         return replica
 
     def _adopt(self, log: Log, topic_id: TopicId) -> None:
-        """Assign a topic id to a log without one: it is older than topic ids, or its creation was
-        interrupted."""
+        """Assign a topic id to a log without one, which is older than topic ids."""
         path = f"{log.directory}/{layout.PARTITION_METADATA}"
         directory = self._replicas.directory
         try:

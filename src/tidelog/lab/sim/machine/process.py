@@ -82,7 +82,7 @@ class SimClock:
 
 
 RESTART_MS = 300
-"""The delay before the supervisor restarts a process that ended by itself."""
+"""The delay before the supervisor restarts a process that ended by itself, mostly."""
 SAMPLE_MS = 100
 """The shortest time between two samples of a broker's replicas in a history."""
 
@@ -161,6 +161,8 @@ class Process:
         self.supported: tuple[FeatureRange, ...] = SUPPORTED
         """The feature levels of the software that the next start runs."""
         self.copy_limits = CopyLimits()
+        self.restart_ms = RESTART_MS
+        """The delay before the supervisor restarts a process that halted or shut down."""
         self.flush_max_ms = 3
         """The longest time a flush takes while the disk has no fault."""
         self.halted: str | None = None
@@ -550,4 +552,4 @@ class Process:
     def _halt(self, effect: do.Halt) -> None:
         self.halted = effect.reason
         self._stop(clean=effect.clean)
-        self._world.after(RESTART_MS, self.start)
+        self._world.after(self.restart_ms, self.start)

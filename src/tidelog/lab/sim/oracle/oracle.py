@@ -298,6 +298,7 @@ class Oracle:
         for offset, entry in enumerate(entries, start):
             if offset >= shadow.start and shadow.entry(offset) != entry:
                 self.ledger.taken(name, offset)
+                self.truths[name].promise.shortened.add(shadow.broker)
                 return
 
     def _lost_committed(self, truth: Truth, broker: BrokerId, offset: int) -> None:

@@ -53,6 +53,7 @@ class Promise:
         "min_isr",
         "outdated",
         "repaired",
+        "shortened",
         "unprotected_from",
         "unsettled",
     )
@@ -75,6 +76,9 @@ class Promise:
         later."""
         self.outdated: set[BrokerId] = set()
         """Damaged brokers whose log was replaced by an old copy, which they can't detect."""
+        self.shortened: set[BrokerId] = set()
+        """Brokers that lost records while they were down, committed or not, and that have not been
+        in the ISR since."""
         self.damaged_only_from: Offset | None = None
         """The first record that was committed while only damaged replicas were in sync."""
         self.repaired = 0
@@ -130,6 +134,7 @@ class Promise:
         self.repaired += broker in self.damaged
         self.damaged.discard(broker)
         self.outdated.discard(broker)
+        self.shortened.discard(broker)
         if not self.first_lost:
             self.unprotected_from = None
         if not self.damaged:

@@ -189,18 +189,21 @@ class Truth:
             for epoch, recovered in self._unclean_epochs.items()
         )
 
-    def check_needs_operator(self) -> None:
+    def check_needs_operator(self, reported: Collection[BrokerId]) -> None:
         """Report a partition that waits for an operator without need.
 
         Damage to one replica must not leave the partition without a leader while another
-        replica was in sync.
+        replica was in sync. A power failure counts as damage if the log lost records and its
+        broker reported that (one of `reported`): a broker can't distinguish the two above its last
+        checkpoint, and the last replica in sync may have committed these records alone.
         """
         known, promise = self.registration, self.promise
         if known is None or self.loss_reports is not None or not promise.is_intact():
             return
-        if not promise.damaged.issuperset((*known.isr, *known.elr, *known.last_known_elr)):
-            damaged = sorted(promise.damaged)
-            self.report("settles", f"no leader, though only brokers {damaged} are damaged")
+        damaged = promise.damaged | promise.shortened.intersection(reported)
+        if not damaged.issuperset((*known.isr, *known.elr, *known.last_known_elr)):
+            what = f"no leader, though only brokers {sorted(damaged)} are damaged"
+            self.report("settles", what)
 
     def _was_reported(self, offset: Offset) -> bool:
         """Return whether this record may be missing because a broker reported its loss."""
