@@ -765,6 +765,14 @@ _OWN = (
         -1,
     ),
     Setting(
+        "tidelog.loss.topic.enable",
+        "boolean",
+        True,
+        "Whether entries of the loss ledger are also written to the topic `__tidelog_losses`. It"
+        " is created with the first entry, with `offsets.topic.replication.factor` replicas.",
+        importance=LOW,
+    ),
+    Setting(
         "tidelog.fault.switches",
         "boolean",
         False,
