@@ -9,9 +9,11 @@ from tidelog.shell.broker.loss_publisher import Position, record_key
 
 
 def read_from(root: Path, known: Position, topic: str = "t") -> tuple[list[bytes], Position]:
-    lines, position = [], known
-    for page, position in loss_publisher._pages(str(root), known, topic):
+    lines: list[bytes] = []
+    position = known
+    for page, after in loss_publisher._pages(str(root), known, topic):
         lines += page
+        position = after
     return lines, position
 
 

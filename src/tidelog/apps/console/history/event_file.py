@@ -7,12 +7,13 @@ unknown: `missing` names it. Invariant: a moment depends only on the events up t
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidelog.apps.console.history.marks import MARKS_MAX, as_row, marks_of
 from tidelog.apps.console.recorder import HistorySpan
 from tidelog.apps.views.broker import State
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.history import HistoryEvent
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, TopicPartition
@@ -299,6 +300,16 @@ class EventFile:
         """Return the time of the last event up to this time."""
         count = bisect_right(self._times, at_ms)
         return self._times[count - 1] if count else None
+
+    def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
+        """Do nothing: the file is not changed."""
+
+    def groups_at(self, at_ms: int) -> tuple[int, Sequence[GroupSample]] | None:  # noqa: ARG002
+        """Return None: no file has groups."""
+        return None
+
+    def group_events(self, group: str, to_ms: int | None, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
+        return []
 
     def span(self) -> HistorySpan | None:
         """Return the times of the first and last event."""
