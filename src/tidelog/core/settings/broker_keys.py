@@ -765,12 +765,7 @@ _OWN = (
         -1,
     ),
     Setting(
-        "tidelog.loss.topic.enable",
-        "boolean",
-        True,
-        "Whether entries of the loss ledger are also written to the topic `__tidelog_losses`. It"
-        " is created with the first entry, with `offsets.topic.replication.factor` replicas.",
-        importance=LOW,
+        "tidelog.loss.topic.enable", "boolean", True, "Whether losses go to `__tidelog_losses` too."
     ),
     Setting(
         "tidelog.fault.switches",
