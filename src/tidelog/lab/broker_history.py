@@ -35,7 +35,10 @@ SAMPLED_FIELDS = (
     "elr",
     "lost",
     "min_isr",
+    "adding",
+    "removing",
     "unclean_election",
+    "unstable",
     "followers",
 )
 """Fields of a sample: those of a broker's description (core/node/description.py)."""

@@ -5,8 +5,9 @@ views of the present. The views read these keys of a broker's state: `broker_epo
 `now_ms`, `losses.recent`, `partitions`; and of each partition in it: `topic`, `partition`,
 `topic_id`, `role`, `leader`, `leader_epoch`, `partition_epoch`, `log_start_offset`,
 `log_end_offset`, `high_watermark`, `last_stable_offset`, `recovery_point`, `epochs`, `damage`,
-`size`, `segments`, `isr`, `pending_isr`, `elr`, `lost`, `min_isr`, `unclean_election`,
-`followers`. A store that does not keep one of them returns None for it, or an empty list.
+`size`, `segments`, `isr`, `pending_isr`, `elr`, `lost`, `min_isr`, `adding`, `removing`,
+`unclean_election`, `unstable`, `followers`. A store that does not keep one of them returns
+None for it, or an empty list.
 """
 
 from collections.abc import Mapping, Sequence

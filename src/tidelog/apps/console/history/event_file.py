@@ -52,7 +52,10 @@ _REPLICA: dict[str, Any] = {
     "elr": [],
     "lost": [],
     "min_isr": None,
+    "adding": [],
+    "removing": [],
     "unclean_election": None,
+    "unstable": None,
     "followers": [],
 }
 _FOLLOWER = {
