@@ -379,8 +379,8 @@ def _read(path: str) -> list[HistoryEvent]:
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise CannotRead(
                     f"line {number} of {path} is not a history event; name a file of"
-                    " `tidelog demo`, `tidelog sim replay --history`, `tidelog story play"
-                    " --history`, or the JSON log of a broker"
+                    " `tidelog demo`, or of --history of `sim replay`, `story play`, `model"
+                    " check` or `verify`, or the JSON log of a broker"
                 ) from error
     if not found:
         raise CannotRead(f"{path} has no events")

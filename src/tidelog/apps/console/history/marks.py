@@ -46,6 +46,12 @@ KINDS = {
     "history_gap": "other",
     "replicas_in_sync": "other",
     "demo_started": "other",
+    "model_step": "step",
+    "invariant_broken": "broken",
+    "fault_began": "fault",
+    "fault_ended": "fault",
+    "anomaly": "broken",
+    "verify_started": "other",
 }
 """Events that have a mark, and its kind."""
 
