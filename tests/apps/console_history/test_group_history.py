@@ -1,7 +1,6 @@
 """Groups in the console's history: what the store returns, and pages of earlier moments."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,12 @@ import pytest
 from console_client import Client, eventually, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import BEGAN_MS, FakeCluster
+from samples import BEGAN_MS, FakeCluster, sample
 
 from tidelog.apps.console.group_sampler import GroupPace
 from tidelog.apps.console.history.place import recorder_for
 from tidelog.apps.console.history.store import HistoryStore
 from tidelog.apps.console.target import RemoteCluster
-from tidelog.apps.views.group import GroupOffset, GroupView
 from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.record.record import Record
 from tidelog.core.types import TopicPartition
@@ -23,37 +21,11 @@ from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import (
     Committed,
-    Group,
-    ListedGroup,
-    Member,
     commit_offsets,
     delete_groups,
 )
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
-
-Offsets = Mapping[int, int | None]
-
-
-def sample(
-    name: str, offsets: Offsets, members: int = 0, coordinator: int = 1, ends: Offsets | None = None
-) -> GroupSample:
-    """Return a group that reads topic `t`; member n owns the partitions n, n + members, …"""
-    owned = [[p for p in sorted(offsets) if p % members == n] for n in range(members)]
-    people = [
-        Member(f"m{n}", None, "client", "/host", [TopicPartition("t", p) for p in each])
-        for n, each in enumerate(owned)
-    ]
-    owners = {key: one for one in people for key in one.partitions}
-    state = "Stable" if members else "Empty"
-    keys = [TopicPartition("t", p) for p in sorted(offsets)]
-    rows = [
-        GroupOffset(key, offsets[key.partition], (ends or {}).get(key.partition), owners.get(key))
-        for key in keys
-    ]
-    group = Group(name, state, "consumer", "range", coordinator, people)
-    listed = ListedGroup(name, "consumer", state, "classic", coordinator)
-    return GroupSample(listed, GroupView(group, "host:9092", rows))
 
 
 @pytest.fixture

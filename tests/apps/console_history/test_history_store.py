@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import BEGAN_MS, FakeCluster, with_sampled_times
 
@@ -151,6 +151,7 @@ def test_state_at_returns_the_last_sample_up_to_that_time(
 
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
+@example(steps=[(200, []), (1000, ["produce", "silence 3"]), (200, ["wake 3"])])
 def test_offsets_are_at_most_a_second_older_than_the_sample(
     steps: list[tuple[int, list[str]]],
 ) -> None:

@@ -107,8 +107,7 @@ class RunHistory:
                 "note": fault.note,
             }
             text = f"verify: fault {number}, {fault.kind} of broker {who} ({fault.role})"
-            began = max(fault.begin, fault.effect)
-            self._add(self._at_ms(began), None, BEGAN, fields, f"{text}, began", "WARN")
+            self._add(self._at_ms(fault.begin), None, BEGAN, fields, f"{text}, began", "WARN")
             self._add(self._at_ms(fault.end), None, ENDED, fields, f"{text}, ended")
 
     def add_findings(self, findings: Findings) -> None:

@@ -18,7 +18,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from tidelog.apps.console.history import derive
@@ -285,7 +285,7 @@ class HistoryStore:
                 continue
             merged = {b: s for b, s in known.raw.items() if b not in states} | own
             events += self._record_partition(
-                db, at_ms, key, known, merged, (topic, found), now_ms, rows
+                db, at_ms, key, known, merged, (topic, found), now_ms, rows, own.keys()
             )
         db.executemany("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)", rows)
         return events
@@ -300,8 +300,10 @@ class HistoryStore:
         listed: tuple[TopicMetadata | None, PartitionMetadata | None],
         now_ms: Mapping[BrokerId, int],
         rows: list[tuple[int, int, int | None, bytes | None]],
+        fresh: Set[BrokerId],
     ) -> Iterable[HistoryEvent]:
-        """Add a partition's row if it changed; return the events."""
+        """Add a partition's row if it changed; return the events. `fresh`: the replicas whose
+        brokers responded."""
         topic, found = listed
         parts = {broker: slow_part(state) for broker, state in replicas.items()}
         facts = None if topic is None else (topic.error, topic.id.hex(), topic.internal)
@@ -313,7 +315,8 @@ class HistoryStore:
         )
         numbers = numbers_of(replicas, now_ms)
         changed = shape != known.shape
-        moved = numbers != known.numbers and at_ms - known.at_ms >= self._sample_ms
+        old = at_ms - known.at_ms >= self._sample_ms or not known.silent.isdisjoint(fresh)
+        moved = numbers != known.numbers and old
         events: list[HistoryEvent] = []
         if changed:
             events += known.events(at_ms, key, found, replicas)
@@ -321,6 +324,7 @@ class HistoryStore:
         known.raw, known.metadata = dict(replicas), found
         if changed or moved:
             known.numbers, known.at_ms = numbers, at_ms
+            known.silent = frozenset(replicas.keys() - fresh)
             body = encode_numbers(shape, numbers)
             rows.append((known.number, at_ms, known.shape_id, body))
         else:
