@@ -1,16 +1,20 @@
 """Samples of a cluster that exists only in tests, whose state is changed by hand."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from tidelog.apps.views.group import GroupOffset, GroupView
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.storage.layout import format_topic_id
+from tidelog.core.types import TopicPartition
 from tidelog.shell.client.cluster_metadata import (
     BrokerAddress,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
+from tidelog.shell.client.groups.group_admin import Group, ListedGroup, Member
 
 BEGAN_MS = 1_700_000_000_000
 UPTIME_MS = 50_000
@@ -33,6 +37,8 @@ class FakePartition:
         self.last_fetch_ms = dict.fromkeys(self.replicas, UPTIME_MS - 100)
         self.damage: dict[int, dict[str, Any]] = {}
         self.unclean: dict[str, Any] | None = None
+        self.adding: list[int] = []
+        self.unstable: dict[int, dict[str, Any]] = {}
 
     def elect(self, leader: int | None, isr: Iterable[int], elr: Iterable[int] = ()) -> None:
         self.epoch += leader != self.leader
@@ -76,7 +82,10 @@ class FakePartition:
             "elr": list(self.elr),
             "lost": [],
             "min_isr": 2,
+            "adding": list(self.adding),
+            "removing": [],
             "unclean_election": self.unclean,
+            "unstable": self.unstable.get(broker),
             "followers": [
                 self._follower(each, now_ms) for each in self.replicas if leads and each != broker
             ],
@@ -188,3 +197,27 @@ def with_sampled_times(states: dict[int, dict[str, Any]]) -> dict[int, dict[str,
                 if each["why"]:
                     each["why"] = f"no fetch for {state['now_ms'] - each['last_fetch_ms']} ms"
     return found
+
+
+Offsets = Mapping[int, int | None]
+
+
+def sample(
+    name: str, offsets: Offsets, members: int = 0, coordinator: int = 1, ends: Offsets | None = None
+) -> GroupSample:
+    """Return a group that reads topic `t`; member n owns the partitions n, n + members, …"""
+    owned = [[p for p in sorted(offsets) if p % members == n] for n in range(members)]
+    people = [
+        Member(f"m{n}", None, "client", "/host", [TopicPartition("t", p) for p in each])
+        for n, each in enumerate(owned)
+    ]
+    owners = {key: one for one in people for key in one.partitions}
+    state = "Stable" if members else "Empty"
+    keys = [TopicPartition("t", p) for p in sorted(offsets)]
+    rows = [
+        GroupOffset(key, offsets[key.partition], (ends or {}).get(key.partition), owners.get(key))
+        for key in keys
+    ]
+    group = Group(name, state, "consumer", "range", coordinator, people)
+    listed = ListedGroup(name, "consumer", state, "classic", coordinator)
+    return GroupSample(listed, GroupView(group, "host:9092", rows))

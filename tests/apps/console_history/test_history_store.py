@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples import BEGAN_MS, FakeCluster, with_sampled_times
 
@@ -52,10 +52,31 @@ ACTIONS = st.sampled_from(
         "elect nobody",
         "lose",
         "damage",
+        "begin 5",
+        "begin 900",
+        "end",
+        "add",
         "more partitions",
         "fewer partitions",
     ]
 )
+
+
+def act_on_records(cluster: FakeCluster, word: str, rest: str) -> None:
+    """Begin or end a transaction, or a reassignment."""
+    first = cluster.partitions[0]
+    if word == "begin":
+        first.unstable[1] = {
+            "offset": first.high_watermark,
+            "producer_id": 1000 + int(rest),
+            "producer_epoch": int(rest),
+            "last_write_ms": cluster.at_ms if rest == "5" else None,
+            "open_transactions": 2,
+        }
+    elif word == "end":
+        first.unstable.clear()
+    else:
+        first.adding = [] if first.adding else [4]
 
 
 def act(cluster: FakeCluster, action: str) -> None:
@@ -76,6 +97,8 @@ def act(cluster: FakeCluster, action: str) -> None:
         leader = None if rest == "nobody" else int(rest)
         isr = [broker for broker in (1, 2, 3) if broker in cluster.alive]
         first.elect(leader, isr, [] if len(isr) > 1 else [3])
+    elif word in ("begin", "end", "add"):
+        act_on_records(cluster, word, rest)
     elif word == "lose":
         cluster.lose(2, 0, 5, 9, 7)
     elif word == "damage":
@@ -128,6 +151,7 @@ def test_state_at_returns_the_last_sample_up_to_that_time(
 
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
+@example(steps=[(200, []), (1000, ["produce", "silence 3"]), (200, ["wake 3"])])
 def test_offsets_are_at_most_a_second_older_than_the_sample(
     steps: list[tuple[int, list[str]]],
 ) -> None:

@@ -36,6 +36,7 @@ class KnownPartition:
         "raw",
         "shape",
         "shape_id",
+        "silent",
     )
 
     def __init__(
@@ -58,6 +59,8 @@ class KnownPartition:
         self.metadata = metadata
         self.behind = False
         """The last row has older numbers than the last sample."""
+        self.silent: frozenset[BrokerId] = frozenset()
+        """Replicas in the last row whose broker did not respond then: their numbers are older."""
 
     def is_same(
         self,
