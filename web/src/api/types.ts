@@ -7,6 +7,8 @@ export interface Failure {
   readonly error: string;
   readonly advice: string;
   readonly status?: number;
+  /** The line of a story that is wrong. */
+  readonly line?: number | null;
 }
 
 export interface OfferedAction {

@@ -16,6 +16,13 @@ const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 5_000;
 const SCRUB_MS = 60;
 
+export interface Options {
+  /** Its connection is not shown in the header. */
+  readonly quiet?: boolean;
+  /** It has no history. */
+  readonly alwaysLive?: boolean;
+}
+
 export class Resource<T extends { at_ms: number }> {
   /** The last data; it stays while the connection is lost. */
   data = $state.raw<T | null>(null);
@@ -25,12 +32,12 @@ export class Resource<T extends { at_ms: number }> {
   #path = "";
   readonly #quiet: boolean;
 
-  /** Call while a component is initialised; `path` is reactive. A quiet one is not shown in the header. */
-  constructor(path: () => string, quiet = false) {
+  /** Call while a component is initialised; `path` is reactive. */
+  constructor(path: () => string, { quiet = false, alwaysLive = false }: Options = {}) {
     this.#quiet = quiet;
     $effect(() => {
       const wanted = path();
-      const at = moment.at;
+      const at = alwaysLive ? null : moment.at;
       if (wanted !== this.#path) {
         this.#path = wanted;
         this.data = null;
