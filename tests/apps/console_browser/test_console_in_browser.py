@@ -40,6 +40,7 @@ PAGES = {
     "/groups/billing": "billing",
     "/events": "Events",
     "/losses": "Losses",
+    "/compare": "Compare two moments",
 }
 WIDTHS = (420, 1280, 3840)
 
