@@ -159,6 +159,29 @@ def test_an_edited_story_is_run_and_its_mistakes_are_named(page: "Page") -> None
     assert area.input_value() == text
 
 
+def test_a_changed_text_is_kept_until_it_is_reset(page: "Page") -> None:
+    page.goto(f"{LOSS}?edit=1")
+    area = page.get_by_label("Text of the story")
+    original = area.input_value()
+    area.fill(f"# {HOSTILE}\n\ncluster A B\nproduce mine\n")
+    page.get_by_role("link", name="Lessons").first.click()
+    sync_api.expect(page.locator("h1")).to_have_text("Lessons")
+    page.goto("/stories")
+    page.get_by_role("link", name="changed by you").click()
+    sync_api.expect(area).to_have_value(re.compile("produce mine"))
+    page.reload()
+    sync_api.expect(area).to_have_value(re.compile("produce mine"))
+    sync_api.expect(page.locator("main")).to_contain_text("your text, as you left it")
+    page.get_by_role("button", name="Run", exact=True).click()
+    at_step(page, 1, 2)
+    assert page.evaluate("window.hacked") is None
+    page.get_by_role("button", name="Reset").click()
+    sync_api.expect(area).to_have_value(original)
+    page.goto("/stories")
+    sync_api.expect(page.locator("main li > a").first).to_be_visible()
+    assert page.get_by_role("link", name="changed by you").count() == 0
+
+
 def test_hostile_texts_stay_texts(page: "Page") -> None:
     page.goto(f"{LOSS}?edit=1")
     area = page.get_by_label("Text of the story")
