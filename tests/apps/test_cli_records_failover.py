@@ -13,7 +13,8 @@ import pytest
 
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.groups.group_admin import committed_offsets, find_coordinator
+from tidelog.shell.client.coordinators import find_coordinator
+from tidelog.shell.client.groups.group_admin import committed_offsets
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 PATIENCE_S = 40

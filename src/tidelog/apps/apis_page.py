@@ -78,7 +78,7 @@ NOTES = {
     "AddPartitionsToTxn": "UNSUPPORTED_VERSION: no transactions yet",
     "AddOffsetsToTxn": "UNSUPPORTED_VERSION",
     "EndTxn": "UNSUPPORTED_VERSION",
-    "TxnOffsetCommit": "UNSUPPORTED_VERSION",
+    "TxnOffsetCommit": "in the producer's transaction; from 5 on it adds the group to it",
     "DescribeTransactions": "TRANSACTIONAL_ID_NOT_FOUND: no transactions yet",
     "ListTransactions": "an empty list",
     "CreateDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: clients are not authenticated",

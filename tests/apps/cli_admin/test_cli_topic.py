@@ -16,7 +16,7 @@ from tidelog.apps.cli.main import cli
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.groups.group_admin import find_coordinator
+from tidelog.shell.client.coordinators import find_coordinator
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 

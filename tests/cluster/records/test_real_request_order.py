@@ -11,7 +11,7 @@ from tidelog.core.api_table import HEARTBEAT, JOIN_GROUP, OFFSET_COMMIT, SYNC_GR
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.groups.group_admin import find_coordinator
+from tidelog.shell.client.coordinators import find_coordinator
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 VERSIONS = {HEARTBEAT: 0, JOIN_GROUP: 3, SYNC_GROUP: 2, OFFSET_COMMIT: 6}

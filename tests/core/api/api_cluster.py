@@ -177,6 +177,21 @@ class ApiCluster(Cluster):
             self.run(50)
         raise AssertionError(f"nobody coordinates {group_id}")
 
+    def transaction_coordinator(self, name: str, broker: BrokerId | None = None) -> BrokerId:
+        """The coordinator of a transactional id, once it is ready."""
+        asked = {"key": name, "key_type": 1}
+        for _ in range(200):
+            told = self.request(broker or self.controller(), FIND_COORDINATOR, asked, 2)
+            if told["error_code"] == ErrorCode.NONE and told["node_id"] in self.nodes:
+                node_id = int(told["node_id"])
+                described = {"transactional_ids": [name]}
+                answer = self.request(node_id, DESCRIBE_TRANSACTIONS, described, 0)
+                known = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+                if answer["transaction_states"][0]["error_code"] in known:
+                    return node_id
+            self.run(50)
+        raise AssertionError(f"nobody coordinates {name}")
+
     # -- what many tests begin with --------------------------------------------------------
 
     def create(

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api_table import APIS
-from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
@@ -24,6 +24,7 @@ class Image:
     def __init__(self, topic_names: dict[bytes, str] | None = None) -> None:
         self.topic_names = topic_names or {ORDERS_ID: "orders"}
         self.topic_names[bytes(15) + b"\3"] = OFFSETS_TOPIC
+        self.topic_names[bytes(15) + b"\4"] = TRANSACTIONS_TOPIC
         self.topics = {
             name: SimpleNamespace(topic_id=topic_id) for topic_id, name in self.topic_names.items()
         }

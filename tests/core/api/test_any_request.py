@@ -72,10 +72,15 @@ def usual(data: st.DataObject, value: Any) -> Any:
 @pytest.fixture(scope="module")
 def cluster() -> ApiCluster:
     texts = {"offsets.topic.replication.factor": "2", "offsets.topic.num.partitions": "2"}
+    texts |= {
+        "transaction.state.log.replication.factor": "2",
+        "transaction.state.log.num.partitions": "2",
+    }
     at_once = GroupConfig(group_initial_rebalance_delay_ms=0)
     cluster = ApiCluster(brokers=(1, 2), texts=texts, settings={"groups": at_once}).start_all()
     cluster.create("orders")
     cluster.coordinator("group")
+    cluster.transaction_coordinator("t")
     cluster.settle()
     return cluster
 

@@ -325,6 +325,7 @@ EXPECTED = {
     DESCRIBE_GROUPS: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
     DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     OFFSET_DELETE: {ErrorCode.GROUP_ID_NOT_FOUND},
+    TXN_OFFSET_COMMIT: {ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION},
     ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
     SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
     SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
@@ -337,10 +338,6 @@ EXPECTED = {
     **{
         key: {ErrorCode.UNSUPPORTED_VERSION}
         for key in (
-            ADD_PARTITIONS_TO_TXN,
-            ADD_OFFSETS_TO_TXN,
-            END_TXN,
-            TXN_OFFSET_COMMIT,
             CONSUMER_GROUP_HEARTBEAT,
             CONSUMER_GROUP_DESCRIBE,
         )
@@ -354,7 +351,14 @@ EXPECTED = {
             DESCRIBE_DELEGATION_TOKEN,
         )
     },
+    **{key: {ErrorCode.INVALID_PRODUCER_ID_MAPPING} for key in (ADD_OFFSETS_TO_TXN, END_TXN)},
+    ADD_PARTITIONS_TO_TXN: {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING},
     DESCRIBE_TRANSACTIONS: {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
+}
+ONE_BROKER = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
 }
 
 
@@ -377,13 +381,17 @@ def all_error_codes(value: Any) -> set[int]:
     ids=str,
 )
 def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
-    brokers = ApiCluster(brokers=(1,), texts={"offsets.topic.replication.factor": "1"}).start_all()
+    brokers = ApiCluster(brokers=(1,), texts=ONE_BROKER).start_all()
     brokers.create("orders")
     if api_key in range(OFFSET_COMMIT, LIST_GROUPS + 1) or api_key in (
         DELETE_GROUPS,
         OFFSET_DELETE,
+        TXN_OFFSET_COMMIT,
     ):
         brokers.coordinator("group")
+    if api_key in range(ADD_PARTITIONS_TO_TXN, END_TXN + 1) or api_key == DESCRIBE_TRANSACTIONS:
+        brokers.coordinator("group")
+        brokers.transaction_coordinator("t")
     answer = brokers.request(1, api_key, REQUESTS[api_key], version)
     codes = all_error_codes(answer)
     assert codes

@@ -3,14 +3,18 @@
 import pytest
 from group_requests import ask, code, versions
 
+from tidelog.core.api.handlers.coordinators import find_coordinator
 from tidelog.core.api.handlers.groups import (
     GROUP_OPERATIONS,
     delete_groups,
     describe_groups,
-    find_coordinator,
     list_groups,
 )
-from tidelog.core.coordinator.lookup import FindCoordinator, FindCoordinatorResponse
+from tidelog.core.coordinator.lookup import (
+    CoordinatorType,
+    FindCoordinator,
+    FindCoordinatorResponse,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
     DeleteGroup,
@@ -156,27 +160,13 @@ def test_the_coordinators_of_many(version: int) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("version", "software", "error"),
-    [
-        (1, "", ErrorCode.UNSUPPORTED_VERSION),
-        (2, "librdkafka 2.0.2", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (
-            2,
-            "confluent-kafka-python 2.16.1-rdkafka-2.16.0",
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ),
-        (3, "apache-kafka-java 4.3.1", ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-def test_transactions_have_no_coordinator(version: int, software: str, error: ErrorCode) -> None:
-    """librdkafka would retry for ever on any other error."""
+@pytest.mark.parametrize("version", [1, 3])
+def test_the_coordinator_of_a_transactional_id(version: int) -> None:
+    answer = FindCoordinatorResponse(ErrorCode.NONE, 2, "localhost", 9092)
     asked = {"key": "t", "key_type": TRANSACTION}
-    response, coordinator = ask(find_coordinator, FIND, version, asked, software=software)
-    assert coordinator.asked == []
-    assert code(response) is error
-    assert (response["node_id"], response["host"], response["port"]) == (-1, "", -1)
-    assert "no transactions yet" in response["error_message"]
+    response, coordinator = ask(find_coordinator, FIND, version, asked, answer)
+    assert coordinator.only == FindCoordinator("t", CoordinatorType.TRANSACTION)
+    assert response["node_id"] == 2
 
 
 @pytest.mark.parametrize("key_type", [SHARE, 3, -1])

@@ -9,6 +9,7 @@ from tidelog.core.api.handlers.committed_offsets import (
     offset_commit,
     offset_delete,
     offset_fetch,
+    txn_offset_commit,
 )
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
@@ -21,10 +22,12 @@ from tidelog.core.groups.messages import (
     OffsetFetchResponse,
     OffsetToCommit,
     PartitionError,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
 )
 from tidelog.core.types import TopicPartition
 
-COMMIT, FETCH, DELETE = 8, 9, 47
+COMMIT, FETCH, TXN_COMMIT, DELETE = 8, 9, 28, 47
 
 
 def committing(*topics: tuple[str, bytes, list[int]], **request: Any) -> dict[str, Any]:
@@ -89,6 +92,51 @@ def test_committing(version: int) -> None:
     assert committed(response) == [
         (topic, 1, ErrorCode.OFFSET_METADATA_TOO_LARGE),
         (topic, 0, ErrorCode.NONE),
+    ]
+
+
+def committing_in_transaction(*topics: tuple[str, bytes, list[int]]) -> dict[str, Any]:
+    return {
+        **committing(*topics),
+        "transactional_id": "t",
+        "producer_id": 7,
+        "producer_epoch": 2,
+        "generation_id": 3,
+        "group_instance_id": "first",
+    }
+
+
+@pytest.mark.parametrize("version", versions(TXN_COMMIT))
+def test_committing_in_a_transaction(version: int) -> None:
+    asked = committing_in_transaction(("ghosts", b"", [0]), ("orders", ORDERS_ID, [1, 0]))
+    answer = TxnOffsetCommitResponse(
+        (
+            PartitionError("orders", 1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+            PartitionError("orders", 0, ErrorCode.NONE),
+        )
+    )
+    response, coordinator = ask(txn_offset_commit, TXN_COMMIT, version, asked, answer)
+    epoch = 5 if version >= 2 else None
+    named = version >= 3
+    assert coordinator.only == TxnOffsetCommit(
+        "t",
+        "readers",
+        7,
+        2,
+        3 if named else -1,
+        "app-1" if named else "",
+        "first" if named else None,
+        [
+            OffsetToCommit("orders", 1, 11, epoch, "note", ORDERS_ID),
+            OffsetToCommit("orders", 0, 10, epoch, "note", ORDERS_ID),
+        ],
+        version,
+    )
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert committed(response) == [
+        ("ghosts", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("orders", 1, loading if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("orders", 0, ErrorCode.NONE),
     ]
 
 

@@ -38,7 +38,6 @@ def test_producer_with_an_id_gets_a_new_one(cluster: ApiCluster) -> None:
         ({"producer_id": 5, "producer_epoch": -1}, ErrorCode.INVALID_REQUEST),
         ({"producer_id": -1, "producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
         ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "t"}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_refused_requests_get_no_producer_id(

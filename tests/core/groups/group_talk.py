@@ -1,9 +1,15 @@
 """A shard with a log that confirms writes at once, later or never, and helpers for requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from tidelog.core.coordinator.shard import Answer, Append
+from tidelog.core.coordinator.shard import (
+    Answer,
+    Append,
+    AppendMarker,
+    EndMarker,
+    TransactionalProducer,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.config import GroupConfig
@@ -40,7 +46,13 @@ class Talk:
         self.shard = GroupShard(config, self.now, self.wall)
         self.answers: dict[object, on.Response] = {}
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.unwritten: list[Append] = []
+        self.producers: dict[int, TransactionalProducer] = {}
+        """The producers of the records of transactions, by index in the log."""
+        self.markers: list[tuple[int, EndMarker]] = []
+        """The markers of transactions, and how many records are before each."""
+        self.unwritten: list[Append | AppendMarker] = []
+        self.completions: dict[int, ErrorCode] = {}
+        """The outcomes of `end_transaction`."""
         self.holds = False
         """Whether appends wait until `write` is called."""
         self._asked = 0
@@ -63,9 +75,32 @@ class Talk:
         self._written(self.unwritten.pop(0), error)
         self.settle()
 
-    def _written(self, append: Append, error: ErrorCode) -> None:
+    def store(self, append: Append | AppendMarker) -> None:
+        """Add an append to the log."""
+        if isinstance(append, AppendMarker):
+            self.markers.append((len(self.log), append.marker))
+            return
+        if append.producer is not None:
+            indexes = range(len(self.log), len(self.log) + len(append.records))
+            self.producers.update(dict.fromkeys(indexes, append.producer))
+        self.log += append.records
+
+    def entries(self) -> Iterator[tuple[bytes, bytes | None, int | None] | EndMarker]:
+        """The contents of the log: records, with their producers if they are of a transaction,
+        and markers."""
+        markers = iter([*self.markers, (len(self.log) + 1, None)])
+        at, marker = next(markers)
+        for index in range(len(self.log) + 1):
+            while at == index and marker is not None:
+                yield marker
+                at, marker = next(markers)
+            if index < len(self.log):
+                producer = self.producers.get(index)
+                yield (*self.log[index], None if producer is None else producer.id)
+
+    def _written(self, append: Append | AppendMarker, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
-            self.log += append.records
+            self.store(append)
         self.shard.written(append.token, error, self.now)
 
     def pass_ms(self, ms: int) -> None:
@@ -81,10 +116,19 @@ class Talk:
         """Load another coordinator from the same log."""
         other = Talk(self.config)
         other.now = self.now
-        for key, value in self.log:
-            other.shard.replay(key, value)
+        for entry in self.entries():
+            if isinstance(entry, EndMarker):
+                other.shard.replay_marker(*entry.producer, committed=entry.committed)
+                continue
+            key, value, producer_id = entry
+            if producer_id is None:
+                other.shard.replay(key, value)
+            else:
+                other.shard.replay_transactional(producer_id, 0, key, value)
         other.shard.loaded(self.now)
         other.log = list(self.log)
+        other.producers = dict(self.producers)
+        other.markers = list(self.markers)
         other.settle()
         return other
 
@@ -194,6 +238,60 @@ class Talk:
             one.error_code for one in self.answer(requester, on.OffsetCommitResponse).partitions
         }
         return error
+
+    def committing_in_transaction(
+        self,
+        offset: int,
+        producer_id: int = 1,
+        member: str = "",
+        generation: int = -1,
+        partition: tuple[str, int] = EVENTS,
+        **fields: Any,
+    ) -> int:
+        options: dict[str, Any] = {
+            "transactional_id": f"t{producer_id}",
+            "group_id": GROUP,
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+            "generation_id": generation,
+            "member_id": member,
+            "group_instance_id": None,
+            "offsets": [on.OffsetToCommit(*partition, offset)],
+        }
+        return self.ask(on.TxnOffsetCommit(**(options | fields)))
+
+    def commit_in_transaction(self, offset: int, *args: Any, **fields: Any) -> ErrorCode:
+        requester = self.committing_in_transaction(offset, *args, **fields)
+        return self.txn_commit_error(requester)
+
+    def txn_commit_error(self, requester: int) -> ErrorCode:
+        (error,) = {
+            one.error_code for one in self.answer(requester, on.TxnOffsetCommitResponse).partitions
+        }
+        return error
+
+    def end_transaction(self, producer_id: int = 1, *, committed: bool) -> int:
+        """Write a marker. Its outcome is in `completions`, under the returned number."""
+        self._asked += 1
+        number = self._asked
+        marker = EndMarker(TransactionalProducer(producer_id, 0), committed, 0)
+
+        def written(error: ErrorCode, _now_ms: int) -> None:
+            assert number not in self.completions, "completed twice"
+            self.completions[number] = error
+
+        self.shard.complete_transaction(marker, written, self.now)
+        self.settle()
+        return number
+
+    def stable_fetch(self, *partitions: tuple[str, int]) -> dict[tuple[str, int], int | ErrorCode]:
+        """Return committed offsets, or errors, with `require_stable`."""
+        wanted = [TopicPartition(*one) for one in partitions]
+        response = self.get(on.OffsetFetch(GROUP, wanted, True), on.OffsetFetchResponse)
+        return {
+            (one.topic, one.partition): one.error_code or one.committed_offset
+            for one in response.partitions
+        }
 
     def fetch(
         self, *partitions: tuple[str, int], stable: bool = False

@@ -1,5 +1,6 @@
-"""Groups under random events: members that join, leave, change and fall silent, writes that fail,
-and a coordinator that moves. The invariants hold after every event."""
+"""Groups under random events: members that join, leave, change and fall silent, transactions that
+end and do not, writes that fail, and a coordinator that moves. The invariants hold after every
+event."""
 
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.core.coordinator.shard import is_in_doubt
+from tidelog.core.coordinator.shard import AppendMarker, EndMarker, is_in_doubt
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups import messages as on
 from tidelog.core.groups.membership.group import Group, GroupState
@@ -77,6 +78,11 @@ class AnyGroup(RuleBasedStateMachine):
         self.leaders: dict[tuple[int, int], str] = {}
         self.in_doubt: set[bytes] = set()
         """Keys whose last record is in the log, but in doubt for the coordinator."""
+        self.ending: dict[int, bool] = {}
+        """Producers whose transaction is ending, and whether it commits: until its marker is
+        written they commit nothing."""
+        self.markers: dict[int, int] = {}
+        """Producers of the markers that are not written yet, by number."""
 
     # -- what happens ---------------------------------------------------------------------
 
@@ -223,6 +229,34 @@ class AnyGroup(RuleBasedStateMachine):
         offsets = [on.OffsetToCommit(*partition, offset)]
         self.ask(on.OffsetCommit(group, -1, "", None, offsets))
 
+    @rule(
+        group=GROUPS,
+        partition=PARTITIONS,
+        offset=st.integers(0, 99),
+        producer_id=st.sampled_from([1, 2, 3]),
+    )
+    def a_transaction_commits_an_offset(
+        self, group: str, partition: tuple[str, int], offset: int, producer_id: int
+    ) -> None:
+        if producer_id not in self.ending:
+            offsets = [on.OffsetToCommit(*partition, offset)]
+            self.ask(on.TxnOffsetCommit("t", group, producer_id, 0, -1, "", None, offsets))
+
+    @rule(producer_id=st.sampled_from([1, 2, 3]), committed=st.booleans())
+    def a_transaction_ends(self, producer_id: int, committed: bool) -> None:
+        committed = self.ending.setdefault(producer_id, committed)
+        number = self.talk.end_transaction(producer_id, committed=committed)
+        self.markers[number] = producer_id
+        self.hear_of_markers()
+
+    def hear_of_markers(self) -> None:
+        for number, producer_id in list(self.markers.items()):
+            error = self.talk.completions.get(number)
+            if error is not None:
+                del self.markers[number]
+            if error is ErrorCode.NONE and producer_id not in self.markers.values():
+                self.ending.pop(producer_id, None)
+
     @rule(group=GROUPS, partition=PARTITIONS)
     def an_offset_is_deleted(self, group: str, partition: tuple[str, int]) -> None:
         self.ask(on.OffsetDelete(group, [TopicPartition(*partition)]))
@@ -245,18 +279,27 @@ class AnyGroup(RuleBasedStateMachine):
     @rule(count=st.integers(1, 10))
     def records_are_written(self, count: int) -> None:
         for _ in range(min(count, len(self.talk.unwritten))):
-            self.in_doubt.difference_update(key for key, _ in self.talk.unwritten[0].records)
+            append = self.talk.unwritten[0]
+            if not isinstance(append, AppendMarker) and append.producer is None:
+                self.in_doubt.difference_update(key for key, _ in append.records)
             self.talk.write()
+            self.hear_of_markers()
         self.hear()
 
     @precondition(lambda self: self.talk.unwritten)
     @rule(error=FAILURES)
     def records_are_not_written(self, error: ErrorCode) -> None:
-        records = self.talk.unwritten[0].records
-        self.talk.write(error)
-        self.hear()
+        append = self.talk.unwritten[0]
         if is_in_doubt(error):
-            self.talk.log += records
+            if isinstance(append, AppendMarker):
+                pending = self.pending_offsets().get(append.marker.producer.id, {})
+                self.in_doubt.update(encode_key(key) for key in pending)
+            self.talk.store(append)
+        self.talk.write(error)
+        self.hear_of_markers()
+        self.hear()
+        if is_in_doubt(error) and not isinstance(append, AppendMarker) and append.producer is None:
+            records = append.records
             self.in_doubt.difference_update(key for key, value in records if value is None)
             self.in_doubt.update(key for key, value in records if value is not None)
 
@@ -267,6 +310,8 @@ class AnyGroup(RuleBasedStateMachine):
         self.talk.settle()
         self.hear()
         assert not self.unanswered()
+        self.hear_of_markers()
+        assert not self.markers
         answers, asked = self.talk.answers, self.talk._asked
         self.talk = self.talk.reload()
         self.talk.holds = True
@@ -390,27 +435,71 @@ class AnyGroup(RuleBasedStateMachine):
                 one.member_id: one.assignment for one in group.members.values()
             }
 
+    @invariant()
+    def offsets_of_open_transactions_are_unstable(self) -> None:
+        pending = {key for keys in self.pending_offsets().values() for key in keys}
+        for name in ("a", "b"):
+            partitions = [("events", 0), ("events", 1), ("other", 0)]
+            wanted = [TopicPartition(*one) for one in partitions]
+            request = on.OffsetFetch(name, wanted, True)
+            answer = self.talk.get(request, on.OffsetFetchResponse)
+            for one in answer.partitions:
+                key = OffsetKey(name, one.topic, one.partition)
+                if key in pending and encode_key(key) not in self.in_doubt:
+                    assert one.error_code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+                elif one.error_code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                    assert self.talk.unwritten or encode_key(key) in self.in_doubt
+
     def logged(self) -> tuple[dict[OffsetKey, int], dict[str, GroupValue]]:
         """The contents of the log, decoded without a shard."""
-        offsets: dict[OffsetKey, int] = {}
+        offsets, _, groups = self.decoded()
+        return {key: offset for key, (_, offset) in offsets.items()}, groups
+
+    def pending_offsets(self) -> dict[int, dict[OffsetKey, tuple[int, int]]]:
+        """The offsets of open transactions in the log, by producer id."""
+        return self.decoded()[1]
+
+    def decoded(
+        self,
+    ) -> tuple[
+        dict[OffsetKey, tuple[int, int]],
+        dict[int, dict[OffsetKey, tuple[int, int]]],
+        dict[str, GroupValue],
+    ]:
+        """Offsets, each with the place of its record in the log; those of open transactions; and
+        groups."""
+        offsets: dict[OffsetKey, tuple[int, int]] = {}
+        pending: dict[int, dict[OffsetKey, tuple[int, int]]] = {}
         groups: dict[str, GroupValue] = {}
-        for raw, value in self.talk.log:
-            key = decode_key(raw)
-            if isinstance(key, OffsetKey):
-                offsets.pop(key, None)
+        for at, entry in enumerate(self.talk.entries()):
+            if isinstance(entry, EndMarker):
+                for key, found in pending.pop(entry.producer.id, {}).items():
+                    if entry.committed:
+                        offsets[key] = max(offsets.get(key, found), found)
+                continue
+            raw, value, producer_id = entry
+            decoded = decode_key(raw)
+            if isinstance(decoded, OffsetKey):
+                if value is None:
+                    offsets.pop(decoded, None)
+                    for of_producer in pending.values():
+                        of_producer.pop(decoded, None)
+                    continue
+                into = offsets if producer_id is None else pending.setdefault(producer_id, {})
+                into[decoded] = (at, decode_offset_value(value).offset)
+            elif isinstance(decoded, GroupKey):
+                groups.pop(decoded.group, None)
                 if value is not None:
-                    offsets[key] = decode_offset_value(value).offset
-            elif isinstance(key, GroupKey):
-                groups.pop(key.group, None)
-                if value is not None:
-                    groups[key.group] = decode_group_value(value)
-        return offsets, groups
+                    groups[decoded.group] = decode_group_value(value)
+        return offsets, pending, groups
 
     def teardown(self) -> None:
         """Without further requests, all are answered and all groups are removed in the end."""
         self.talk.holds = False
         while self.talk.unwritten:
             self.talk.write()
+        for producer_id in (1, 2, 3):
+            self.a_transaction_ends(producer_id, False)
         self.the_coordinator_moves()  # the next one knows the outcome of all that was in doubt
         self.talk.holds = False
         self.talk.pass_ms(1_000_000)

@@ -261,9 +261,11 @@ def test_a_copy_of_the_package_finds_its_own_coordinators() -> None:
     """Mutants are copies under another name: otherwise each would fail at its first commit."""
     with MutatedPackage("copy", ()) as universe:
         coordinators = universe.load("tidelog.core.node.coordinating.coordinators")
-        messages = universe.load("tidelog.core.groups.messages")
-        [tenant] = coordinators.TENANTS
-        assert tenant.requests == messages.OffsetCommit.__module__
+        found = {tenant.requests for tenant in coordinators.TENANTS}
+        assert found == {
+            universe.load("tidelog.core.groups.messages").OffsetCommit.__module__,
+            universe.load("tidelog.core.transactions.messages").EndTxn.__module__,
+        }
 
 
 def test_member_stays_while_the_coordinator_can_not_serve_without_the_store() -> None:

@@ -146,6 +146,20 @@ def test_only_eligible_replicas_join(
     assert isinstance(partition.isr, PendingExpand) is joins
 
 
+def test_an_older_incarnation_does_not_replace_the_one_that_fetched_last() -> None:
+    """Or C, fenced at that time, would count as one that can't join, and rest for ever."""
+    brokers: dict[BrokerId, BrokerEpoch | None] = {A: 10, B: 20}
+    partition = awaiting(brokers=brokers)
+    partition.step(fetch(C, 8, incarnation=31))
+    refused = partition.step(fetch(C, 6, incarnation=30))
+    assert [effect.error for effect in refused if isinstance(effect, do.AnswerFetch)] == [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER
+    ]
+    assert partition.followers[C].log_end_offset == 8
+    brokers[C] = 31
+    assert partition.needs_fetches_of(C)
+
+
 def test_lag_time_does_not_matter_for_joining() -> None:
     partition = awaiting()
     partition.step(fetch(C, 6, now=999_999))

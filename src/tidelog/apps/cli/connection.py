@@ -122,6 +122,25 @@ def connected_to_groups(bootstrap: str | None, timeout_s: float) -> Iterator["Cl
             raise click.ClickException(text) from error
 
 
+@contextmanager
+def connected_to_transactions(bootstrap: str | None, timeout_s: float) -> Iterator["Cluster"]:
+    """Connect to the cluster; suggest names if a transactional id does not exist."""
+    from tidelog.shell.client.administration.transactions import (
+        Filters,
+        NoSuchTransaction,
+        list_transactions,
+    )
+
+    with connected_cluster(bootstrap, timeout_s) as cluster:
+        try:
+            yield cluster
+        except NoSuchTransaction as error:
+            known, _ = list_transactions(cluster, Filters())
+            meant = nearest(error.transactional_id, [each.transactional_id for each in known])
+            text = f"there is no transactional id {error.transactional_id!r}; {meant}"
+            raise click.ClickException(text if meant else str(error)) from error
+
+
 # -- shell completion ------------------------------------------------------------------------
 
 
@@ -152,6 +171,17 @@ def complete_group(ctx: click.Context, _param: click.Parameter, incomplete: str)
         from tidelog.shell.client.groups.group_admin import list_groups
 
         return [each.group for each in list_groups(cluster)[0]]
+
+    return _matching(ctx, names, incomplete)
+
+
+def complete_transaction(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete transactional ids."""
+
+    def names(cluster: "Cluster") -> list[str]:
+        from tidelog.shell.client.administration.transactions import Filters, list_transactions
+
+        return [each.transactional_id for each in list_transactions(cluster, Filters())[0]]
 
     return _matching(ctx, names, incomplete)
 

@@ -314,29 +314,10 @@ def delete_command(
 # -- text output -----------------------------------------------------------------------------
 
 
-def _print_columns(
-    screen: "Console", heading: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
-    """Print a table, at any screen width.
-
-    Columns are separated by blanks and no cell is empty, so that scripts written for
-    kafka-consumer-groups can read the table.
-    """
-    table = [heading, *([_cell(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[place]) for line in table) for place in range(len(heading))]
-    for line in table:
-        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        screen.print(text.rstrip(), soft_wrap=True)
-
-
-def _cell(cell: object) -> str:
-    return "-" if cell is None or cell == "" else str(cell)
-
-
 def _show_list(screen: "Console", groups: "Sequence[ListedGroup]") -> None:
     """Print a list of groups."""
     rows = [(each.group, each.state, each.kind, each.coordinator) for each in groups]
-    _print_columns(screen, ("GROUP", "STATE", "TYPE", "COORDINATOR"), rows)
+    output.print_columns(screen, ("GROUP", "STATE", "TYPE", "COORDINATOR"), rows)
 
 
 def _show_described(
@@ -360,7 +341,7 @@ def _show_offsets(screen: "Console", groups: "Sequence[GroupView]") -> None:
                 who = (member.member_id, member.host, member.client_id)  # type: ignore[assignment]
             ends = (row.current_offset, row.log_end_offset, row.lag)
             rows.append((each.group.group, *row.key, *ends, *who))
-    _print_columns(screen, OFFSET_COLUMNS, rows)
+    output.print_columns(screen, OFFSET_COLUMNS, rows)
 
 
 def _show_members(screen: "Console", groups: "Sequence[GroupView]") -> None:
@@ -374,7 +355,7 @@ def _show_members(screen: "Console", groups: "Sequence[GroupView]") -> None:
             count, assignment = len(member.partitions), _assignment_text(member.partitions)
             who = (each.group.group, member.member_id, *its, member.host, member.client_id)
             rows.append((*who, count, assignment))
-    _print_columns(screen, heading, rows)
+    output.print_columns(screen, heading, rows)
 
 
 def _show_state(screen: "Console", groups: "Sequence[GroupView]") -> None:
@@ -384,7 +365,7 @@ def _show_state(screen: "Console", groups: "Sequence[GroupView]") -> None:
         group = each.group
         coordinator = f"{each.address} ({group.coordinator})"
         rows.append((group.group, coordinator, group.assignor, group.state, len(group.members)))
-    _print_columns(screen, heading, rows)
+    output.print_columns(screen, heading, rows)
 
 
 def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
@@ -398,4 +379,6 @@ def _assignment_text(partitions: "Iterable[TopicPartition]") -> str:
 def _show_reset(screen: "Console", group: str, offsets: "Sequence[NewOffset]") -> None:
     """Print new and prior offsets of a group."""
     rows = [(group, *each.key, each.new, each.prior) for each in offsets]
-    _print_columns(screen, ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET", "PRIOR-OFFSET"), rows)
+    output.print_columns(
+        screen, ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET", "PRIOR-OFFSET"), rows
+    )

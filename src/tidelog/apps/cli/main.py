@@ -25,6 +25,7 @@ COMMANDS = LazyCommands(
         "produce": "tidelog.apps.cli.records.produce:produce",
         "consume": "tidelog.apps.cli.records.consume:consume",
         "group": "tidelog.apps.cli.group:group",
+        "transaction": "tidelog.apps.cli.transaction:transaction",
         "config": "tidelog.apps.cli.config:config",
         "features": "tidelog.apps.cli.features:features",
         "reassign": "tidelog.apps.cli.reassign:reassign",

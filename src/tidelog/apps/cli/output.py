@@ -95,6 +95,25 @@ def table(columns: Sequence[str], *, numbers: Sequence[str] = ()) -> "Table":
     return empty
 
 
+def print_columns(
+    screen: "Console", heading: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Print a table, at any screen width.
+
+    Columns are separated by blanks and no cell is empty, so that scripts written for Kafka's tools
+    can read the table.
+    """
+    table = [heading, *([_cell(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[place]) for line in table) for place in range(len(heading))]
+    for line in table:
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        screen.print(text.rstrip(), soft_wrap=True)
+
+
+def _cell(cell: object) -> str:
+    return "-" if cell is None or cell == "" else str(cell)
+
+
 def show_table(screen: "Console", table: "Table") -> None:
     """Print a table; on a screen too narrow for it, print a block for each row."""
     unbound = screen.options.update(max_width=10 * WIDE)

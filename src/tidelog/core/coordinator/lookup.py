@@ -7,6 +7,7 @@ from tidelog.core.slotted import slotted
 from tidelog.core.types import CLIENT_LISTENER
 
 OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 NO_BROKER = -1
 _SIGN = 0x7FFF_FFFF
 

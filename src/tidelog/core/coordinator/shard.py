@@ -25,6 +25,13 @@ class Answer(NamedTuple):
     response: Any
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer of a transaction that records belong to."""
+
+    id: int
+    epoch: int
+
+
 class Append(NamedTuple):
     """Records to write as one batch to all in-sync replicas. A value of None is a tombstone.
 
@@ -33,6 +40,24 @@ class Append(NamedTuple):
 
     token: int
     records: list[tuple[bytes, bytes | None]]
+    producer: TransactionalProducer | None = None
+    """With a producer, the records are part of its transaction."""
+
+
+class EndMarker(NamedTuple):
+    """The end of a producer's transaction."""
+
+    producer: TransactionalProducer
+    committed: bool
+    coordinator_epoch: int
+    """The leader epoch of the transaction coordinator."""
+
+
+class AppendMarker(NamedTuple):
+    """A control batch to write to all in-sync replicas, after the appends before it."""
+
+    token: int
+    marker: EndMarker
 
 
 class Outbox:
@@ -59,12 +84,25 @@ class Outbox:
         """Send a response."""
         self._effects.append(Answer(requester, response))
 
-    def append(self, records: list[tuple[bytes, bytes | None]], on_written: OnWritten) -> int:
+    def append(
+        self,
+        records: list[tuple[bytes, bytes | None]],
+        on_written: OnWritten,
+        producer: TransactionalProducer | None = None,
+    ) -> int:
         """Write records as one batch. Return the token of the append."""
+        token = self._new_token(on_written)
+        self._effects.append(Append(token, records, producer))
+        return token
+
+    def append_marker(self, marker: EndMarker, on_written: OnWritten) -> None:
+        """Write the control batch that ends a transaction."""
+        self._effects.append(AppendMarker(self._new_token(on_written), marker))
+
+    def _new_token(self, on_written: OnWritten) -> int:
         token = self._next_token
         self._next_token += 1
         self._waiting[token] = [on_written]
-        self._effects.append(Append(token, records))
         return token
 
     def emit(self, effect: object) -> None:
@@ -249,6 +287,22 @@ class CoordinatorShard(ABC, Generic[K]):
         """Serve a request. The requester may be any object but None."""
         self._now_ms = now_ms
         self.serve(requester, request)
+        self.tick(now_ms)
+
+    def complete_transaction(self, marker: EndMarker, on_written: OnWritten, now_ms: int) -> None:
+        """Write the marker of a transaction, and apply it when it is committed.
+
+        If the outcome is unknown, the marker is not applied: the transaction coordinator sends it
+        again, and until then the transaction counts as open.
+        """
+        self._now_ms = now_ms
+
+        def written(error: ErrorCode, now_ms: int) -> None:
+            if error is ErrorCode.NONE:
+                self.replay_marker(*marker.producer, committed=marker.committed)
+            on_written(error, now_ms)
+
+        self._outbox.append_marker(marker, written)
         self.tick(now_ms)
 
     def written(self, token: int, error: ErrorCode, now_ms: int) -> None:

@@ -1,13 +1,20 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete; offsets that expire or whose topics are deleted.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete; offsets that expire or whose topics
+are deleted.
 
-Invariants: an offset is committed or deleted when its record is committed, not before. A group
-without members and offsets is removed.
+Invariants: an offset is committed or deleted when its record is committed, not before. An offset of
+a transaction is committed when the transaction's marker is. A group without members, offsets and
+open transactions is removed.
 """
 
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from tidelog.core.coordinator.shard import OnWritten, Outbox, is_in_doubt
+from tidelog.core.coordinator.shard import (
+    OnWritten,
+    Outbox,
+    TransactionalProducer,
+    is_in_doubt,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.config import GroupConfig
 from tidelog.core.groups.membership.group import Group, GroupState
@@ -24,7 +31,10 @@ from tidelog.core.groups.messages import (
     OffsetFetch,
     OffsetToCommit,
     PartitionError,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
     error_of_offset_append,
+    error_of_txn_offset_commit,
     refused,
 )
 from tidelog.core.groups.records import (
@@ -59,6 +69,8 @@ class Committing:
         self._outbox = outbox
         self._rebalance = rebalance
         self._groups = groups
+        self._open: dict[int, dict[str, None]] = {}
+        """The groups with offsets in a producer's open transaction, by producer id."""
 
     # -- OffsetCommit ---------------------------------------------------------------------
 
@@ -91,17 +103,7 @@ class Committing:
         expires = None
         if request.retention_time_ms is not None:
             expires = min(committed_ms + request.retention_time_ms, _TIMESTAMP_MAX)
-        values = {
-            TopicPartition(one.topic, one.partition): OffsetValue(
-                one.committed_offset,
-                one.committed_leader_epoch,
-                one.committed_metadata,
-                committed_ms,
-                expires,
-                one.topic_id,
-            )
-            for one in fitting
-        }
+        values = _values(fitting, committed_ms, expires)
         token = self._outbox.next_token
 
         def written(error: ErrorCode, _now_ms: int) -> None:
@@ -115,26 +117,74 @@ class Committing:
             )
 
         group.offsets.begin(values, token)
-        self._outbox.append(
-            [
-                (key, encode_offset_value(value))
-                for key, value in zip(
-                    offset_keys(group.group_id, values), values.values(), strict=True
-                )
-            ],
-            written,
-        )
+        self._outbox.append(_records(group, values), written)
+
+    # -- TxnOffsetCommit ------------------------------------------------------------------
+
+    def commit_in_transaction(
+        self, group: Group, requester: object, request: TxnOffsetCommit, now_ms: int
+    ) -> None:
+        """Add offsets to a producer's transaction, which was verified before."""
+        error = _check_txn_commit(group, request)
+        if error is not ErrorCode.NONE:
+            self._outbox.answer(requester, refused(request, error))
+            return
+        fitting = [one for one in request.offsets if self._fits(one)]
+        if not fitting:
+            self._outbox.answer(requester, self._txn_commit_response(request, ErrorCode.NONE))
+            return
+        values = _values(fitting, self._wall.latest_ms(now_ms), None)
+        token = self._outbox.next_token
+
+        def written(error: ErrorCode, _now_ms: int) -> None:
+            group.offsets.end(values, token)
+            if error is ErrorCode.NONE or is_in_doubt(error):
+                # In doubt, the offsets are in the log before the marker that ends the transaction:
+                # once that is committed, they are.
+                for partition, value in values.items():
+                    self.put_in_transaction(group, request.producer_id, partition, value)
+            self.drop_if_unused(group)
+            error = error_of_txn_offset_commit(error, request.version)
+            self._outbox.answer(requester, self._txn_commit_response(request, error))
+
+        group.offsets.begin(values, token)
+        producer = TransactionalProducer(request.producer_id, request.producer_epoch)
+        self._outbox.append(_records(group, values), written, producer)
+
+    def put_in_transaction(
+        self, group: Group, producer_id: int, partition: TopicPartition, value: OffsetValue
+    ) -> None:
+        """Add an offset that is in the log to a transaction."""
+        group.offsets.put_in_transaction(producer_id, partition, value)
+        self._open.setdefault(producer_id, {})[group.group_id] = None
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Apply a marker: commit or drop the offsets of a producer's transaction."""
+        for group_id in self._open.pop(producer_id, ()):
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, committed=committed)
+                self.drop_if_unused(group)
+
+    def _txn_commit_response(
+        self, request: TxnOffsetCommit, error: ErrorCode
+    ) -> TxnOffsetCommitResponse:
+        return TxnOffsetCommitResponse(self._results(request.offsets, error))
 
     def _fits(self, offset: OffsetToCommit) -> bool:
         return len(offset.committed_metadata) <= self._config.offset_metadata_max_bytes
 
     def _commit_response(self, request: OffsetCommit, error: ErrorCode) -> OffsetCommitResponse:
+        return OffsetCommitResponse(self._results(request.offsets, error))
+
+    def _results(
+        self, offsets: list[OffsetToCommit], error: ErrorCode
+    ) -> tuple[PartitionError, ...]:
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-        results = (
+        return tuple(
             PartitionError(one.topic, one.partition, error if self._fits(one) else too_large)
-            for one in request.offsets
+            for one in offsets
         )
-        return OffsetCommitResponse(tuple(results))
 
     # -- OffsetFetch ----------------------------------------------------------------------
 
@@ -282,6 +332,49 @@ def _check_commit(group: Group, request: OffsetCommit) -> ErrorCode:
     if error is ErrorCode.NONE and request.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
+
+
+def _check_txn_commit(group: Group, request: TxnOffsetCommit) -> ErrorCode:
+    """Check whether a commit in a transaction is allowed (KIP-447).
+
+    A request that names a member must be of the group's generation; so a consumer that lost its
+    partitions in a rebalance cannot commit. Older clients name no member: only the epoch of their
+    producer fences them. The state of the rebalance does not matter.
+    """
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    anonymous = request.member_id == NO_MEMBER and request.group_instance_id is None
+    if request.generation_id < 0 and (anonymous or group.state is GroupState.EMPTY):
+        return ErrorCode.NONE
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is ErrorCode.NONE and request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def _values(
+    offsets: list[OffsetToCommit], committed_ms: int, expires: int | None
+) -> dict[TopicPartition, OffsetValue]:
+    return {
+        TopicPartition(one.topic, one.partition): OffsetValue(
+            one.committed_offset,
+            one.committed_leader_epoch,
+            one.committed_metadata,
+            committed_ms,
+            expires,
+            one.topic_id,
+        )
+        for one in offsets
+    }
+
+
+def _records(
+    group: Group, values: dict[TopicPartition, OffsetValue]
+) -> list[tuple[bytes, bytes | None]]:
+    keys = offset_keys(group.group_id, values)
+    return [
+        (key, encode_offset_value(value)) for key, value in zip(keys, values.values(), strict=True)
+    ]
 
 
 def _is_subscribed(group: Group, topic: str) -> bool:

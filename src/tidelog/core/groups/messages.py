@@ -204,6 +204,32 @@ class OffsetFetch:
     require_stable: bool = False
 
 
+@slotted(frozen=True)
+class TxnOffsetCommit:
+    """Commit offsets as part of a producer's transaction. They count when the transaction's marker
+    commits them. The handler has removed topics that do not exist."""
+
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id: int
+    """-1 in versions 0 to 2, which do not name a member."""
+    member_id: str
+    group_instance_id: str | None
+    offsets: list[OffsetToCommit]
+    version: int = 4
+    """From 4 on the client knows TRANSACTION_ABORTABLE; from 5 on the coordinator adds its
+    partition to the transaction, without AddOffsetsToTxn."""
+
+
+@slotted(frozen=True)
+class TxnOffsetCommitResponse:
+    """One entry for each entry of the request, in its order."""
+
+    partitions: tuple[PartitionError, ...]
+
+
 class FetchedOffset(NamedTuple):
     """A committed offset, or `NO_OFFSET`."""
 
@@ -320,6 +346,7 @@ GroupRequest: TypeAlias = (
     | Heartbeat
     | LeaveGroup
     | OffsetCommit
+    | TxnOffsetCommit
     | OffsetFetch
     | OffsetDelete
     | DescribeGroup
@@ -333,6 +360,7 @@ Response: TypeAlias = (
     | HeartbeatResponse
     | LeaveGroupResponse
     | OffsetCommitResponse
+    | TxnOffsetCommitResponse
     | OffsetFetchResponse
     | OffsetDeleteResponse
     | DescribeGroupResponse
@@ -359,6 +387,10 @@ def refused(request: Request, error: ErrorCode) -> Response:
         return groups.OffsetCommitResponse(
             tuple(PartitionError(at.topic, at.partition, error) for at in request.offsets)
         )
+    if isinstance(request, groups.TxnOffsetCommit):
+        return groups.TxnOffsetCommitResponse(
+            tuple(PartitionError(at.topic, at.partition, error) for at in request.offsets)
+        )
     if isinstance(request, groups.DescribeGroup):
         return groups.DescribeGroupResponse(error, request.group_id)
     if isinstance(request, groups.JoinGroup):
@@ -377,6 +409,16 @@ def error_of_offset_append(error: ErrorCode) -> ErrorCode:
     return _OFFSET_APPEND_ERRORS.get(error, error)
 
 
+def error_of_txn_offset_commit(error: ErrorCode, version: int) -> ErrorCode:
+    """Return the error for a producer whose transaction could not be verified, or whose offsets
+    could not be written, in an error that clients of this version know."""
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return _TXN_OFFSET_ERRORS.get(error, error)
+
+
+_ABORTABLE_SINCE = 4
+"""The version of TxnOffsetCommit whose clients know TRANSACTION_ABORTABLE."""
 _GROUP_APPEND_ERRORS = {
     **APPEND_ERRORS,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -387,4 +429,11 @@ _OFFSET_APPEND_ERRORS = {
     **APPEND_ERRORS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+_TXN_OFFSET_ERRORS = {
+    **_OFFSET_APPEND_ERRORS,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # The transaction's coordinator did not answer: clients retry without a new lookup of the group.
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
 }

@@ -1,7 +1,9 @@
-"""The offsets that a group has committed, and those that are being written.
+"""The offsets that a group has committed, those that are being written, and those of transactions.
 
-Invariants: an offset becomes visible when its record is committed, not before. An offset with a
-pending commit does not expire.
+Invariants: an offset becomes visible when its record is committed, not before; an offset of a
+transaction when the transaction's marker commits it. An offset with a pending commit or in an open
+transaction does not expire. Of several commits of one partition the latest in the log counts, even
+if the transaction of an earlier one ends later.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Set
@@ -17,7 +19,7 @@ IdOf: TypeAlias = Callable[[str], TopicId | None]
 class Offsets:
     """Offsets by topic, then by partition, because whole topics are deleted."""
 
-    __slots__ = ("_committed", "_in_doubt", "_pending")
+    __slots__ = ("_committed", "_in_doubt", "_pending", "_transactions", "_unstable")
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[int, OffsetValue]] = {}
@@ -25,6 +27,10 @@ class Offsets:
         """The token of the latest pending commit."""
         self._in_doubt: Set[TopicPartition] = frozenset()
         """Commits that may or may not survive the next election (`is_in_doubt`)."""
+        self._transactions: dict[int, dict[TopicPartition, OffsetValue | None]] = {}
+        """Offsets of open transactions by producer id. None: a later commit replaced the offset."""
+        self._unstable: dict[TopicPartition, dict[int, None]] = {}
+        """The producers with an open transaction for a partition, in the order of their commits."""
 
     def __iter__(self) -> Iterator[TopicPartition]:
         for topic, partitions in self._committed.items():
@@ -36,8 +42,8 @@ class Offsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is committed or pending."""
-        return not self._committed and not self._pending
+        """Whether nothing is committed, pending or in an open transaction."""
+        return not self._committed and not self._pending and not self._transactions
 
     def get(self, topic: str, partition: int) -> OffsetValue | None:
         partitions = self._committed.get(topic)
@@ -47,12 +53,20 @@ class Offsets:
         self._committed.setdefault(topic, {})[partition] = value
         if self._in_doubt:
             self._in_doubt -= {(topic, partition)}
+        if self._unstable:
+            at = TopicPartition(topic, partition)
+            for producer_id in self._unstable.get(at, ()):
+                self._transactions[producer_id][at] = None
 
     def remove(self, removed: Iterable[tuple[str, int]]) -> None:
-        """Remove offsets, as far as they exist."""
-        if self._in_doubt:
+        """Remove offsets, as far as they exist, also from open transactions."""
+        if self._in_doubt or self._unstable:
             removed = list(removed)
             self._in_doubt -= set(removed)
+            for topic, partition in removed:
+                at = TopicPartition(topic, partition)
+                for producer_id in self._unstable.pop(at, ()):
+                    self._drop_from_transaction(producer_id, at)
         for topic, partition in removed:
             partitions = self._committed.get(topic)
             if partitions is not None:
@@ -60,10 +74,46 @@ class Offsets:
                 if not partitions:
                     del self._committed[topic]
 
+    # -- transactions ---------------------------------------------------------------------
+
+    def put_in_transaction(
+        self, producer_id: int, partition: TopicPartition, value: OffsetValue
+    ) -> None:
+        """Add an offset to a producer's transaction. It is in the log, after all others."""
+        self._transactions.setdefault(producer_id, {})[partition] = value
+        producers = self._unstable.setdefault(partition, {})
+        producers.pop(producer_id, None)
+        producers[producer_id] = None
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Commit or drop the offsets of a producer's transaction."""
+        for partition, value in self._transactions.pop(producer_id, {}).items():
+            producers = self._unstable[partition]
+            if committed and value is not None:
+                self._committed.setdefault(partition.topic, {})[partition.partition] = value
+                for earlier in producers:
+                    if earlier == producer_id:
+                        break
+                    self._transactions[earlier][partition] = None
+            del producers[producer_id]
+            if not producers:
+                del self._unstable[partition]
+
+    @property
+    def has_open_transactions(self) -> bool:
+        return bool(self._transactions)
+
+    def _drop_from_transaction(self, producer_id: int, partition: TopicPartition) -> None:
+        offsets = self._transactions[producer_id]
+        del offsets[partition]
+        if not offsets:
+            del self._transactions[producer_id]
+
     # -- pending commits ------------------------------------------------------------------
 
-    def is_pending(self, partition: TopicPartition) -> bool:
-        return partition in self._pending
+    def is_pending(self, partition: tuple[str, int]) -> bool:
+        """Whether a commit of the partition is being written, or is in an open transaction."""
+        return partition in self._pending or partition in self._unstable
 
     def begin(self, partitions: Iterable[TopicPartition], token: int) -> None:
         """Begin a commit."""
@@ -83,29 +133,32 @@ class Offsets:
     # -- queries --------------------------------------------------------------------------
 
     def all_known(self) -> list[TopicPartition]:
-        """Return all offsets: committed, pending for the first time, and in doubt."""
-        return list(dict.fromkeys((*self, *self._pending, *sorted(self._in_doubt))))
+        """Return all offsets: committed, pending, in doubt, and in open transactions."""
+        unsettled = (*self._pending, *sorted(self._in_doubt), *self._unstable)
+        return list(dict.fromkeys((*self, *unsettled)))
 
     def are_all(self, removed: Collection[TopicPartition]) -> bool:
         """Whether nothing remains without these."""
-        return set(removed).issuperset(self) and set(removed).issuperset(self._pending)
+        gone = set(removed)
+        return all(gone.issuperset(some) for some in (self, self._pending, self._unstable))
 
     def known_of(self, wanted: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those of `wanted` that are committed, pending or in doubt."""
+        """Return those of `wanted` that are committed, pending, in doubt or in a transaction."""
         return [
             one
             for one in dict.fromkeys(wanted)
-            if one in self._pending or one in self._in_doubt or self.get(*one) is not None
+            if self.is_pending(one) or one in self._in_doubt or self.get(*one) is not None
         ]
 
     def known_of_topics(self, names: Collection[str]) -> list[TopicPartition]:
-        """Return the partitions of these topics with a committed, pending or in-doubt offset."""
+        """Return the partitions of these topics that `known_of` would return."""
         committed = [
             TopicPartition(name, partition)
             for name in names
             for partition in self._committed.get(name, ())
         ]
-        others = [one for one in (*self._pending, *sorted(self._in_doubt)) if one.topic in names]
+        unsettled = (*self._pending, *sorted(self._in_doubt), *self._unstable)
+        others = (one for one in unsettled if one.topic in names)
         return list(dict.fromkeys((*committed, *others)))
 
     def has_any_of(self, names: Collection[str]) -> bool:
@@ -113,8 +166,8 @@ class Offsets:
         return any(name in self._committed for name in names)
 
     def has_unsettled_for(self, names: Collection[str]) -> bool:
-        """Whether a commit for one of these topics is pending or in doubt."""
-        return any(one.topic in names for one in (*self._pending, *self._in_doubt))
+        """Whether a commit for one of these topics is pending, in doubt or in a transaction."""
+        return any(one.topic in names for one in (*self._pending, *self._in_doubt, *self._unstable))
 
     def of_deleted_topics(self, names: Collection[str], id_of: IdOf) -> list[TopicPartition]:
         """Return offsets of deleted topics, but not those of a new topic of the same name."""
@@ -147,7 +200,7 @@ class Offsets:
             for topic, partitions in self._committed.items()
             if topic not in kept
             for partition, value in partitions.items()
-            if (topic, partition) not in self._pending
+            if not self.is_pending((topic, partition))
             and wall_ms
             >= (
                 since(value) + retention_ms

@@ -33,6 +33,7 @@ from tidelog.core.groups.records import (
     decode_key,
     decode_offset_value,
 )
+from tidelog.core.types import TopicPartition
 from tidelog.core.wall_clock import WallClock
 
 OFFSETS_AT_ONCE = 2_000
@@ -40,7 +41,14 @@ OFFSETS_AT_ONCE = 2_000
 GROUP_COST = 20
 """A group without offsets costs as much to check as this many offsets."""
 _PAUSE_MS = 1
-_GROUP_ID_NEEDED = (on.JoinGroup, on.SyncGroup, on.Heartbeat, on.LeaveGroup, on.OffsetDelete)
+_GROUP_ID_NEEDED = (
+    on.JoinGroup,
+    on.SyncGroup,
+    on.Heartbeat,
+    on.LeaveGroup,
+    on.OffsetDelete,
+    on.TxnOffsetCommit,
+)
 _GROUP_ID_NOT_FOUND_SINCE = 9
 
 
@@ -77,6 +85,7 @@ class GroupShard(CoordinatorShard[Timer]):
             on.Heartbeat: self._heartbeat,
             on.LeaveGroup: self._leave,
             on.OffsetCommit: self._commit,
+            on.TxnOffsetCommit: self._commit_in_transaction,
             on.OffsetFetch: self._fetch,
             on.OffsetDelete: self._delete_offsets,
             on.DescribeGroup: self._describe,
@@ -107,6 +116,22 @@ class GroupShard(CoordinatorShard[Timer]):
                 group = restored(known.group, found, offsets, self._memory)
         self._groups[known.group] = group
         self._committing.drop_if_unused(group)
+
+    def replay_transactional(
+        self, producer_id: int, _producer_epoch: int, key: bytes, value: bytes | None
+    ) -> None:
+        """Apply a record of a transaction. Only offsets wait for the marker."""
+        known = decode_key(key)
+        if value is None or not isinstance(known, OffsetKey):
+            self.replay(key, value)
+            return
+        offset = decode_offset_value(value)
+        group = self._groups.get(known.group) or self._new_group(known.group)
+        partition = TopicPartition(known.topic, known.partition)
+        self._committing.put_in_transaction(group, producer_id, partition, offset)
+
+    def replay_marker(self, producer_id: int, _producer_epoch: int, *, committed: bool) -> None:
+        self._committing.end_transaction(producer_id, committed=committed)
 
     def on_loaded(self) -> None:
         """Give every member a full session to send its next heartbeat."""
@@ -285,6 +310,17 @@ class GroupShard(CoordinatorShard[Timer]):
                 return
             group = self._new_group(request.group_id)
         self._committing.commit(group, requester, request, self._now_ms)
+        self._committing.drop_if_unused(group)
+
+    def _commit_in_transaction(self, requester: object, request: on.TxnOffsetCommit) -> None:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                error = ErrorCode.ILLEGAL_GENERATION
+                self._outbox.answer(requester, refused(request, error))
+                return
+            group = self._new_group(request.group_id)
+        self._committing.commit_in_transaction(group, requester, request, self._now_ms)
         self._committing.drop_if_unused(group)
 
     def _fetch(self, requester: object, request: on.OffsetFetch) -> None:

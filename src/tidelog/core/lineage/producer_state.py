@@ -109,6 +109,10 @@ class ProducerState:
             return ErrorCode.NONE
         if batch.is_control:
             return _marker_error(entry, batch)
+        if batch.base_sequence < 0:
+            # Of a coordinator, which writes offsets of a transaction without sequence numbers.
+            fenced = batch.producer_epoch < entry.epoch
+            return ErrorCode.INVALID_PRODUCER_EPOCH if fenced else ErrorCode.NONE
         if batch.producer_epoch == entry.epoch:
             if batch.base_sequence != (entry.last_sequence + 1) & MAX_SEQUENCE:
                 duplicate = _find_duplicate(entry, batch)

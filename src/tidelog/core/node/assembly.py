@@ -3,14 +3,15 @@
 The order is the order of the layers: a part is built from parts above it in this file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import FeatureRange
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node.activation import Activation
 from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
-from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
+from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost, unverified
 from tidelog.core.node.coordinating.coordinators import Coordinators
 from tidelog.core.node.following.leader_fetcher import ReplicaFetchers
 from tidelog.core.node.hosting.gate import Gate
@@ -24,6 +25,7 @@ from tidelog.core.node.membership.isr_proposals import IsrProposals
 from tidelog.core.node.membership.log_reporter import LogReporter
 from tidelog.core.node.membership.registration import Registration
 from tidelog.core.node.membership.store_follower import StoreFollower
+from tidelog.core.node.messages import WriteTxnMarkers, WriteTxnMarkersResponse
 from tidelog.core.node.serving.fetch import FetchService
 from tidelog.core.node.serving.fetch_sessions import FetchSessions
 from tidelog.core.node.serving.offsets import OffsetService
@@ -42,6 +44,21 @@ from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log_directories import LogDisk, open_directories
 from tidelog.core.storage.log_directory import Progress
 from tidelog.core.wall_clock import ClockReading
+
+
+def _no_markers(
+    request: WriteTxnMarkers, respond: Callable[[WriteTxnMarkersResponse], None]
+) -> None:
+    """Refuse until this broker can write markers (replaced by the partition side)."""
+    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    respond(
+        WriteTxnMarkersResponse(
+            tuple(
+                (each.producer_id, dict.fromkeys(each.partitions, refused))
+                for each in request.markers
+            )
+        )
+    )
 
 
 class Parts:
@@ -129,12 +146,10 @@ class Parts:
         )
         self.coordinators = Coordinators(
             CoordinatorHost(
-                config=config,
-                turn=turn,
-                image=image,
-                replicas=replicas,
-                gate=gate,
-                wake_resting=fetches.wake_resting,
+                *(config, turn, image, replicas, gate, fetches.wake_resting, calls),
+                allocate_producer_id=self.producer_ids.allocate,
+                write_markers=_no_markers,
+                verify_transaction=unverified,
             )
         )
         self.activation = Activation(

@@ -13,6 +13,7 @@ from tidelog.core.settings.broker_settings import BrokerSettings, fencing_margin
 from tidelog.core.settings.listeners import Listener
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.log_config import LogConfig
+from tidelog.core.transactions.config import TransactionConfig
 from tidelog.core.types import BrokerId
 
 _NAMES = {
@@ -89,6 +90,7 @@ class NodeConfig:
 
     groups: GroupConfig = GroupConfig()
     offsets_commit_timeout_ms: int = 5000
+    transactions: TransactionConfig = TransactionConfig()
 
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
@@ -161,6 +163,7 @@ def node_config(
         "listeners": listeners,
         "log": _log_config(settings),
         "groups": _group_config(settings),
+        "transactions": _transaction_config(settings),
         "log_append_time": settings.get("log.message.timestamp.type") == _APPEND_TIME,
         "rack_aware_reads": (settings.get("replica.selector.class") or "").endswith(_RACK_AWARE),
     }
@@ -197,3 +200,8 @@ def _group_config(settings: BrokerSettings) -> GroupConfig:
     }
     minutes = settings.get("offsets.retention.minutes")
     return GroupConfig(**values, offsets_retention_ms=minutes * 60_000)
+
+
+def _transaction_config(settings: BrokerSettings) -> TransactionConfig:
+    names = TransactionConfig._fields
+    return TransactionConfig(**{name: settings.get(name.replace("_", ".")) for name in names})

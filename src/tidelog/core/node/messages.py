@@ -336,7 +336,13 @@ class Forwarded:
 
 
 BrokerRequest: TypeAlias = (
-    Produce | Fetch | OffsetForLeaderEpoch | ListOffsets | DeleteRecords | InitProducerId
+    Produce
+    | Fetch
+    | OffsetForLeaderEpoch
+    | ListOffsets
+    | DeleteRecords
+    | InitProducerId
+    | AddPartitionsToTxn
 )
 
 

@@ -150,7 +150,10 @@ def follower_fetch(replica: Replica, event: on.FollowerFetchReceived) -> list[do
         )
     if error is not _NONE or follower is None:
         return [failed_fetch(replica, event.request, event.offset, error)]
-    if is_stale_incarnation(replica.brokers.get(event.replica), event.broker_epoch):
+    registered = replica.brokers.get(event.replica)  # None while the broker is fenced
+    if is_stale_incarnation(registered, event.broker_epoch) or is_stale_incarnation(
+        follower.broker_epoch, event.broker_epoch
+    ):
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return [failed_fetch(replica, event.request, event.offset, error)]
     error, diverging = check_position(replica, event.offset, event.last_fetched_epoch)

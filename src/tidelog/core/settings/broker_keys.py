@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, INT_MAX, LOW, READ_ONLY, Setting
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
+from tidelog.core.settings.transaction_keys import TRANSACTIONS
 
 UNIT_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
@@ -877,6 +878,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Replication": (*_REPLICATION, *_THROTTLES),
     "Cluster": _CLUSTER,
     "Consumer groups": _GROUPS,
+    "Transactions": TRANSACTIONS,
     "Network": _NETWORK,
     "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,

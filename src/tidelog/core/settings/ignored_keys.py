@@ -244,17 +244,9 @@ ssl.truststore.location string null dynamic
 ssl.truststore.password password null dynamic
 ssl.truststore.type string JKS dynamic
 telemetry.max.bytes int 1048576
-transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000
-transaction.max.timeout.ms int 900000
 transaction.partition.verification.enable boolean true dynamic
-transaction.remove.expired.transaction.cleanup.interval.ms int 3600000
 transaction.state.log.load.buffer.size int 5242880
-transaction.state.log.min.isr int 2
-transaction.state.log.num.partitions int 50
-transaction.state.log.replication.factor short 3
-transaction.state.log.segment.bytes int 104857600
 transaction.two.phase.commit.enable boolean false
-transactional.id.expiration.ms int 604800000
 unstable.api.versions.enable boolean false
 """  # noqa: E501 - one row a line
 """Name, type and default; `dynamic` if it can be changed at run time. `~` is Kafka's package,

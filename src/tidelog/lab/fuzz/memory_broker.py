@@ -38,6 +38,9 @@ SETTINGS = {
     "node.id": "1",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 

@@ -153,6 +153,8 @@ def defaults(brokers: int) -> dict[str, str]:
         METRICS: "127.0.0.1:0",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.replication.factor": str(min(REPLICATION_FACTOR, brokers)),
+        "transaction.state.log.replication.factor": str(min(REPLICATION_FACTOR, brokers)),
+        "transaction.state.log.min.isr": str(min(MIN_ISR, brokers)),
     }
 
 

@@ -3,7 +3,7 @@
 import _thread
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -43,10 +43,28 @@ class Resolver:
 
 @pytest.fixture
 def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+    """A resolver of this test only: lookups in the background end with the test."""
     made = Resolver()
+    lookups: list[Event] = []
+    start_new_thread = _thread.start_new_thread
+
+    def start(look_up: Callable[..., None], arguments: tuple[Any, ...]) -> int:
+        ended = Event()
+        lookups.append(ended)
+
+        def run() -> None:
+            try:
+                look_up(*arguments)
+            finally:
+                ended.set()
+
+        return start_new_thread(run, ())
+
+    monkeypatch.setattr(_thread, "start_new_thread", start)
     monkeypatch.setattr(socket, "getaddrinfo", made.getaddrinfo)
     yield made
     made.responds.set()
+    assert all(ended.wait(LONG_S) for ended in lookups)
 
 
 class Node(BaseHTTPRequestHandler):

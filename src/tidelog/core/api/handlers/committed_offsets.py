@@ -1,4 +1,5 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10 and OffsetDelete 0: the committed offsets of groups.
+"""OffsetCommit 2-10, TxnOffsetCommit 0-5, OffsetFetch 1-10 and OffsetDelete 0: the committed
+offsets of groups.
 
 This broker's image knows the topics, so unknown topics are refused here, partition by partition;
 the coordinator gets the rest. Clients name topics by id from version 10 on; a topic with an
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
+    NO_MEMBER,
     NO_OFFSET,
     FetchedOffset,
     OffsetCommit,
@@ -17,6 +19,7 @@ from tidelog.core.groups.messages import (
     OffsetFetch,
     OffsetFetchResponse,
     OffsetToCommit,
+    TxnOffsetCommit,
 )
 from tidelog.core.types import TopicId, TopicPartition
 
@@ -24,6 +27,9 @@ NO_TOPIC_ID: TopicId = bytes(16)
 _UNKNOWN = -1
 _BY_ID = 10
 _MANY_GROUPS = 8
+_KNOWS_LOADING = 2
+"""The first version of TxnOffsetCommit whose clients may get COORDINATOR_LOAD_IN_PROGRESS
+(KAFKA-7296)."""
 _GROUP_ERROR = 2
 """The first version of OffsetFetch whose response has an error code for the group."""
 
@@ -112,6 +118,42 @@ def _answers(
         }
         for topic, refused in zip(topics, refusals, strict=True)
     ]
+
+
+# -- commit in a transaction ---------------------------------------------------------------
+
+
+def txn_offset_commit(broker: BrokerContext, request: Struct) -> Handling:
+    """Commit offsets in a producer's transaction; respond when all in-sync replicas have them."""
+    offsets: list[OffsetToCommit] = []
+    refusals: list[list[ErrorCode]] = []
+    for topic in request["topics"]:
+        accepted, refused = _to_commit(broker, topic)
+        offsets += accepted
+        refusals.append(refused)
+    errors: Sequence[ErrorCode] = ()
+    if offsets:
+        [answer] = yield [
+            TxnOffsetCommit(
+                request["transactional_id"],
+                request["group_id"],
+                request["producer_id"],
+                request["producer_epoch"],
+                request.get("generation_id", _UNKNOWN),
+                request.get("member_id", NO_MEMBER),
+                request.get("group_instance_id"),
+                offsets,
+                broker.version,
+            )
+        ]
+        errors = [_txn_error(broker, partition.error_code) for partition in answer.partitions]
+    return {"throttle_time_ms": 0, "topics": _answers(request["topics"], refusals, errors)}
+
+
+def _txn_error(broker: BrokerContext, error: ErrorCode) -> ErrorCode:
+    if broker.version < _KNOWS_LOADING and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error
 
 
 # -- fetch ---------------------------------------------------------------------------------

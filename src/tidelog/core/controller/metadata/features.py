@@ -6,8 +6,9 @@ cluster can be replaced broker by broker, and back, until the level is raised (d
 
 The other features are Kafka's, as far as they fit a cluster without a controller quorum
 (docs/adr/0037). Consumer groups of KIP-848, share groups and streams groups are supported up to
-level 0, which means off. `transaction.version` is left out: its level 0 means transactions of the
-first kind, and without it Java's producers do not start those of the second kind.
+level 0, which means off. `transaction.version` (KIP-890): at level 0, values in
+`__transaction_state` have Kafka's older format; at level 2, producers that can use transactions of
+version 2, in which each transaction has an epoch of its own.
 
 Levels of `tidelog.version`:
 
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 TIDELOG_VERSION = "tidelog.version"
 METADATA_VERSION = "metadata.version"
+TRANSACTION_VERSION = "transaction.version"
 RANGES_IN_STATES = 2
 """The first level of `tidelog.version` at which broker states have the supported ranges."""
 OFFLINE_REPLICAS = 3
@@ -48,6 +50,7 @@ SUPPORTED = (
     FeatureRange("group.version", 0, 0),
     FeatureRange("share.version", 0, 0),
     FeatureRange("streams.version", 0, 0),
+    FeatureRange(TRANSACTION_VERSION, 0, 2),
     FeatureRange(TIDELOG_VERSION, 1, 3),
 )
 """The ranges of this software."""

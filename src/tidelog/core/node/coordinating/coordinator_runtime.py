@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Set
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tidelog.core.coordinator.lookup import partition_for
-from tidelog.core.coordinator.shard import Answer, Append, CoordinatorShard, DamagedRecord
+from tidelog.core.coordinator.shard import (
+    Answer,
+    Append,
+    AppendMarker,
+    CoordinatorShard,
+    DamagedRecord,
+    EndMarker,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.deadlines import Deadlines
@@ -26,10 +33,17 @@ from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.messages import ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
+from tidelog.core.record.control import ControlType
 from tidelog.core.record.decoder import decode, decode_marker
-from tidelog.core.record.encoder import encode_batch
+from tidelog.core.record.encoder import Producer, encode_batch, encode_marker
 from tidelog.core.record.record import Record
-from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches, parse
+from tidelog.core.record.record_batch import (
+    TRANSACTIONAL,
+    CorruptRecord,
+    RecordBatch,
+    batches,
+    parse,
+)
 from tidelog.core.replication.events import ACKS_ALL, ProduceReceived
 from tidelog.core.storage.segment.damage import DamagedRecords
 from tidelog.core.types import LeaderEpoch, Offset
@@ -160,8 +174,9 @@ SHARED_BYTES_MAX = 256 * 1024
 class ShardWriter:
     """Appends the records of shards to their partitions, as a producer with acks=all would.
 
-    Several appends of one shard in one turn share a batch. The outcome is reported once for each
-    append: committed, refused, or unknown because the write timed out.
+    Several appends of one shard in one turn share a batch, if they follow each other and belong to
+    the same transaction or to none. The outcome is reported once for each append: committed,
+    refused, or unknown because the write timed out.
     """
 
     def __init__(
@@ -181,36 +196,54 @@ class ShardWriter:
         self._wake_resting = wake_resting
         self._waiting: Deadlines[Pending] = Deadlines()
 
-    def write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
-        """Write appends as one batch, or as several if one would be too large."""
+    def write(self, hosted: HostedShard[Any], appends: list[Append | AppendMarker]) -> None:
+        """Write appends in their order, in as few batches as possible."""
         group: list[Append] = []
         size = 0
         for append in appends:
+            if isinstance(append, AppendMarker):
+                self._write_group(hosted, group)
+                group, size = [], 0
+                batch = _marker_of(append.marker, self._turn.wall_ms)
+                self._append(hosted, batch, [append.token])
+                continue
             more = sum(len(key) + len(value or b"") for key, value in append.records)
-            if group and size + more > SHARED_BYTES_MAX:
-                self._write(hosted, group)
+            if group and (group[0].producer != append.producer or size + more > SHARED_BYTES_MAX):
+                self._write_group(hosted, group)
                 group, size = [], 0
             group.append(append)
             size += more
-        self._write(hosted, group)
+        self._write_group(hosted, group)
 
-    def _write(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
+    def _write_group(self, hosted: HostedShard[Any], appends: list[Append]) -> None:
+        if not appends:
+            return
         replica = hosted.replica
         batch = _batch_of(appends, self._turn.wall_ms)
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self._gate.serves(replica):
-            error = replica.partition.produce_error(ACKS_ALL)
         too_large = batch.size > min(
             replica.rules.max_message_bytes, replica.log.config.segment_bytes
         )
+        if too_large and len(appends) > 1:
+            # One of them is too large, or only their sum is: each gets its own outcome.
+            for append in appends:
+                self._write_group(hosted, [append])
+            return
+        self._append(hosted, batch, [append.token for append in appends], too_large=too_large)
+
+    def _append(
+        self,
+        hosted: HostedShard[Any],
+        batch: RecordBatch,
+        tokens: list[int],
+        *,
+        too_large: bool = False,
+    ) -> None:
+        replica = hosted.replica
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._gate.serves(replica):
+            error = replica.partition.produce_error(ACKS_ALL)
         if error is ErrorCode.NONE and too_large:
             error = ErrorCode.MESSAGE_TOO_LARGE
-            if len(appends) > 1:
-                # One of them is too large, or only their sum is: each gets its own outcome.
-                for append in appends:
-                    self._write(hosted, [append])
-                return
-        tokens = [append.token for append in appends]
         if error is not ErrorCode.NONE:
             self.done += [(hosted, token, error) for token in tokens]
             return
@@ -258,7 +291,17 @@ class ShardWriter:
 
 def _batch_of(appends: list[Append], wall_ms: int) -> RecordBatch:
     records = [Record(key, value, wall_ms) for append in appends for key, value in append.records]
-    return parse(encode_batch(records))
+    producer = appends[0].producer
+    if producer is None:
+        return parse(encode_batch(records))
+    writer = Producer(producer.id, producer.epoch)
+    return parse(encode_batch(records, attributes=TRANSACTIONAL, producer=writer))
+
+
+def _marker_of(marker: EndMarker, wall_ms: int) -> RecordBatch:
+    kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+    writer = Producer(marker.producer.id, marker.producer.epoch)
+    return parse(encode_marker(kind, writer, marker.coordinator_epoch, wall_ms))
 
 
 COMMIT_CHECK_MS = 10
@@ -275,6 +318,12 @@ class Requester(NamedTuple):
 
     peer: Peer
     correlation: int
+
+
+class LocalRequester(NamedTuple):
+    """A part of this broker that gets the response."""
+
+    answered: Callable[[Any], None]
 
 
 class UnconfirmedRead(NamedTuple):
@@ -359,6 +408,16 @@ class CoordinatorRuntime(ABC, Generic[S]):
         hosted.shard.handle(requester, request, self._turn.now_ms)
         self._active[hosted] = None
 
+    def serve_locally(self, key: str, request: Any, answered: Callable[[Any], None]) -> None:
+        """Let the shard of a key serve a request of this broker itself."""
+        hosted = self.find(key)
+        if isinstance(hosted, ErrorCode):
+            answered(self.refused(request, hosted))
+            return
+        self._postpone_if_suspended()
+        hosted.shard.handle(LocalRequester(answered), request, self._turn.now_ms)
+        self._active[hosted] = None
+
     def _serve_confirmed(self) -> None:
         """Serve the reads that are confirmed; refuse those that this broker may not serve now."""
         now = self._turn.now_ms
@@ -382,7 +441,10 @@ class CoordinatorRuntime(ABC, Generic[S]):
         topic = self._image.topics.get(self.topic)
         if topic is None or not self._gate.serving:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        hosted = self.shards.get(partition_for(key, topic.partition_count))
+        return self._find(partition_for(key, topic.partition_count))
+
+    def _find(self, partition: int) -> HostedShard[S] | ErrorCode:
+        hosted = self.shards.get(partition)
         if hosted is None or not hosted.is_current or self._gate.leaving:
             return ErrorCode.NOT_COORDINATOR
         if hosted.replica in self._replicas.leadership_changed:
@@ -390,6 +452,23 @@ class CoordinatorRuntime(ABC, Generic[S]):
         if not self._gate.serves(hosted.replica):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return hosted if hosted.loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def complete_transaction(
+        self, partition: int, marker: EndMarker, then: Callable[[ErrorCode], None]
+    ) -> None:
+        """Write the marker of a transaction into a shard's partition, after the appends before it.
+
+        `then` gets the outcome: NONE when the marker is committed and the shard has applied it.
+        """
+        hosted = (
+            self._find(partition) if self._gate.serving else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        if isinstance(hosted, ErrorCode):
+            then(hosted)
+            return
+        now_ms = self._turn.now_ms
+        hosted.shard.complete_transaction(marker, lambda error, _now_ms: then(error), now_ms)
+        self._active[hosted] = None
 
     def all_shards(self) -> list[S] | ErrorCode:
         """Return the shards of this broker, or an error unless all of them are loaded."""
@@ -459,15 +538,18 @@ class CoordinatorRuntime(ABC, Generic[S]):
             self._carry_out(hosted)
 
     def _carry_out(self, hosted: HostedShard[S]) -> None:
-        """Carry out a shard's effects in order. Its appends share one batch; responses that
-        depend on it follow with `written`."""
-        appends: list[Append] = []
+        """Carry out a shard's effects in order. Responses that depend on an append follow with
+        `written`."""
+        appends: list[Append | AppendMarker] = []
         for effect in hosted.shard.take():
             if isinstance(effect, Answer):
                 requester = effect.requester
+                if isinstance(requester, LocalRequester):
+                    requester.answered(effect.response)
+                    continue
                 assert isinstance(requester, Requester), "all requests come through serve"
                 self._turn.emit(Respond(requester.peer, requester.correlation, effect.response))
-            elif isinstance(effect, Append):
+            elif isinstance(effect, (Append, AppendMarker)):
                 appends.append(effect)
             else:
                 self.carry_out(hosted, effect)

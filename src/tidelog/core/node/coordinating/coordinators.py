@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.core.coordinator.lookup import (
     OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
     CoordinatorType,
     FindCoordinator,
     FindCoordinatorResponse,
     partition_for,
 )
+from tidelog.core.coordinator.shard import EndMarker, TransactionalProducer
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.coordinating.coordinator_host import CoordinatorHost
 from tidelog.core.node.effects import Respond
 from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
+from tidelog.core.node.messages import (
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    TxnMarker,
+)
 from tidelog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,6 +50,12 @@ def _group_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":
     return GroupCoordinator(host)
 
 
+def _transaction_coordinator(host: CoordinatorHost) -> "CoordinatorRuntime[Any]":
+    from tidelog.core.node.coordinating.transaction_coordinator import TransactionCoordinator
+
+    return TransactionCoordinator(host)
+
+
 _PACKAGE = __name__.partition(".")[0]
 """The root package. A mutant is a copy of the package under another name."""
 TENANTS = (
@@ -51,6 +64,12 @@ TENANTS = (
         OFFSETS_TOPIC,
         f"{_PACKAGE}.core.groups.messages",
         _group_coordinator,
+    ),
+    Tenant(
+        CoordinatorType.TRANSACTION,
+        TRANSACTIONS_TOPIC,
+        f"{_PACKAGE}.core.transactions.messages",
+        _transaction_coordinator,
     ),
 )
 
@@ -85,7 +104,10 @@ class Coordinators:
 
     def handlers(self) -> dict[type, RequestHandler]:
         """Return the handlers of requests that need no coordinator on this broker."""
-        return {FindCoordinator: self._find_coordinator}
+        return {
+            FindCoordinator: self._find_coordinator,
+            AddPartitionsToTxn: self._add_partitions_to_txn,
+        }
 
     def handlers_of(self, request_type: type) -> dict[type, RequestHandler]:
         """Return all handlers of the coordinator that serves a type of request; none if there is
@@ -94,6 +116,45 @@ class Coordinators:
             if tenant.requests == request_type.__module__:
                 return self._runtime(tenant.topic).handlers()
         return {}
+
+    def _add_partitions_to_txn(
+        self, peer: Peer, correlation: int, request: AddPartitionsToTxn
+    ) -> None:
+        def respond(response: AddPartitionsToTxnResponse) -> None:
+            self._turn.emit(Respond(peer, correlation, response))
+
+        self.add_partitions_to_txn(request, respond)
+
+    def add_partitions_to_txn(
+        self,
+        request: AddPartitionsToTxn,
+        respond: Callable[[AddPartitionsToTxnResponse], None],
+    ) -> None:
+        """Add or verify a leader's partitions of transactions that this broker coordinates."""
+        runtime: Any = self._runtime(TRANSACTIONS_TOPIC)
+        runtime.add_partitions_to_txn(request, respond)
+
+    def complete_transaction(
+        self,
+        topic_partition: TopicPartition,
+        marker: TxnMarker,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write a transaction's marker into a partition of an internal topic that this broker
+        leads. `then` gets NONE when the marker is committed and the coordinator has applied it, or
+        an error for a partition: while a coordinator loads its log, the transaction coordinator
+        must send the marker again, as to a broker that does not lead."""
+        runtime = self._runtimes.get(topic_partition.topic)
+        if runtime is None:
+            then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        producer = TransactionalProducer(marker.producer_id, marker.producer_epoch)
+        end = EndMarker(producer, marker.committed, marker.coordinator_epoch)
+        runtime.complete_transaction(
+            topic_partition.partition,
+            end,
+            lambda error: then(_MARKER_ERRORS.get(error, error)),
+        )
 
     def _find_coordinator(self, peer: Peer, correlation: int, request: FindCoordinator) -> None:
         topic = self._topics[request.key_type]
@@ -192,6 +253,17 @@ class Coordinators:
             if due is not None and (soonest is None or due < soonest):
                 soonest = due
         return soonest
+
+
+_MARKER_ERRORS = dict.fromkeys(
+    (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""Errors of a coordinator that the sender of a marker does not know, and what it gets instead."""
 
 
 def _not_available(why: str) -> FindCoordinatorResponse:

@@ -9,6 +9,8 @@ retriable error at once when it has no id left.
 """
 
 from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
 
 from tidelog.core.controller.effects import ProducerIdsAnswer
 from tidelog.core.controller.events import AllocateProducerIdsReceived
@@ -29,8 +31,11 @@ REQUEST_TIMEOUT_MS = 1500
 WAIT_MAX_MS = 3000
 """After this time a producer gets a retriable error: an election of a controller may take a second
 or two, and `tidelog` waits 5 s for a response."""
-_NO_ID = InitProducerIdResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_NO_ID = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 """Kafka's error while it has no id; all clients retry it."""
+
+Allocated: TypeAlias = Callable[[ErrorCode, int], None]
+"""Called with NONE and a producer id, or with an error."""
 
 
 class ProducerIds:
@@ -53,12 +58,23 @@ class ProducerIds:
         self._next_block: range | None = None
         self._requesting = False
         self._request_at_ms: int | None = None
-        self._waiting: deque[tuple[int, Peer, int]] = deque()
-        """(deadline, peer, correlation), the earliest deadline first."""
+        self._waiting: deque[tuple[int, Allocated]] = deque()
+        """(deadline, callback), the earliest deadline first."""
 
     def init_producer_id(self, peer: Peer, correlation: int, _request: InitProducerId) -> None:
         """Serve InitProducerId."""
-        self._waiting.append((self._turn.now_ms + WAIT_MAX_MS, peer, correlation))
+
+        def respond(error: ErrorCode, producer_id: int) -> None:
+            response = InitProducerIdResponse(error)
+            if error is ErrorCode.NONE:
+                response = InitProducerIdResponse(error, producer_id, 0)
+            self._turn.emit(Respond(peer, correlation, response))
+
+        self.allocate(respond)
+
+    def allocate(self, allocated: Allocated) -> None:
+        """Allocate one producer id, now or when there is a block."""
+        self._waiting.append((self._turn.now_ms + WAIT_MAX_MS, allocated))
         self._serve()
 
     def _serve(self) -> None:
@@ -69,17 +85,17 @@ class ProducerIds:
             if not self._block:
                 break
             producer_id, self._block = self._block[0], self._block[1:]
-            self._respond(InitProducerIdResponse(ErrorCode.NONE, producer_id, 0))
+            self._report(ErrorCode.NONE, producer_id)
             if len(self._block) <= RESERVE:
                 self._request_block()
         if self._waiting:
             self._request_block()
         while self._waiting and self._gate.detached:
-            self._respond(_NO_ID)
+            self._report(_NO_ID)
 
-    def _respond(self, response: InitProducerIdResponse) -> None:
-        _, peer, correlation = self._waiting.popleft()
-        self._turn.emit(Respond(peer, correlation, response))
+    def _report(self, error: ErrorCode, producer_id: int = -1) -> None:
+        _, allocated = self._waiting.popleft()
+        allocated(error, producer_id)
 
     def _request_block(self) -> None:
         if self._requesting or self._next_block is not None or self._request_at_ms is not None:
@@ -110,7 +126,7 @@ class ProducerIds:
         """Request the block again; respond to requests that waited too long with an error."""
         now = self._turn.now_ms
         while self._waiting and self._waiting[0][0] <= now:
-            self._respond(_NO_ID)
+            self._report(_NO_ID)
         if self._request_at_ms is not None and now >= self._request_at_ms:
             self._request_at_ms = None
             self._serve()

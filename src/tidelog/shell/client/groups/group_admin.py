@@ -8,14 +8,13 @@ Invariants: while the group has members, the broker refuses every change, and th
 attempt begins after the cluster's `timeout_s`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from tidelog.core.api_table import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
-    FIND_COORDINATOR,
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -28,17 +27,9 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.coordinators import MOVED, ask_coordinator
 from tidelog.shell.client.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment
-from tidelog.shell.client.retry import Retry, retriable_codes
 
-T = TypeVar("T")
-GROUP_KEY = 0
-MOVED = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-"""Errors after which the coordinator is looked up again."""
 LAST_VERSION_WITH_NAMES = 9
 """The last version of OffsetCommit and OffsetFetch with topic names; later ones use topic ids."""
 DEAD, EMPTY = "Dead", "Empty"
@@ -104,37 +95,6 @@ class Committed(NamedTuple):
     offset: Offset
     leader_epoch: LeaderEpoch = UNKNOWN_EPOCH
     metadata: str | None = ""
-
-
-# -- the coordinator ----------------------------------------------------------------------------
-
-
-def find_coordinator(cluster: Cluster, group: str, retry: Retry | None = None) -> BrokerId:
-    """Return the id of the broker that coordinates the group. Raises ClientError."""
-    retry = retry or Retry(cluster.timeout_s)
-    request = {"key": group, "key_type": GROUP_KEY, "coordinator_keys": [group]}
-    while True:
-        answer = cluster.ask_any(lambda broker: broker.call(FIND_COORDINATOR, request))
-        found = answer["coordinators"][0] if "coordinators" in answer else answer
-        code = found["error_code"]
-        if not code:
-            return BrokerId(found["node_id"])
-        error = BrokerError(
-            f"lookup of the coordinator of group {group}", code, found.get("error_message")
-        )
-        if code not in MOVED:
-            raise error
-        retry.wait(error)
-
-
-def ask_coordinator(cluster: Cluster, group: str, ask: Callable[[KafkaConnection], T]) -> T:
-    """Send a request to the group's coordinator, and again if the coordinator has moved.
-
-    `ask` sends the request and raises BrokerError for an error code. The request must be safe to
-    repeat.
-    """
-    retry = Retry(cluster.timeout_s, retriable=retriable_codes(MOVED))
-    return retry.call(lambda: ask(cluster.broker(find_coordinator(cluster, group, retry))))
 
 
 # -- groups -------------------------------------------------------------------------------------

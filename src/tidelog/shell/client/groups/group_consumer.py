@@ -31,6 +31,7 @@ from tidelog.shell.client.client_errors import (
     Unresolved,
 )
 from tidelog.shell.client.consumer import Chunk, Consumer, Span
+from tidelog.shell.client.coordinators import MOVED, find_coordinator
 from tidelog.shell.client.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     RANGE,
@@ -40,11 +41,9 @@ from tidelog.shell.client.groups.consumer_protocol import (
     encode_subscription,
 )
 from tidelog.shell.client.groups.group_admin import (
-    MOVED,
     Committed,
     commit_offsets,
     committed_offsets,
-    find_coordinator,
 )
 from tidelog.shell.client.retry import Retry, retriable_codes
 
