@@ -10,9 +10,11 @@ from textwrap import fill
 
 from tidelog.apps.console.history.derive import EVENTS as CONSOLE_EVENTS
 from tidelog.apps.demo.history import EVENTS as DEMO_EVENTS
+from tidelog.apps.verify.run_history import EVENTS as VERIFY_EVENTS
 from tidelog.core.metrics.families import SECTIONS
 from tidelog.core.node.measuring.journal import EVENTS
 from tidelog.lab.broker_history import SAMPLED, SAMPLED_FIELDS, SAMPLED_MEANING
+from tidelog.lab.modelcheck.shipped.path_history import EVENTS as MODEL_EVENTS
 
 _METRICS = """# Metrics
 
@@ -138,6 +140,24 @@ times a second.
 |---|---|---|
 | `{SAMPLED}` | {", ".join(SAMPLED_FIELDS)} | {SAMPLED_MEANING} |
 """
+_MODEL_EVENTS = """
+## Events of the model checker
+
+`tidelog model check --history` writes the shortest counterexample: samples as above, and these.
+Each step takes one second.
+
+| event | fields | what happened |
+|---|---|---|
+"""
+_VERIFY_EVENTS = """
+## Events of `tidelog verify`
+
+`tidelog verify --history` writes the events of the brokers' logs, samples as above four times a
+second, and these.
+
+| event | fields | what happened |
+|---|---|---|
+"""
 _CONSOLE_EVENTS = """
 ## Events of the console
 
@@ -180,7 +200,12 @@ def _events_page() -> str:
     for name, (level, fields, told) in CONSOLE_EVENTS.items():
         text = told.replace("{", "*").replace("}", "*")
         console.append(f"| `{name}` | {level} | {', '.join(fields)} | {text} |\n")
-    parts = [intro, *rows, _DEMO_EVENTS, *demo, _LAB_EVENTS, _CONSOLE_EVENTS, *console]
+    parts = [intro, *rows, _DEMO_EVENTS, *demo, _LAB_EVENTS]
+    for heading, events in ((_MODEL_EVENTS, MODEL_EVENTS), (_VERIFY_EVENTS, VERIFY_EVENTS)):
+        parts.append(heading)
+        for name, (fields, meaning) in events.items():
+            parts.append(f"| `{name}` | {', '.join(fields)} | {meaning} |\n")
+    parts += [_CONSOLE_EVENTS, *console]
     return "".join(parts)
 
 

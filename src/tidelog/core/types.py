@@ -41,7 +41,11 @@ CLIENT_LISTENER = "CLIENT"
 """The first client listener in a registration. Older releases know no other name."""
 INTERNAL_LISTENER = "INTERNAL"
 """The listener for brokers in a registration."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+LOSSES_TOPIC = "__tidelog_losses"
+"""The entries of all brokers' loss ledgers (shell/broker/loss_publisher.py)."""
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", LOSSES_TOPIC}
+)
 """Topics that brokers write for themselves; clients can only read them."""
 
 

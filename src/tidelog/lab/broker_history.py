@@ -5,7 +5,7 @@ Log ends and high watermarks are no log events, so the lab also samples replicas
 a run from these samples.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidelog.core.history import HistoryEvent
@@ -35,7 +35,10 @@ SAMPLED_FIELDS = (
     "elr",
     "lost",
     "min_isr",
+    "adding",
+    "removing",
     "unclean_election",
+    "unstable",
     "followers",
 )
 """Fields of a sample: those of a broker's description (core/node/description.py)."""
@@ -79,8 +82,14 @@ class ReplicaSamples:
         if self._looked_ms is not None and at_ms - self._looked_ms < self._every_ms:
             return
         self._looked_ms = at_ms
-        for each in describe(node)["partitions"]:
-            fields = {name: each[name] for name in SAMPLED_FIELDS}
+        yield from self.changed(broker, at_ms, describe(node)["partitions"])
+
+    def changed(
+        self, broker: BrokerId, at_ms: int, partitions: Iterable[Mapping[str, Any]]
+    ) -> Iterator[HistoryEvent]:
+        """Yield a sample of each replica in a description that changed since the last one."""
+        for each in partitions:
+            fields = {name: each.get(name) for name in SAMPLED_FIELDS}
             fields["followers"] = [
                 {name: follower[name] for name in _OF_FOLLOWERS} for follower in each["followers"]
             ]

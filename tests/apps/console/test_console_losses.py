@@ -31,7 +31,7 @@ def test_losses_list_records_with_acks_1_that_an_unclean_election_lost(tmp_path:
         LocalCluster(brokers=3, settings=SETTINGS) as running,
         serve(RemoteCluster(running.bootstrap), tmp_path) as pages,
     ):
-        assert pages.read("losses") == {"losses": [], "unread": {}}
+        assert pages.read("losses") == {"losses": [], "unread": {}, "topic_problem": None}
         with Cluster(running.bootstrap) as client:
             admin.create_topic(client, "orders", 1, 2, CONFIGS)
             known = client.refresh(["orders"]).topics["orders"].partitions[0]

@@ -33,6 +33,8 @@ class FakePartition:
         self.last_fetch_ms = dict.fromkeys(self.replicas, UPTIME_MS - 100)
         self.damage: dict[int, dict[str, Any]] = {}
         self.unclean: dict[str, Any] | None = None
+        self.adding: list[int] = []
+        self.unstable: dict[int, dict[str, Any]] = {}
 
     def elect(self, leader: int | None, isr: Iterable[int], elr: Iterable[int] = ()) -> None:
         self.epoch += leader != self.leader
@@ -76,7 +78,10 @@ class FakePartition:
             "elr": list(self.elr),
             "lost": [],
             "min_isr": 2,
+            "adding": list(self.adding),
+            "removing": [],
             "unclean_election": self.unclean,
+            "unstable": self.unstable.get(broker),
             "followers": [
                 self._follower(each, now_ms) for each in self.replicas if leads and each != broker
             ],

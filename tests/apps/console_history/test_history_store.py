@@ -52,10 +52,31 @@ ACTIONS = st.sampled_from(
         "elect nobody",
         "lose",
         "damage",
+        "begin 5",
+        "begin 900",
+        "end",
+        "add",
         "more partitions",
         "fewer partitions",
     ]
 )
+
+
+def act_on_records(cluster: FakeCluster, word: str, rest: str) -> None:
+    """Begin or end a transaction, or a reassignment."""
+    first = cluster.partitions[0]
+    if word == "begin":
+        first.unstable[1] = {
+            "offset": first.high_watermark,
+            "producer_id": 1000 + int(rest),
+            "producer_epoch": int(rest),
+            "last_write_ms": cluster.at_ms if rest == "5" else None,
+            "open_transactions": 2,
+        }
+    elif word == "end":
+        first.unstable.clear()
+    else:
+        first.adding = [] if first.adding else [4]
 
 
 def act(cluster: FakeCluster, action: str) -> None:
@@ -76,6 +97,8 @@ def act(cluster: FakeCluster, action: str) -> None:
         leader = None if rest == "nobody" else int(rest)
         isr = [broker for broker in (1, 2, 3) if broker in cluster.alive]
         first.elect(leader, isr, [] if len(isr) > 1 else [3])
+    elif word in ("begin", "end", "add"):
+        act_on_records(cluster, word, rest)
     elif word == "lose":
         cluster.lose(2, 0, 5, 9, 7)
     elif word == "damage":

@@ -189,6 +189,68 @@ def test_open_transaction_blocks_the_last_stable_offset() -> None:
     assert "6 records" in found.detail
 
 
+def test_oldest_transaction_names_its_producer() -> None:
+    unstable = {
+        "offset": 4,
+        "producer_id": 2001,
+        "producer_epoch": 3,
+        "last_write_ms": 1_700_000_000_000,
+        "open_transactions": 3,
+    }
+    now = situation({1: 10, 2: 10, 3: 10}, unstable=unstable)
+    rows = [row._replace(last_stable_offset=4) for row in now.view.replicas]
+    found = only(now._replace(view=now.view._replace(replicas=rows)), "lso")
+    assert found.text.endswith(
+        "offset 4: the first record of the oldest open transaction, of producer 2001 (epoch 3)."
+    )
+    assert "Its newest record here is of 2023-11-14 22:13:20 UTC." in found.detail
+    assert "2 more transactions began after it." in found.detail
+
+
+def test_transaction_that_ended_waits_for_its_marker() -> None:
+    now = situation({1: 10, 2: 10, 3: 10}, unstable={"offset": 4, "producer_id": None})
+    rows = [row._replace(last_stable_offset=4) for row in now.view.replicas]
+    found = only(now._replace(view=now.view._replace(replicas=rows)), "lso")
+    assert "a transaction whose marker is not committed yet" in found.text
+
+
+# -- reassignments ---------------------------------------------------------------------------
+
+
+def test_reassignment_waits_for_the_replica_that_is_added() -> None:
+    moving = {"adding": [3], "removing": [1]}
+    now = situation({1: 15, 2: 15, 3: 4}, isr=(1, 2), high_watermark=15, reassignment=moving)
+    found = only(now, "reassignment")
+    assert found.text == "A reassignment adds broker 3 and removes broker 1."
+    assert found.detail == (
+        "Broker 3 is not in the ISR yet: its log ends at 4, 11 records behind; its last fetch was"
+        " 100 ms ago. The old replicas are removed when all new ones are in the ISR."
+    )
+    assert found.severity == "info"
+
+
+@pytest.mark.parametrize("ends", [{1: 15, 2: 15, 3: None}, {1: 15, 2: 15, 3: 4}])
+def test_reassignment_that_makes_no_progress_is_a_warning(ends: dict[int, int | None]) -> None:
+    moving = {"adding": [3], "removing": []}
+    now = situation(ends, isr=(1, 2), reassignment=moving, fetched_ms_ago={3: 60_000})
+    assert only(now, "reassignment").severity == "warn"
+
+
+def test_reassignment_waits_for_enough_of_the_remaining_replicas() -> None:
+    moving = {"adding": [], "removing": [1]}
+    now = situation({1: 15, 2: 15, 3: 4}, isr=(1, 2), reassignment=moving)
+    assert "until more of the remaining replicas are in sync; now broker 2" in (
+        only(now, "reassignment").detail
+    )
+
+
+def test_death_during_a_reassignment_follows_the_rules_of_the_controller() -> None:
+    moving = {"adding": [3], "removing": [2]}
+    now = situation({1: 15, 2: 15, 3: 15}, reassignment=moving)
+    after = after_death(now, 1)
+    assert (after.leader, after.replicas, after.adding) == (2, (1, 2, 3), (3,))
+
+
 # -- leader and ISR --------------------------------------------------------------------------
 
 

@@ -8,6 +8,9 @@ from click.testing import CliRunner
 from real_cluster import PATIENCE_S, QUICK_SESSIONS, eventually, leader_of, make_topic, send_all
 
 from tidelog.apps.cli.main import cli
+from tidelog.core.types import TopicPartition
+from tidelog.shell.client.administration.partitions import alter_reassignments
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 
@@ -68,6 +71,29 @@ def test_paused_follower_and_killed_leader() -> None:
         running.resume(paused)
         running.start_broker(leader)
         eventually(lambda: said(where, "isr", "All 3 replicas are in sync"), "all are in sync")
+
+
+def test_reassignment_to_a_broker_that_hangs() -> None:
+    with LocalCluster(brokers=3, settings=QUICK_SESSIONS) as running:
+        where = running.bootstrap
+        make_topic(where, "orders", 1, 2)
+        send_all(where, "orders", [b"%d" % n for n in range(10)], conf={"acks": "all"})
+        with Cluster(where) as client:
+            old = client.refresh(["orders"]).topics["orders"].partitions[0].replicas
+            [new] = {1, 2, 3} - set(old)
+            running.pause(new)
+            begun = alter_reassignments(client, {TopicPartition("orders", 0): [old[0], new]})
+            assert all(each.holds for each in begun.values())
+        text = f"A reassignment adds broker {new} and removes broker {old[1]}."
+        found = eventually(lambda: said(where, "reassignment", text), "it is explained")
+        assert f"Broker {new} is not in the ISR yet" in found["detail"]
+        assert explained(where)["partition"]["reassignment"] == {
+            "adding": [new],
+            "removing": [old[1]],
+        }
+        running.resume(new)
+        eventually(lambda: explained(where)["partition"]["reassignment"] is None, "it ends")
+        assert said(where, "reassignment", "") is None
 
 
 def test_kafka_is_explained_as_far_as_its_protocol_reports() -> None:

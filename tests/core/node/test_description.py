@@ -7,6 +7,7 @@ import pytest
 from node_cluster import ORDERS, TTL_MS, Cluster
 
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
+from tidelog.core.lineage.producer_state import EndedTransaction, ProducerEntry
 from tidelog.core.node import events as on
 from tidelog.core.node.description import describe
 from tidelog.core.replication.isr import PendingExpand, PendingShrink
@@ -90,7 +91,10 @@ def test_a_leader_and_its_followers(cluster: Cluster) -> None:
         "elr": [],
         "lost": [],
         "min_isr": 1,
+        "adding": [],
+        "removing": [],
         "unclean_election": None,
+        "unstable": None,
         "followers": one["followers"],
     }
     two = follower(cluster, 3)
@@ -263,3 +267,29 @@ def test_damage_and_the_scrubber(cluster: Cluster) -> None:
     assert described(cluster)["scrub"] == {"verified_bytes": 0, "passes": 1, "last_pass_ms": at_ms}
     node.directory.damaged[ORDERS] = Damage(0, "a checksum is wrong")
     assert partition(cluster)["damage"] == {"offset": 0, "reason": "a checksum is wrong"}
+
+
+def test_oldest_open_transaction_is_described_with_its_producer(cluster: Cluster) -> None:
+    cluster.produce(2, b"a", b"b", b"c")
+    assert partition(cluster)["unstable"] is None
+    producers = cluster.nodes[2].replicas[ORDERS].partition.producers
+    assert producers is not None
+    for producer_id, first in ((7, 1), (8, 2)):
+        producers.producers[producer_id] = ProducerEntry(3, last_timestamp=5_000)
+        producers.open_transactions[producer_id] = first
+    assert partition(cluster)["last_stable_offset"] == 1
+    assert partition(cluster)["unstable"] == {
+        "offset": 1,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "last_write_ms": 5_000,
+        "open_transactions": 2,
+    }
+    del producers.open_transactions[7]
+    producers.ended.append(EndedTransaction(1, 3))
+    described = partition(cluster)["unstable"]
+    assert (described["offset"], described["producer_id"]) == (1, None)
+
+
+def test_reassignment_is_described(cluster: Cluster) -> None:
+    assert (partition(cluster)["adding"], partition(cluster)["removing"]) == ([], [])

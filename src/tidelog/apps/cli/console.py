@@ -83,8 +83,8 @@ REFUSED = 1
     "history_file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Show a file of history events instead of a cluster: of `tidelog demo`, `tidelog sim"
-    " replay --history` or `tidelog story play --history`.",
+    help="Show a file of history events instead of a cluster: of `tidelog demo`, or of"
+    " --history of `tidelog sim replay`, `story play`, `model check` or `verify`.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 def console(

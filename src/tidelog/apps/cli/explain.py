@@ -18,6 +18,7 @@ HEADINGS = {
     "leader": "Leader",
     "high-watermark": "High watermark (HW)",
     "isr": "In-sync replicas (ISR)",
+    "reassignment": "Reassignment",
     "lso": "Last stable offset (LSO)",
     "election": "If the leader died now",
     "loss": "Truncated and lost records",

@@ -78,6 +78,9 @@ def list_command(
     the records were committed, and how many this broker had acknowledged as leader with which
     acks; "unknown" if another broker was the leader. The same record may be listed for several
     replicas. Exit code 0 means that every ledger was read.
+
+    The entries come from the brokers' ledgers. The topic __tidelog_losses adds those of brokers
+    that are down, or whose disk was replaced.
     """
     from tidelog.apps.cli.records.points_in_time import parse_time
     from tidelog.apps.views.losses import NoLedger, read_losses, view_losses
@@ -110,12 +113,15 @@ def _show(screen: "Console", found: "LossesView") -> None:
         screen.print(output.verdict_line(True, "no record was lost"))
     for who, why in found.unread.items():
         screen.print(output.styled(f"the ledger of {who} was not read: {why}", output.WARN))
+    if found.topic_problem is not None:
+        screen.print(output.styled(f"the topic was not read: {found.topic_problem}", output.WARN))
 
 
 def _heading(each: "LossView") -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(each.at_ms // 1000))
     what = _CAUSES.get(each.cause, each.cause)
-    return f"{at}  {each.topic}/{each.partition}  broker {each.broker}: {what}"
+    where = "" if each.source == "ledger" else f" (from the {each.source})"
+    return f"{at}  {each.topic}/{each.partition}  broker {each.broker}: {what}{where}"
 
 
 def describe(each: "LossView") -> str:

@@ -11,11 +11,13 @@ from tidelog.apps.cli.usage import (
     Section,
     examples,
     format_option,
+    history_option,
     policy_option,
     story_file_option,
     usage_error,
     workers_option,
     write_file,
+    write_history,
 )
 from tidelog.apps.near_names import near
 
@@ -105,6 +107,7 @@ def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callabl
     epilog=examples(
         "tidelog model check",
         "tidelog model check --policy high-watermark --story loss.txt",
+        "tidelog model check --policy high-watermark --history loss.jsonl",
         "tidelog model check --replicas 3 --messages 0 --max-states 200000",
     ),
 )
@@ -124,6 +127,9 @@ def _bound(flag: str, default: int, least: int, most: int, text: str) -> Callabl
 @click.option("--max-states", type=click.IntRange(min=1), help="Stop after N states.")
 @workers_option()
 @story_file_option("Write the shortest counterexample to FILE as a story.")
+@history_option(
+    "Write the shortest counterexample to FILE as history events, one second for each step."
+)
 @format_option()
 def check_command(  # noqa: PLR0913 - one for each option
     policy: str,
@@ -138,6 +144,7 @@ def check_command(  # noqa: PLR0913 - one for each option
     max_states: int | None,
     workers: int | None,
     story_file: str | None,
+    history_file: str | None,
     form: str,
 ) -> int:
     """Check the broker's own code: its partitions and the controller's decisions.
@@ -163,6 +170,10 @@ def check_command(  # noqa: PLR0913 - one for each option
         )
     shortest = rendering.shortest(found)
     report = rendering.Check(cluster, found, shortest)
+    if history_file and shortest:
+        from tidelog.lab.modelcheck.shipped.path_history import path_events
+
+        write_history(history_file, path_events(cluster, shortest))
     if story_file and shortest:
         retold = retell(cluster, shortest, policy)
         write_file(story_file, retold.text)

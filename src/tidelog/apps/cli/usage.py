@@ -178,15 +178,18 @@ def story_file_option(text: str) -> Callable[[F], F]:
     )
 
 
-def history_option() -> Callable[[F], F]:
-    """Return `--history FILE`: where to write the events that brokers of the lab logged."""
+def history_option(
+    text: str = "Write the events of the brokers to FILE, as in a broker's JSON log, in virtual"
+    " time.",
+) -> Callable[[F], F]:
+    """Return `--history FILE`: where to write history events, which the console can show."""
     return click.option(
         "--history",
         "history_file",
         type=click.Path(dir_okay=False, writable=True),
         callback=_in_a_folder,
         metavar="FILE",
-        help="Write the events of the brokers to FILE, as in a broker's JSON log, in virtual time.",
+        help=text,
     )
 
 

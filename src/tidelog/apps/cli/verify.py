@@ -8,7 +8,7 @@ import click
 
 from tidelog.apps.cli import output
 from tidelog.apps.cli.connection import LAST_RESORT
-from tidelog.apps.cli.usage import examples, format_option
+from tidelog.apps.cli.usage import examples, format_option, history_option
 from tidelog.apps.near_names import near
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
         f"tidelog verify --bootstrap {LAST_RESORT} --seconds 20",
         "tidelog verify --acks 1 --faults kill --keep evidence",
         "tidelog verify --machines 3",
+        "tidelog verify --seconds 30 --history run.jsonl",
     ),
 )
 @click.option(
@@ -154,6 +155,10 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     metavar="DIR",
     help="Keep the history files and the brokers' folders in DIR.",
 )
+@history_option(
+    "Write faults, samples of all replicas and the brokers' events to FILE; `tidelog console"
+    " --history FILE` shows them."
+)
 @format_option()
 def verify(  # noqa: PLR0913 - one parameter for each option
     seconds: int | None,
@@ -169,6 +174,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     partitions: int,
     client: str,
     keep: str | None,
+    history_file: str | None,
     form: str,
 ) -> int:
     """Write and read while faults are injected, then check the history for anomalies.
@@ -208,6 +214,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         keep,
         machines or 0,
         brokers_per_machine,
+        history_file,
     )
     try:
         with output.progress(f"seed {options.seed}", seconds) as show_progress:

@@ -138,6 +138,12 @@ class Collector:
                 self._focus[focus] -= 1
                 self._focus += Counter()  # drops counts of zero
 
+    @property
+    def has_pages(self) -> bool:
+        """Whether a page is open."""
+        with self._changed:
+            return self._pages > 0
+
     def hurry(self) -> None:
         """Take the next sample at once, after an action: earlier ones no longer count as fresh."""
         with self._changed:

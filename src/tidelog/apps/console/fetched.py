@@ -10,8 +10,9 @@ from typing import Any
 
 from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.failure import NOT_FOUND, Failure, of_client
-from tidelog.apps.views.group import view_group, view_groups
-from tidelog.apps.views.partition import view_partitions
+from tidelog.apps.views.group import view_group
+from tidelog.apps.views.group_sample import EndOf, sample_groups
+from tidelog.apps.views.partition import view_partitions, with_kafka_details
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.shell.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE
 from tidelog.shell.client.administration.configs import Resource, describe_configs
@@ -84,13 +85,13 @@ class Fetched:
             self._configs[resource] = (time.monotonic(), found)
             self._fetching.discard(resource)
 
-    def groups(self) -> Json:
-        """List the consumer groups."""
+    def groups(self, end_of: EndOf | None) -> Json:
+        """List the consumer groups; without `end_of`, the cluster is asked for log ends."""
         with self._pool.borrow() as cluster:
-            listed, failed = view_groups(cluster)
+            found, failed = sample_groups(cluster, with_log_ends=end_of is None)
         return {
             "at_ms": _now_ms(),
-            "groups": [each._asdict() for each in listed],
+            "groups": [each.row(end_of or (lambda _: None)) for each in found],
             "failed": [str(error) for error in failed],
         }
 
@@ -108,11 +109,12 @@ class Fetched:
         with self._pool.borrow() as cluster:
             try:
                 found = view_partitions(cluster, *key)
+                view = with_kafka_details(cluster, found.partitions[0])
             except (NoSuchTopic, NoSuchPartition) as error:
                 raise of_client(error, NOT_FOUND) from error
         return {
             "at_ms": _now_ms(),
-            "partition": found.partitions[0].as_data(),
+            "partition": view.as_data(),
             "missing": found.missing,
             "followers": [],
             "pending_isr": None,

@@ -18,6 +18,7 @@ from tidelog.apps.console.resources import (
     Resource,
 )
 from tidelog.apps.console.sample import RATE_SPAN_MS, Sample, past_sample
+from tidelog.apps.views.group_sample import EndOf, with_ends
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import ClientError
 
@@ -40,7 +41,7 @@ class Pages:
     def past(self, resource: Resource, at_ms: int) -> Json:
         """Return a resource as it was. Raises Failure."""
         if resource.kind in (GROUPS, GROUP):
-            raise Failure(NOT_FOUND, "the history has no groups", "open the page without a time")
+            return self._past_groups(resource, at_ms)
         topic = resource.name if resource.kind in (TOPIC, PARTITION) else None
         found = self._recorder.state_at(at_ms, topic)
         if found is None:
@@ -56,13 +57,36 @@ class Pages:
         data = self._from_sample(resource, sample, past=True)
         return {**data, "sampled_at_ms": self._recorder.sampled_at(at_ms)}
 
+    def _past_groups(self, resource: Resource, at_ms: int) -> Json:
+        """Return the groups, or one of them, as they were. Raises Failure."""
+        found = self._recorder.groups_at(at_ms)
+        if found is None:
+            why = "the history has no groups of that time"
+            raise Failure(NOT_FOUND, why, "open the page without a time")
+        sampled_ms, groups = found
+        moment = self._recorder.state_at(at_ms)
+        end_of: EndOf = lambda _: None  # noqa: E731
+        if moment is not None:
+            end_of = past_sample(at_ms, *moment, None).log_end
+        if resource.kind == GROUPS:
+            rows = [each.row(end_of) for each in groups]
+            return {"at_ms": at_ms, "groups": rows, "failed": [], "sampled_at_ms": sampled_ms}
+        view = next((each.view for each in groups if each.listed.group == resource.name), None)
+        if view is None:
+            why = f"there was no group {resource.name!r}, or the history has only its name"
+            raise Failure(NOT_FOUND, why, "the list of groups shows all")
+        events = self._recorder.group_events(resource.name, at_ms, EVENTS_MAX)
+        data = with_ends(view, end_of).as_data()
+        return {"at_ms": at_ms, **data, "events": events, "sampled_at_ms": sampled_ms}
+
     def render(self, resource: Resource, sample: Sample) -> Json:
         """Return a resource from this sample, and from further requests. Raises Failure."""
         try:
             if resource.kind == GROUPS:
-                return self._fetched.groups()
+                return self._fetched.groups(sample.log_end if sample.is_tidelog else None)
             if resource.kind == GROUP:
-                return self._fetched.group(resource.name)
+                events = self._recorder.group_events(resource.name, None, EVENTS_MAX)
+                return {**self._fetched.group(resource.name), "events": events}
             return self._from_sample(resource, sample, past=False)
         except ClientError as error:
             raise of_client(error) from error

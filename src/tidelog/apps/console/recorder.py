@@ -5,14 +5,16 @@ views of the present. The views read these keys of a broker's state: `broker_epo
 `now_ms`, `losses.recent`, `partitions`; and of each partition in it: `topic`, `partition`,
 `topic_id`, `role`, `leader`, `leader_epoch`, `partition_epoch`, `log_start_offset`,
 `log_end_offset`, `high_watermark`, `last_stable_offset`, `recovery_point`, `epochs`, `damage`,
-`size`, `segments`, `isr`, `pending_isr`, `elr`, `lost`, `min_isr`, `unclean_election`,
-`followers`. A store that does not keep one of them returns None for it, or an empty list.
+`size`, `segments`, `isr`, `pending_isr`, `elr`, `lost`, `min_isr`, `adding`, `removing`,
+`unclean_election`, `unstable`, `followers`. A store that does not keep one of them returns
+None for it, or an empty list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.apps.views.broker import State
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.types import BrokerId
 from tidelog.shell.client.cluster_metadata import ClusterMetadata
 
@@ -44,6 +46,17 @@ class Recorder(Protocol):
 
     def sampled_at(self, at_ms: int) -> int | None:
         """Return the time of the sample that `state_at` returns."""
+
+    def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
+        """Keep what changed about groups since they were last recorded. If they are not complete,
+        groups that are missing still exist."""
+
+    def groups_at(self, at_ms: int) -> tuple[int, Sequence[GroupSample]] | None:
+        """Return the time of the last sample of groups up to this time, and the groups; None if
+        there is none. Log ends may be unknown: those of the replicas' states count."""
+
+    def group_events(self, group: str, to_ms: int | None, limit: int) -> list[dict[str, Any]]:
+        """Return events of a group up to this time, newest first."""
 
     def span(self) -> HistorySpan | None:
         """Return what the store covers; None if it is empty."""
@@ -82,6 +95,15 @@ class NoRecorder:
 
     def sampled_at(self, at_ms: int) -> int | None:  # noqa: ARG002
         return None
+
+    def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
+        """Discard the groups."""
+
+    def groups_at(self, at_ms: int) -> tuple[int, Sequence[GroupSample]] | None:  # noqa: ARG002
+        return None
+
+    def group_events(self, group: str, to_ms: int | None, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
+        return []
 
     def span(self) -> HistorySpan | None:
         return None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tidelog.apps.views.broker import NOT_IN_CLUSTER, BrokerStates, State, all_partitions
 from tidelog.apps.views.partition import FetchedStates
-from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicPartition
 from tidelog.shell.client.admin import RegisteredBroker
 from tidelog.shell.client.cluster_metadata import ClusterMetadata
 
@@ -80,6 +80,12 @@ class Sample:
                 written[key.topic] = written.get(key.topic, 0) + (leader["log_end_offset"] or 0)
                 committed += leader["high_watermark"] or 0
         return Totals(self.at_ms, written, committed)
+
+    def log_end(self, key: TopicPartition) -> Offset | None:
+        """Return the end of a partition for consumers, as its leader reports it: the HW."""
+        leader = self.fetched.leader_of(key)
+        found: Offset | None = None if leader is None else leader["high_watermark"]
+        return found
 
     def with_partitions(
         self, at_ms: int, keys: Iterable[TopicPartition], answers: BrokerStates

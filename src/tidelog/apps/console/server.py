@@ -20,6 +20,7 @@ from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.collector import Collector, Pace
 from tidelog.apps.console.failure import Failure
 from tidelog.apps.console.fetched import Fetched
+from tidelog.apps.console.group_sampler import GroupPace, GroupSampler
 from tidelog.apps.console.history.event_file import EventFile
 from tidelog.apps.console.history.file_collector import FileCollector
 from tidelog.apps.console.lesson.cluster import LessonCluster
@@ -51,6 +52,7 @@ class Options(NamedTuple):
     """Shows this file instead of a cluster."""
     static: str = FOLDER
     pace: Pace | None = None
+    group_pace: GroupPace | None = None
     routes: Sequence[BaseRoute] = ()
 
 
@@ -70,6 +72,11 @@ class Console:
             if options.file is None
             else FileCollector(target, options.file)
         )
+        self._groups: GroupSampler | None = None
+        if options.file is None and not isinstance(self._recorder, NoRecorder):
+            self._groups = GroupSampler(
+                self._pool, self._collector, self._recorder, options.group_pace
+            )
         pages = Pages(self._collector, Fetched(self._pool), self._recorder)
         self._live = Live(pages, self._collector)
         self._actions = Actions(
@@ -120,11 +127,15 @@ class Console:
         """Serve until the process is asked to stop (SIGINT, SIGTERM), or until `stop`."""
         self._collector.start()
         self._live.start()
+        if self._groups is not None:
+            self._groups.start()
         try:
             self._server.run([self._listener])
         finally:
             self._live.close()
             self._lessons.close()
+            if self._groups is not None:
+                self._groups.stop()
             self._collector.stop()
             self._pool.close()
             self._recorder.close()

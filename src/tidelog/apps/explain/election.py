@@ -1,9 +1,8 @@
 """Who would be elected if the leader died now, and which records would be lost.
 
 The election is the controller's own: a registration is built from the view, and `next_registration`
-(core/controller/election.py) decides. A view does not know a reassignment in progress or the last
-known ELR. Both matter only to what a later or unclean election does: a reassignment completes
-before its leader dies, and an unclean election compares logs.
+(core/controller/election.py) decides. A view does not know the last known ELR, which matters only
+to an unclean election, and that compares logs.
 """
 
 from collections.abc import Mapping
@@ -102,6 +101,8 @@ def registered(now: Situation) -> PartitionRegistration:
         view.leader,
         view.leader_epoch,
         view.partition_epoch or 0,
+        adding=tuple((view.reassignment or {}).get("adding", ())),
+        removing=tuple((view.reassignment or {}).get("removing", ())),
         elr=tuple(broker for broker in replicas if broker in (view.elr or ())),
         lost=() if view.leader is not None else lost,
         behind=lost if view.leader is not None else (),

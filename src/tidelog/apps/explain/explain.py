@@ -10,6 +10,7 @@ from tidelog.apps.explain.high_watermark import (
 )
 from tidelog.apps.explain.in_sync import explain_isr, explain_leader
 from tidelog.apps.explain.losses import explain_damage, explain_losses
+from tidelog.apps.explain.reassignment import explain_reassignment
 from tidelog.apps.explain.situation import BAD, Explanation, Situation
 from tidelog.apps.views.broker import State, fetch_states
 from tidelog.apps.views.partition import (
@@ -17,6 +18,7 @@ from tidelog.apps.views.partition import (
     PartitionView,
     partition_from_states,
     view_partitions,
+    with_kafka_details,
 )
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.shell.client.cluster import Cluster
@@ -25,6 +27,7 @@ RULES = (
     explain_leader,
     explain_high_watermark,
     explain_isr,
+    explain_reassignment,
     explain_last_stable_offset,
     explain_election,
     explain_losses,
@@ -78,7 +81,7 @@ def explain_partition(cluster: Cluster, topic: str, partition: int) -> ExplainVi
     alive = frozenset(cluster.metadata.brokers)
     if not answers.states and len(answers.unreachable) < len(known.replicas):
         report = view_partitions(cluster, topic, partition)
-        view = report.partitions[0]
+        view = with_kafka_details(cluster, report.partitions[0])
         now = Situation(view, alive, kafka=True)
         return ExplainView(view, explain(now), report.missing)
     fetched = FetchedStates(answers, cluster.metadata.brokers)

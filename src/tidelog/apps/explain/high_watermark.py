@@ -5,7 +5,9 @@ min.insync.replicas, a follower that has not fetched in this leader epoch, the s
 maximal ISR, a follower that is about to join.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 from tidelog.apps.explain.situation import (
     BAD,
@@ -185,13 +187,36 @@ def explain_last_stable_offset(now: Situation) -> list[Explanation]:
     behind = leader.high_watermark - leader.last_stable_offset
     if behind <= 0:
         return []
+    what, who = "the first record of the oldest open transaction", ""
+    unstable = now.view.unstable or {}
+    if unstable.get("producer_id") is not None:
+        what += f", of producer {unstable['producer_id']} (epoch {unstable['producer_epoch']})"
+        who = _how_to_end(unstable)
+    elif unstable:
+        what = "the first record of a transaction whose marker is not committed yet"
     return [
         Explanation(
             LSO,
             WARN,
             f"Consumers with isolation.level=read_committed stop at offset"
-            f" {leader.last_stable_offset}: the first record of the oldest open transaction.",
+            f" {leader.last_stable_offset}: {what}.",
             f"{count(behind, 'record')} below the HW ({leader.high_watermark}) wait until that"
-            " transaction is committed or aborted.",
+            f" transaction is committed or aborted.{who}",
         )
     ]
+
+
+def _how_to_end(unstable: Mapping[str, Any]) -> str:
+    """Return when the producer wrote last, and how many transactions are open."""
+    text = ""
+    wrote_ms = unstable.get("last_write_ms")
+    if wrote_ms is not None and wrote_ms >= 0:
+        at = datetime.fromtimestamp(wrote_ms / 1000, UTC)
+        text += f" Its newest record here is of {at:%Y-%m-%d %H:%M:%S} UTC."
+    more = (unstable.get("open_transactions") or 1) - 1
+    if more:
+        text += f" {count(more, 'more transaction')} began after it."
+    return (
+        f"{text} If the producer is gone, its coordinator aborts the transaction after"
+        " transaction.timeout.ms."
+    )

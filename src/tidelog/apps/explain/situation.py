@@ -18,7 +18,7 @@ class Explanation(NamedTuple):
     """One statement about a partition."""
 
     topic: str
-    """`high-watermark`, `isr`, `leader`, `lso`, `election`, `loss` or `damage`."""
+    """`high-watermark`, `isr`, `leader`, `reassignment`, `lso`, `election`, `loss` or `damage`."""
     severity: str
     """`ok`, `info`, `warn` or `bad`."""
     text: str

@@ -30,6 +30,8 @@ class Options(NamedTuple):
     machines: int = 0
     """Start the cluster on this many machines, with etcd; 0: on this one."""
     brokers_per_machine: int = 1
+    history: str | None = None
+    """Write what happened to this file, as history events."""
 
     @property
     def guarantees(self) -> Guarantees:

@@ -24,6 +24,7 @@ from tidelog.apps.verify.nemesis.faults import Nemesis, make_while_down
 from tidelog.apps.verify.nemesis.plan import make_plan
 from tidelog.apps.verify.report import BROKERS, MIN_ISR, Figures, Options, Report
 from tidelog.apps.verify.run_checks import RunChecks
+from tidelog.apps.verify.run_history import RunHistory
 from tidelog.apps.verify.workload.worker import Task
 from tidelog.apps.verify.workload.worker_processes import Worker, WorkerFailed, Workers
 from tidelog.shell.client import admin
@@ -86,6 +87,7 @@ class Run:
         """When the first record was acknowledged."""
         self._workers = Workers()
         self._nemesis: Nemesis | None = None
+        self._history_events: RunHistory | None = None
         self._checks = RunChecks(
             self._topic, tag, options.partitions, lambda what: progress(options.seconds, what)
         )
@@ -110,6 +112,10 @@ class Run:
             if self._options.bootstrap is not None:
                 stack.callback(self._delete_topic, cluster)
             stack.callback(self._workers.close)
+            if self._options.history is not None:
+                recorded = self._history_events = RunHistory(self._topic, self._ticks)
+                stack.callback(self._write_history, recorded, self._options.history, local)
+                recorded.start(bootstrap, sorted(cluster.refresh().brokers))
             if local is not None:
                 self._nemesis = self._nemesis_of(local)
             seconds = self._work(bootstrap)
@@ -118,9 +124,27 @@ class Run:
             self._end_readers(cluster)
             faults = self._nemesis.injected if self._nemesis else []
             self._checks.check_served(cluster, self._history(), faults)
+            if self._history_events is not None:
+                self._history_events.stop()  # the next check stops the brokers
             if local is not None:
                 self._checks.check_disks(local)
             return self._report(seconds, faults)
+
+    def _write_history(self, events: RunHistory, path: str, local: LocalCluster | None) -> None:
+        """Write the history file, also if the run failed."""
+        self._progress(self._options.seconds, "writing the history")
+        events.stop()
+        if self._nemesis is not None:
+            events.add_faults(self._nemesis.injected)
+        events.add_findings(self._checks.findings)
+        if local is not None:
+            for broker in local.ids:
+                with suppress(OSError):
+                    events.add_log(local.log_path(broker))
+        try:
+            events.write(path)
+        except OSError as error:
+            raise RunFailed(f"can't write {path}: {error.strerror}") from error
 
     # -- setup
 
@@ -128,7 +152,9 @@ class Run:
         """The cluster to start, on this machine or on several."""
         options = self._options
         if not options.machines:
-            return LocalCluster(BROKERS, data, fault_switches=True)
+            # The history has the events of the brokers' logs.
+            settings = {} if options.history is None else {"tidelog.log.format": "json"}
+            return LocalCluster(BROKERS, data, settings, fault_switches=True)
         from tidelog.apps.verify.machines.machine_cluster import MachineCluster
 
         return MachineCluster(options.machines, options.brokers_per_machine, data)

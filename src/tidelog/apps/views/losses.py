@@ -1,5 +1,8 @@
 """What was lost, when and why: the loss ledgers of brokers, or of data folders of stopped brokers.
 
+The ledgers come first: they are complete. The internal topic `__tidelog_losses` adds entries of
+brokers that don't respond, or whose disk was replaced.
+
 An entry is an event in the format of histories (core/history.py), with the fields of
 core/node/hosting/loss_recorder.py. Null means unknown.
 """
@@ -10,12 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.core.history import HistoryEvent
+from tidelog.core.record.record_batch import CorruptRecord
 from tidelog.core.storage import layout
 from tidelog.core.storage.loss_ledger import FILES
-from tidelog.core.types import BrokerId
+from tidelog.core.types import LOSSES_TOPIC, BrokerId
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import NO_LEADER
+from tidelog.shell.client.consumer import Reader
+from tidelog.shell.client.offsets import EARLIEST, list_offset
 
 DEPTH_MAX = 3
 """How deep log directories may be below the folder that the user gives."""
@@ -50,6 +57,8 @@ class LossView(NamedTuple):
     not_acked: int | None
     acks_unknown: int | None
     text: str
+    source: str = "ledger"
+    """`ledger`, or `topic` if only the internal topic has the entry."""
 
     @property
     def acknowledged(self) -> int | None:
@@ -65,6 +74,8 @@ class LossesView(NamedTuple):
     losses: list[LossView]
     unread: dict[str, str]
     """Brokers whose ledger could not be read, with the reason."""
+    topic_problem: str | None = None
+    """Why the internal topic could not be read; None if it was read, or does not exist."""
 
     @property
     def holds(self) -> bool:
@@ -72,11 +83,15 @@ class LossesView(NamedTuple):
         return not self.unread
 
     def as_data(self) -> dict[str, Any]:
-        return {"losses": [loss._asdict() for loss in self.losses], "unread": self.unread}
+        return {
+            "losses": [loss._asdict() for loss in self.losses],
+            "unread": self.unread,
+            "topic_problem": self.topic_problem,
+        }
 
 
 def view_losses(cluster: Cluster, topic: str | None = None, since_ms: int = 0) -> LossesView:
-    """Fetch the ledgers of all brokers. Raises ClientError if no broker responds."""
+    """Fetch the ledgers of all brokers, and the topic. Raises ClientError if no broker responds."""
     entries: list[dict[str, Any]] = []
     unread: dict[str, str] = {}
     cluster.refresh()
@@ -89,7 +104,32 @@ def view_losses(cluster: Cluster, topic: str | None = None, since_ms: int = 0) -
             entries += admin.describe_losses(cluster, broker, topic, since_ms)
         except ClientError as error:
             unread[f"broker {broker}"] = str(error)
-    return LossesView(_merged(entries), unread)
+    in_ledgers = {_written(entry) for entry in entries}
+    problem = None
+    try:
+        published = [one for one in _published(cluster) if topic in (None, one.get("topic"))]
+    except (ClientError, CorruptRecord) as error:
+        published, problem = [], str(error)
+    more = [{**one, "source": "topic"} for one in published if _written(one) not in in_ledgers]
+    kept = [one for one in _merged(entries + more) if one.at_ms >= since_ms]
+    return LossesView(kept, unread, problem)
+
+
+def _written(entry: dict[str, Any]) -> tuple[str, Any]:
+    return str(entry.get("id")), entry.get("broker")
+
+
+def _published(cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """Yield the entries in the internal topic. Raises ClientError, CorruptRecord."""
+    found = cluster.metadata.topics.get(LOSSES_TOPIC)
+    if found is None or 0 not in found.partitions:
+        return
+    if found.partitions[0].leader == NO_LEADER:
+        raise ClientError(f"{LOSSES_TOPIC}-0 has no leader")
+    start = list_offset(cluster, LOSSES_TOPIC, 0, EARLIEST).offset
+    for record in Reader(cluster).read(LOSSES_TOPIC, 0, start):
+        if record.value is not None:
+            yield from _parsed([record.value])
 
 
 def read_losses(folder: str, topic: str | None = None, since_ms: int = 0) -> LossesView:
@@ -150,6 +190,8 @@ def _merged(entries: Iterable[dict[str, Any]]) -> list[LossView]:
         known = by_id.setdefault(name, entry)
         if known.get("start") is None and entry.get("start") is not None:
             by_id[name] = {**known, **{k: v for k, v in entry.items() if v is not None}}
+        if "source" not in known or "source" not in entry:
+            by_id[name] = {k: v for k, v in by_id[name].items() if k != "source"}
     views = (_view(entry) for entry in by_id.values())
     return sorted(views, key=lambda one: (one.at_ms, one.id))
 
@@ -158,4 +200,5 @@ def _view(entry: dict[str, Any]) -> LossView:
     event = HistoryEvent.from_data(entry)
     own = {name: entry.get(name) for name in LossView._fields}
     own |= {"id": str(entry.get("id")), "at_ms": event.at_ms}
+    own["source"] = entry.get("source", "ledger")
     return LossView(**own)  # type: ignore[arg-type]

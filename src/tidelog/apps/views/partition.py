@@ -7,16 +7,20 @@ follower may seem ahead of its leader.
 Invariant: every replica of the assignment has a row, whether its broker responded or not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.apps.views.broker import NOT_IN_CLUSTER, BrokerStates, State, fetch_states, log_sizes
+from tidelog.core.api_table import DESCRIBE_PRODUCERS
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from tidelog.core.wire.codec import Struct
 from tidelog.shell.client import admin
+from tidelog.shell.client.administration.partitions import list_reassignments
 from tidelog.shell.client.client_errors import BrokerError, ClientError, NotOffered
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import NO_LEADER, BrokerAddress, PartitionMetadata
+from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.fetching import READ_COMMITTED
 from tidelog.shell.client.offsets import EARLIEST, LATEST, epoch_end, list_offset
 
@@ -74,6 +78,13 @@ class PartitionView(NamedTuple):
     losses: list[dict[str, Any]]
     lost: list[BrokerId] | None = None
     """Brokers that started without their folder and have not caught up since."""
+    reassignment: dict[str, list[BrokerId]] | None = None
+    """`adding` and `removing`, of a reassignment in progress."""
+    unstable: dict[str, Any] | None = None
+    """The transaction at which read-committed consumers stop, as the leader knows it: `offset` of
+    its first record, `producer_id` and `producer_epoch` (None if it has ended and its marker is not
+    committed yet), `last_write_ms` (time of the producer's newest record), `open_transactions`
+    (their number in this partition)."""
 
     @property
     def name(self) -> str:
@@ -216,7 +227,18 @@ def partition_from_states(
         unclean_election=best.get("unclean_election"),
         losses=fetched.losses.get(key, []),
         lost=best.get("lost"),
+        reassignment=reassignment(best.get("adding"), best.get("removing")),
+        unstable=None if leader is None else leader.get("unstable"),
     )
+
+
+def reassignment(
+    adding: Sequence[BrokerId] | None, removing: Sequence[BrokerId] | None
+) -> dict[str, list[BrokerId]] | None:
+    """Return the reassignment in progress; None if nothing is added or removed."""
+    if not adding and not removing:
+        return None
+    return {"adding": list(adding or ()), "removing": list(removing or ())}
 
 
 def _row(
@@ -273,6 +295,46 @@ def _refusal(refused: Mapping[str, Any]) -> str:
 
 
 # -- any Kafka -------------------------------------------------------------------------------
+
+
+def with_kafka_details(cluster: Cluster, view: PartitionView) -> PartitionView:
+    """Add a reassignment in progress and the oldest open transaction, as far as brokers report
+    them. They need further requests, so only the view of one partition has them."""
+    key = TopicPartition(view.topic, view.partition)
+    try:
+        going = list_reassignments(cluster, [key]).get(key)
+    except ClientError:
+        going = None
+    if going is not None:
+        view = view._replace(reassignment=reassignment(going.adding, going.removing))
+    leader = next((row for row in view.replicas if row.broker == view.leader), None)
+    if leader is None or leader.last_stable_offset == leader.high_watermark:
+        return view
+    try:
+        return view._replace(unstable=_oldest_transaction(cluster, key))
+    except ClientError:
+        return view
+
+
+def _oldest_transaction(cluster: Cluster, key: TopicPartition) -> dict[str, Any] | None:
+    request = {"topics": [{"name": key.topic, "partition_indexes": [key.partition]}]}
+
+    def ask(leader: KafkaConnection, _known: PartitionMetadata) -> list[Struct]:
+        [topic] = leader.call(DESCRIBE_PRODUCERS, request)["topics"]
+        return list(topic["partitions"][0]["active_producers"])
+
+    producers = cluster.ask_leader(key.topic, key.partition, ask)
+    within = [each for each in producers if each["current_txn_start_offset"] >= 0]
+    if not within:
+        return None
+    oldest = min(within, key=lambda each: int(each["current_txn_start_offset"]))
+    return {
+        "offset": oldest["current_txn_start_offset"],
+        "producer_id": oldest["producer_id"],
+        "producer_epoch": oldest["producer_epoch"],
+        "last_write_ms": oldest["last_timestamp"],
+        "open_transactions": len(within),
+    }
 
 
 def _from_kafka(

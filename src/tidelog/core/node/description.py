@@ -109,7 +109,10 @@ def _replica(node: Node, replica: HostedReplica, now_ms: int) -> Json:
         "elr": [] if known is None else list(known.elr),
         "lost": [] if known is None else [*known.lost, *known.behind],
         "min_isr": partition.min_isr,
+        "adding": [] if known is None else list(known.adding),
+        "removing": [] if known is None else list(known.removing),
         "unclean_election": None,
+        "unstable": _unstable(replica),
         "followers": [],
     }
     if known is not None and known.unclean_election is not None:
@@ -119,6 +122,29 @@ def _replica(node: Node, replica: HostedReplica, now_ms: int) -> Json:
             _follower(node, replica, broker, now_ms) for broker in sorted(partition.followers)
         ]
     return state
+
+
+def _unstable(replica: HostedReplica) -> Json | None:
+    """Describe the transaction that ends what read-committed consumers may read."""
+    producers, watermark = replica.partition.producers, replica.partition.high_watermark
+    if producers is None or not (producers.open_transactions or producers.ended):
+        return None
+    offset = producers.first_unstable_offset(watermark)
+    if offset is None or offset >= watermark:
+        return None
+    found: Json = {
+        "offset": offset,
+        "producer_id": None,
+        "producer_epoch": None,
+        "last_write_ms": None,
+        "open_transactions": len(producers.open_transactions),
+    }
+    for producer_id, first in producers.open_transactions.items():
+        if first == offset:  # else it has ended, and its marker is not committed yet
+            entry = producers.producers[producer_id]
+            found["producer_id"], found["producer_epoch"] = producer_id, entry.epoch
+            found["last_write_ms"] = entry.last_timestamp
+    return found
 
 
 def _pending(isr: Isr) -> Json | None:

@@ -766,6 +766,9 @@ _OWN = (
         -1,
     ),
     Setting(
+        "tidelog.loss.topic.enable", "boolean", True, "Whether losses go to `__tidelog_losses` too."
+    ),
+    Setting(
         "tidelog.fault.switches",
         "boolean",
         False,

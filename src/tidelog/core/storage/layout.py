@@ -40,6 +40,7 @@ CONFIRMED_CLOCK = "confirmed-clock"
 DISK_CHECK = "disk-check"
 LOSSES = "loss-ledger"
 OLD_LOSSES = "loss-ledger.old"
+LOSSES_PUBLISHED = "loss-ledger-published"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 ACKS_HISTORY = "acks-history"
@@ -59,6 +60,7 @@ _SMALL_FILES = frozenset(
         CONFIRMED_CLOCK,
         LOSSES,
         OLD_LOSSES,
+        LOSSES_PUBLISHED,
         LEADER_EPOCHS,
         PARTITION_METADATA,
         ACKS_HISTORY,

@@ -38,6 +38,7 @@ from tidelog.core.storage.disk import DiskError, DiskFull
 from tidelog.core.types import INTERNAL_LISTENER, BrokerId
 from tidelog.shell.broker.background_work import Cleaner, Flusher
 from tidelog.shell.broker.event_log import EventLog, WriteLine
+from tidelog.shell.broker.loss_publisher import LossPublisher
 from tidelog.shell.broker.store_session import DeathDetector, StoreSession
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
@@ -91,6 +92,7 @@ class BrokerHost:
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
         self.event_log = EventLog(loop, node, write_line)
+        self._publisher = self._loss_publisher(settings, write_line)
         self.times = RequestTimes(perf_counter_ns, loop.turns)
         self.ended: dict[str, int] = {}
         """Connections that this broker closed, by reason."""
@@ -123,6 +125,24 @@ class BrokerHost:
             switches.set if switches is not None else None,
         )
 
+    def _loss_publisher(
+        self, settings: BrokerSettings, write_line: WriteLine
+    ) -> LossPublisher | None:
+        if not settings.get("tidelog.loss.topic.enable"):
+            return None
+
+        def report(text: str) -> None:
+            self._loop.call_from_thread(lambda: write_line("WARN", text))
+
+        config = self.node.config
+        return LossPublisher(
+            settings.log_dirs,
+            config.broker_id,
+            (config.host, config.port),
+            settings.get("offsets.topic.replication.factor"),
+            report,
+        )
+
     def _table(self) -> dict[type, Callable[[Any], None]]:
         return {
             do.Send: self._send,
@@ -148,6 +168,8 @@ class BrokerHost:
         """Send the wall clock's time to the node if the clock was set or is not trusted yet."""
         clock = self._loop.clock
         now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
+        if self._publisher is not None:
+            self._publisher.check(self.node.counters.losses_recorded)
         was_set = abs(wall_ms - now_ms - self._wall_ahead_ms) > CLOCKS_APART_MS
         if was_set or self.node.clock.doubt_ms:
             self._wall_ahead_ms = wall_ms - now_ms
@@ -219,6 +241,8 @@ class BrokerHost:
     def close(self) -> None:
         """Close sockets, threads and files, after the node has halted."""
         self._loop.remove_ticker(self)
+        if self._publisher is not None:
+            self._publisher.close()
         self.event_log.close()
         for link in self._links.values():
             link.silent = True

@@ -23,6 +23,7 @@ KNOWN_NAMES = frozenset(
         layout.DAMAGED_LOGS,
         layout.LOSSES,
         layout.OLD_LOSSES,
+        layout.LOSSES_PUBLISHED,
         *OFFSET_FILES,
         ".lock",
         "bootstrap.checkpoint",

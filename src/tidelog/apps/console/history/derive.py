@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidelog.apps.views.broker import State
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.history import HistoryEvent
 from tidelog.core.node.measuring.journal import EVENTS as JOURNAL
 from tidelog.core.types import BrokerId, LeaderEpoch, TopicPartition
@@ -48,6 +49,30 @@ EVENTS = {
         "INFO", ("topic", "partitions"), "topic {topic} was created with {partitions} partitions"
     ),
     "topic_deleted": ConsoleEvent("INFO", ("topic",), "topic {topic} was deleted"),
+    "group_created": ConsoleEvent(
+        "INFO", ("group", "state"), "group {group} was created, state {state}"
+    ),
+    "group_deleted": ConsoleEvent("INFO", ("group",), "group {group} was deleted, or expired"),
+    "group_state_changed": ConsoleEvent(
+        "INFO",
+        ("group", "state", "old_state", "members"),
+        "group {group}: state {old_state} -> {state}, {members} members",
+    ),
+    "group_members_changed": ConsoleEvent(
+        "INFO",
+        ("group", "joined", "left", "members"),
+        "group {group}: joined {joined}, left {left}; {members} members",
+    ),
+    "group_coordinator_changed": ConsoleEvent(
+        "INFO",
+        ("group", "coordinator", "old_coordinator"),
+        "group {group}: coordinator {old_coordinator} -> {coordinator}",
+    ),
+    "group_offsets_moved_back": ConsoleEvent(
+        "INFO",
+        ("group", "topic", "partition", "offset", "old_offset"),
+        "group {group}: committed offset of {topic}-{partition} {old_offset} -> {offset}",
+    ),
     "history_gap": ConsoleEvent(
         "INFO", ("from_ms", "to_ms"), "no samples for {seconds} s: no console ran"
     ),
@@ -199,6 +224,48 @@ def broker_events(
         epoch = after.get("broker_epoch")
         if epoch is not None and epoch != before.get("broker_epoch"):
             yield event(at_ms, "broker_restarted", {"other": broker, "broker_epoch": epoch})
+
+
+def group_created(at_ms: int, group: str, sample: GroupSample) -> HistoryEvent:
+    """Return the event of a group that the last sample did not have."""
+    return event(at_ms, "group_created", {"group": group, "state": sample.listed.state})
+
+
+def group_deleted(at_ms: int, group: str) -> HistoryEvent:
+    """Return the event of a group that is no longer listed."""
+    return event(at_ms, "group_deleted", {"group": group})
+
+
+def group_events(
+    at_ms: int, group: str, before: GroupSample, after: GroupSample
+) -> Iterator[HistoryEvent]:
+    """Yield what changed about a group."""
+    about: dict[str, Any] = {"group": group}
+    if before.listed.coordinator != after.listed.coordinator:
+        moved = {
+            "coordinator": after.listed.coordinator,
+            "old_coordinator": before.listed.coordinator,
+        }
+        yield event(at_ms, "group_coordinator_changed", {**about, **moved})
+    if before.view is None or after.view is None:
+        return
+    was, now = before.view.group, after.view.group
+    count = len(now.members)
+    if was.state != now.state:
+        states = {"state": now.state, "old_state": was.state, "members": count}
+        yield event(at_ms, "group_state_changed", {**about, **states})
+    old, new = ({each.member_id for each in one.members} for one in (was, now))
+    if old != new:
+        ids = {"joined": sorted(new - old), "left": sorted(old - new), "members": count}
+        yield event(at_ms, "group_members_changed", {**about, **ids})
+    earlier = {row.key: row.current_offset for row in before.view.rows}
+    for row in after.view.rows:
+        last = earlier.get(row.key)
+        if last is not None and row.current_offset is not None and row.current_offset < last:
+            offsets = {"offset": row.current_offset, "old_offset": last}
+            yield event(
+                at_ms, "group_offsets_moved_back", {**about, **row.key._asdict(), **offsets}
+            )
 
 
 def gap_event(from_ms: int, to_ms: int) -> HistoryEvent:

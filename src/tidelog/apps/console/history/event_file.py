@@ -7,12 +7,13 @@ unknown: `missing` names it. Invariant: a moment depends only on the events up t
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidelog.apps.console.history.marks import MARKS_MAX, as_row, marks_of
 from tidelog.apps.console.recorder import HistorySpan
 from tidelog.apps.views.broker import State
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.history import HistoryEvent
 from tidelog.core.storage.layout import format_topic_id
 from tidelog.core.types import BrokerId, TopicPartition
@@ -51,7 +52,10 @@ _REPLICA: dict[str, Any] = {
     "elr": [],
     "lost": [],
     "min_isr": None,
+    "adding": [],
+    "removing": [],
     "unclean_election": None,
+    "unstable": None,
     "followers": [],
 }
 _FOLLOWER = {
@@ -300,6 +304,16 @@ class EventFile:
         count = bisect_right(self._times, at_ms)
         return self._times[count - 1] if count else None
 
+    def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
+        """Do nothing: the file is not changed."""
+
+    def groups_at(self, at_ms: int) -> tuple[int, Sequence[GroupSample]] | None:  # noqa: ARG002
+        """Return None: no file has groups."""
+        return None
+
+    def group_events(self, group: str, to_ms: int | None, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
+        return []
+
     def span(self) -> HistorySpan | None:
         """Return the times of the first and last event."""
         from tidelog.apps.console.history.schema import file_bytes
@@ -365,8 +379,8 @@ def _read(path: str) -> list[HistoryEvent]:
             except (ValueError, KeyError, AttributeError, TypeError) as error:
                 raise CannotRead(
                     f"line {number} of {path} is not a history event; name a file of"
-                    " `tidelog demo`, `tidelog sim replay --history`, `tidelog story play"
-                    " --history`, or the JSON log of a broker"
+                    " `tidelog demo`, or of --history of `sim replay`, `story play`, `model"
+                    " check` or `verify`, or the JSON log of a broker"
                 ) from error
     if not found:
         raise CannotRead(f"{path} has no events")

@@ -37,9 +37,21 @@ KINDS = {
     "truncation_refused": "other",
     "topic_created": "other",
     "topic_deleted": "other",
+    "group_created": "group",
+    "group_deleted": "group",
+    "group_state_changed": "group",
+    "group_members_changed": "group",
+    "group_coordinator_changed": "group",
+    "group_offsets_moved_back": "group",
     "history_gap": "other",
     "replicas_in_sync": "other",
     "demo_started": "other",
+    "model_step": "step",
+    "invariant_broken": "broken",
+    "fault_began": "fault",
+    "fault_ended": "fault",
+    "anomaly": "broken",
+    "verify_started": "other",
 }
 """Events that have a mark, and its kind."""
 

@@ -2,13 +2,14 @@
 of the user."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from tidelog.apps.console.history.store import MAX_BYTES, HistoryStore
 from tidelog.apps.console.recorder import HistorySpan, NoRecorder, Recorder
 from tidelog.apps.views.broker import State
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.types import BrokerId
 from tidelog.shell.client.cluster_metadata import ClusterMetadata
 
@@ -60,6 +61,15 @@ class StoreByClusterId:
 
     def sampled_at(self, at_ms: int) -> int | None:
         return self._store.sampled_at(at_ms)
+
+    def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
+        self._store.record_groups(at_ms, groups, complete=complete)
+
+    def groups_at(self, at_ms: int) -> tuple[int, Sequence[GroupSample]] | None:
+        return self._store.groups_at(at_ms)
+
+    def group_events(self, group: str, to_ms: int | None, limit: int) -> list[dict[str, Any]]:
+        return self._store.group_events(group, to_ms, limit)
 
     def span(self) -> HistorySpan | None:
         return self._store.span()

@@ -34,6 +34,8 @@ NUMBERS = (
 )
 _BEFORE = {"high_watermark": "log_end_offset", "last_stable_offset": "high_watermark"}
 """Numbers that are near another number of the same replica; the others: of the one before it."""
+UNSTABLE = ("offset", "producer_id", "producer_epoch", "last_write_ms", "open_transactions")
+"""Numbers of the oldest transaction; a row has them only for a replica with one."""
 OFFSETS, TIMES = ("log_end_offset", "log_start_offset"), ("last_fetch_ms", "last_caught_up_ms")
 _FAST = frozenset((*NUMBERS, "followers", "topic", "partition"))
 _FAST_OF_FOLLOWER = frozenset((*OFFSETS, *TIMES, "lag", "lag_ms"))
@@ -84,6 +86,8 @@ class Shape(NamedTuple):
 def slow_part(state: State) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the fields of a replica's state that rarely change, and those of its followers."""
     slow = {name: value for name, value in state.items() if name not in _FAST}
+    if slow.get("unstable"):
+        slow["unstable"] = True  # its values are numbers of the row
     followers = []
     for each in state.get("followers") or ():
         kept = {name: value for name, value in each.items() if name not in _FAST_OF_FOLLOWER}
@@ -99,6 +103,8 @@ def numbers_of(states: Mapping[BrokerId, State], now_ms: Mapping[BrokerId, int])
     for broker in sorted(states):
         state = states[broker]
         found += [state.get(name) for name in NUMBERS]
+        if unstable := state.get("unstable"):
+            found += [unstable.get(name) for name in UNSTABLE]
         now = now_ms.get(broker)
         for each in state.get("followers") or ():
             found += [each.get(name) for name in OFFSETS]
@@ -119,6 +125,8 @@ def join(
         state = {"topic": topic, "partition": partition, **shape.replicas[broker]}
         for name in NUMBERS:
             state[name] = next(left)
+        if state.get("unstable"):
+            state["unstable"] = {name: next(left) for name in UNSTABLE}
         now = now_ms.get(broker)
         state["followers"] = [
             _follower(each, left, state["log_end_offset"], now)
@@ -259,6 +267,12 @@ _OF_FOLLOWER = [(NUMBERS.index(name), _UNUSED) for name in OFFSETS] + [(_ZERO, _
 )
 
 
+_OF_UNSTABLE = [
+    (NUMBERS.index("last_stable_offset") if name == "offset" else _ZERO, _UNUSED)
+    for name in UNSTABLE
+]
+
+
 def _plan(shape: Shape) -> list[tuple[int, int]]:
     """Return for each number which earlier value its difference is from, and where it is kept.
 
@@ -267,5 +281,7 @@ def _plan(shape: Shape) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for broker in sorted(shape.replicas):
         found += _OF_REPLICA
+        if shape.replicas[broker].get("unstable"):
+            found += _OF_UNSTABLE
         found += _OF_FOLLOWER * len(shape.followers.get(broker, ()))
     return found

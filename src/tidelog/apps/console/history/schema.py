@@ -10,7 +10,7 @@ import os
 import sqlite3
 from contextlib import suppress
 
-VERSION = 1
+VERSION = 2
 PAGE_BYTES = 4096
 _BUSY_MS = 5_000
 _TABLES = """
@@ -31,15 +31,22 @@ CREATE TABLE state (
     PRIMARY KEY (partition, at_ms)
 ) WITHOUT ROWID;
 CREATE TABLE event (
-    id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, partition INTEGER, body TEXT NOT NULL
+    id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, partition INTEGER, body TEXT NOT NULL,
+    of_group TEXT
 );
+CREATE TABLE group_sample (at_ms INTEGER PRIMARY KEY);
+CREATE TABLE group_state (
+    name TEXT, at_ms INTEGER, shape BLOB, numbers BLOB, PRIMARY KEY (name, at_ms)
+) WITHOUT ROWID;
 CREATE INDEX event_time ON event (at_ms);
 CREATE INDEX event_partition ON event (partition, at_ms);
+CREATE INDEX event_group ON event (of_group, at_ms) WHERE of_group IS NOT NULL;
 """
 """A row holds from its time until the next one of the same partition, broker or cluster.
 
 `broker.body` is NULL while the broker does not respond; `state.shape` is NULL when the partition
-was deleted.
+was deleted. `group_state.shape` is NULL if it is the one of the row before, and `numbers` is NULL
+when the group was deleted.
 """
 
 

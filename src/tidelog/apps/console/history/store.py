@@ -13,14 +13,17 @@ transaction; only the process that has the lock writes.
 """
 
 import hashlib
+import json
 import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidelog.apps.console.history import derive
+from tidelog.apps.console.history.group_rows import GroupRows, groups_at
+from tidelog.apps.console.history.group_rows import delete_before as delete_groups_before
 from tidelog.apps.console.history.known import KnownBroker, KnownPartition
 from tidelog.apps.console.history.marks import KINDS, MARKS_MAX, as_row, marks_of
 from tidelog.apps.console.history.row_codec import (
@@ -45,6 +48,7 @@ from tidelog.apps.console.history.schema import (
 )
 from tidelog.apps.console.recorder import HistorySpan
 from tidelog.apps.views.broker import State
+from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.history import HistoryEvent
 from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.shell.client.cluster_metadata import (
@@ -65,6 +69,7 @@ FULL = 0.9
 """The part of the bound that data may use; the rest is for the write-ahead log and free pages."""
 CORRUPT = (sqlite3.Error, zlib.error, ValueError, KeyError)
 """What a damaged file raises."""
+_FOREVER_MS = 1 << 53
 _SHAPES_MAX = 20_000
 _STATES_MAX = 4
 _MOMENT = tuple[Mapping[BrokerId, State], ClusterMetadata]
@@ -92,6 +97,7 @@ class HistoryStore:
         self._partitions: dict[TopicPartition, KnownPartition] = {}
         self._brokers: dict[BrokerId, KnownBroker] = {}
         self._metadata: ClusterMetadata | None = None
+        self._groups = GroupRows()
         self._shape_ids: dict[bytes, int] = {}
         self._shapes: dict[int, Shape] = {}
         self._moments: dict[int, _MOMENT] = {}
@@ -157,6 +163,23 @@ class HistoryStore:
                 self.problem = ""
             except (OSError, *CORRUPT) as error:
                 # The disk is full, say: memory may be ahead of the file, so it is read again.
+                self._stop_writing(db)
+                self.problem = f"can't write {self.path}: {error}"
+
+    def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
+        """Keep what changed about groups; nothing while no samples are recorded."""
+        with self._writing:
+            db = self._writer
+            if db is None:
+                return
+            at_ms = max(at_ms, self._groups.last_ms + 1)
+            try:
+                with db:
+                    self._write_events(
+                        db, self._groups.record(db, at_ms, groups, complete=complete)
+                    )
+                self.problem = ""
+            except (OSError, *CORRUPT) as error:
                 self._stop_writing(db)
                 self.problem = f"can't write {self.path}: {error}"
 
@@ -321,14 +344,14 @@ class HistoryStore:
         return found
 
     def _write_events(self, db: sqlite3.Connection, events: Iterable[HistoryEvent]) -> None:
-        import json
-
         rows = []
         for each in events:
             key = each.partition
             number = None if key is None else _partition_id(db, key)
-            rows.append((each.at_ms, number, json.dumps(each.as_data(), separators=(",", ":"))))
-        db.executemany("INSERT INTO event (at_ms, partition, body) VALUES (?, ?, ?)", rows)
+            body = json.dumps(each.as_data(), separators=(",", ":"))
+            rows.append((each.at_ms, number, body, each.fields.get("group")))
+        sql = "INSERT INTO event (at_ms, partition, body, of_group) VALUES (?, ?, ?, ?)"
+        db.executemany(sql, rows)
 
     # -- the bound -----------------------------------------------------------------------------
 
@@ -361,6 +384,7 @@ class HistoryStore:
             "DELETE FROM cluster WHERE at_ms < (SELECT max(at_ms) FROM cluster WHERE at_ms <= ?)",
             (start,),
         )
+        delete_groups_before(db, start)
         db.execute("DELETE FROM sample WHERE at_ms < ?", (start,))
         db.execute("DELETE FROM event WHERE at_ms < ?", (start,))
         db.execute("DELETE FROM state WHERE shape IS NULL AND at_ms <= ?", (start,))
@@ -380,9 +404,11 @@ class HistoryStore:
     def _forget(self) -> None:
         self._partitions, self._brokers, self._metadata = {}, {}, None
         self._shape_ids, self._last_ms = {}, 0
+        self._groups.forget()
 
     def _load(self, db: sqlite3.Connection) -> None:
         """Read the last sample, so that the next one is compared with it."""
+        self._groups.load(db)
         (last,) = db.execute("SELECT max(at_ms) FROM sample").fetchone()
         if last is None:
             return
@@ -476,6 +502,31 @@ class HistoryStore:
             found = self._shapes[shape_id] = decode_shape(body)
         return found
 
+    def groups_at(self, at_ms: int) -> tuple[int, list[GroupSample]] | None:
+        """Return the time of the last sample of groups up to this time, and the groups."""
+        with self._reading:
+            db = self._open_reader()
+            if db is None:
+                return None
+            db.execute("BEGIN")
+            try:
+                sql = "SELECT max(at_ms) FROM group_sample WHERE at_ms <= ?"
+                (found,) = db.execute(sql, (at_ms,)).fetchone()
+                return None if found is None else (int(found), groups_at(db, found))
+            finally:
+                db.execute("COMMIT")
+
+    def group_events(self, group: str, to_ms: int | None, limit: int) -> list[dict[str, Any]]:
+        """Return events of a group, newest first."""
+        sql = "SELECT body FROM event WHERE of_group = ? AND at_ms <= ?"
+        with self._reading:
+            db = self._open_reader()
+            rows = []
+            if db is not None:
+                last = (group, _FOREVER_MS if to_ms is None else to_ms, limit)
+                rows = db.execute(f"{sql} ORDER BY at_ms DESC, id DESC LIMIT ?", last).fetchall()
+        return [as_row(HistoryEvent.from_data(json.loads(body))) for (body,) in rows]
+
     def span(self) -> HistorySpan | None:
         """Return what the store covers; None if it is empty."""
         row = self._one("SELECT min(at_ms), max(at_ms) FROM sample")
@@ -514,8 +565,6 @@ class HistoryStore:
         *,
         brokers: bool = False,
     ) -> list[HistoryEvent]:
-        import json
-
         where, values = ["1"], list[Any]()
         if topic is not None:
             chosen = "SELECT id FROM partition WHERE topic = ?"

@@ -294,6 +294,7 @@ class LossRecorder:
             f"broker {self._me}: {text}",
         )
         self._directory.record_loss(name, json.dumps(made.as_data()).encode())
+        self._turn.counters.losses_recorded += 1
 
 
 def _acks_path(replica: HostedReplica) -> str:

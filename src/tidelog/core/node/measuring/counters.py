@@ -81,6 +81,7 @@ class Counters:
         "isr_shrinks",
         "isr_updates_failed",
         "losses",
+        "losses_recorded",
         "lost",
         "topics",
         "truncated",
@@ -111,6 +112,8 @@ class Counters:
 
         self.losses: dict[str, LossCount] = {}
         """The entries in the loss ledger that this process wrote, by cause."""
+        self.losses_recorded = 0
+        """All entries in the loss ledger, unclean elections included."""
 
     def traffic(self, topic: str, existing: Collection[str]) -> Traffic:
         """Return the counters of a topic, the same ones each time.

@@ -32,6 +32,10 @@ from tidelog.shell.client.groups.consumer_protocol import PROTOCOL_TYPE, decode_
 
 LAST_VERSION_WITH_NAMES = 9
 """The last version of OffsetCommit and OffsetFetch with topic names; later ones use topic ids."""
+_MANY_GROUPS = 8
+"""The first version of OffsetFetch that names several groups."""
+AT_ONCE = 200
+"""Groups in one request."""
 DEAD, EMPTY = "Dead", "Empty"
 NOT_A_MEMBER = ("", -1)
 """Member id and generation of a commit by a client that is not a member."""
@@ -179,12 +183,44 @@ def _describe_newer(broker: KafkaConnection, group: str, coordinator: BrokerId) 
     return Group(group, state, PROTOCOL_TYPE, assignor, coordinator, members)
 
 
+def describe_groups(
+    cluster: Cluster, coordinator: BrokerId, groups: Sequence[ListedGroup]
+) -> dict[str, Group]:
+    """Return the groups that a broker coordinates, with one request for a few hundred of them.
+
+    Groups that ended meanwhile, or moved to another broker, are left out. Raises ClientError.
+    """
+    broker = cluster.broker(coordinator)
+    found: dict[str, Group] = {}
+    classic = []
+    for each in groups:
+        newer = None
+        if (each.kind or "").lower() == PROTOCOL_TYPE:
+            newer = _describe_newer(broker, each.group, coordinator)
+        if newer is None:
+            classic.append(each.group)
+        else:
+            found[each.group] = newer
+    for start in range(0, len(classic), AT_ONCE):
+        names = classic[start : start + AT_ONCE]
+        request = {"groups": names, "include_authorized_operations": False}
+        for answer in broker.call(DESCRIBE_GROUPS, request)["groups"]:
+            name = answer["group_id"]
+            if not answer["error_code"] and answer["group_state"] != DEAD:
+                found[name] = _classic(name, coordinator, answer)
+    return found
+
+
 def _describe_classic(broker: KafkaConnection, group: str, coordinator: BrokerId) -> Group:
     request = {"groups": [group], "include_authorized_operations": False}
     (found,) = broker.call(DESCRIBE_GROUPS, request)["groups"]
     if found["error_code"] == ErrorCode.GROUP_ID_NOT_FOUND:
         raise NoSuchGroup(group)
     _raise_error(f"describing group {group}", found)
+    return _classic(group, coordinator, found)
+
+
+def _classic(group: str, coordinator: BrokerId, found: Struct) -> Group:
     members = [
         Member(
             member["member_id"],
@@ -251,6 +287,37 @@ def committed_offsets(
         return offsets
 
     return ask_coordinator(cluster, group, ask)
+
+
+def committed_offsets_of(
+    cluster: Cluster, coordinator: BrokerId, groups: Sequence[str]
+) -> dict[str, dict[TopicPartition, Committed]]:
+    """Return all committed offsets of groups that a broker coordinates.
+
+    Groups that moved to another broker are left out. Raises ClientError.
+    """
+    broker = cluster.broker(coordinator)
+    if broker.version(OFFSET_FETCH, LAST_VERSION_WITH_NAMES) < _MANY_GROUPS:
+        return {group: committed_offsets(cluster, group) for group in groups}
+    found: dict[str, dict[TopicPartition, Committed]] = {}
+    for start in range(0, len(groups), AT_ONCE):
+        names = groups[start : start + AT_ONCE]
+        request = {
+            "groups": [{"group_id": name, "topics": None} for name in names],
+            "require_stable": False,
+        }
+        answer = broker.call(OFFSET_FETCH, request, LAST_VERSION_WITH_NAMES)
+        for group in answer["groups"]:
+            if not group["error_code"]:
+                found[group["group_id"]] = {
+                    TopicPartition(topic["name"], each["partition_index"]): Committed(
+                        each["committed_offset"], each["committed_leader_epoch"], each["metadata"]
+                    )
+                    for topic in group["topics"]
+                    for each in topic["partitions"]
+                    if not each["error_code"] and each["committed_offset"] >= 0
+                }
+    return found
 
 
 def _by_topic(partitions: Iterable[TopicPartition], field: str) -> list[Struct]:
