@@ -92,7 +92,7 @@ demo: $(SPARK_STAMP) ## run a cluster and a Spark job, kill the leader, check ev
 	$(BIN)/tidelog story play hw-loses-acked-record
 endif
 
-console: ## build the console's pages from web/ into src/tidelog/apps/console/static (needs Node 20 or newer)
+console: ## build the console's pages and the drawing of the demo's report from web/ (needs Node 20 or newer)
 	cd web && npm ci --no-fund --no-audit && npm run check && npm test && npm run build
 
 sim: $(STAMP) ## run the simulator: make sim SEEDS=2000 START=0

@@ -109,6 +109,8 @@ def test_a_browser_shows_the_report(form: str, tmp_path: Path) -> None:
     assert "4,000 acknowledged: 0 lost" in texts["verdict"]
     assert "123 ms" in texts["figures"]
     assert "epoch 1: broker 2 leads" in texts["near0"]
+    assert "broker 1 leads in epoch 0" in texts["replicas"]
+    assert "LEO 850" in texts["replicas"]
     for name in ("checks", "epochs", "audit", "batches"):
         assert texts[name].strip(), name
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from demo_outcome import a_timeline, an_outcome
 
-from tidelog.apps.demo.report import picture, plot
+from tidelog.apps.demo.report import lanes, picture, plot
 from tidelog.apps.demo.report.page import page
 from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Mark
@@ -52,10 +52,11 @@ def test_report_is_complete_and_loads_no_other_file() -> None:
     found = outline(text)
     assert len(found.all("h1")) == 1
     assert text.count("<title>Tidelog demo: ") == 1
-    assert not found.all("script")
+    assert [each.get("type") for each in found.all("script")] == ["application/json", None]
     assert all("src" not in attributes for _, attributes in found.seen)
     assert [link["rel"] for link in found.all("link")] == ["icon"]
-    assert set(re.findall(r"https?://[^'\"\s<]+", text)) == {"http://www.w3.org/2000/svg"}
+    without = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)  # names of its runtime
+    assert set(re.findall(r"https?://[^'\"\s<]+", without)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
     idents = [attributes["id"] for _, attributes in found.seen if "id" in attributes]
@@ -129,7 +130,32 @@ def test_plot_is_a_standalone_file_with_its_colours() -> None:
 def test_run_without_a_kill_has_one_plot() -> None:
     calm = a_timeline()._replace(marks=[])
     assert picture.around_the_kill(calm) == []
-    assert len(SVG.findall(page(an_outcome(), calm, "x"))) == 3, "in each of its sizes"
+    text = re.sub(r"<script>.*?</script>", "", page(an_outcome(), calm, "x"), flags=re.DOTALL)
+    assert len(SVG.findall(text)) == 3, "in each of its sizes"
+
+
+def test_report_has_the_data_of_the_replicas_drawing() -> None:
+    seen = a_timeline()
+    data = lanes.as_data(seen)
+    assert data["brokers"] == [1, 2, 3]
+    assert len(data["moments"]) == len(seen.moments)
+    down = [each for each in data["moments"] if each["logs"][0] is None]
+    assert {each["leader"] for each in down} == {2, None}
+    assert down[-1]["isr"] == (2, 3)
+    assert down[-1]["logs"][1][2] == ((0, 0), (1, 1000))
+    long = seen._replace(moments=seen.moments * 40)
+    few = lanes.as_data(long)["moments"]
+    assert len(few) < lanes.MOMENTS_MAX * 1.3
+    assert {(each["leader"], each["isr"]) for each in few} == {
+        (each["leader"], each["isr"]) for each in data["moments"]
+    }
+
+
+def test_texts_of_a_run_cannot_end_the_data_of_the_drawing() -> None:
+    marks = [Mark(1.0, "</script><script>hacked()</script>", "kill")]
+    text = page(an_outcome(), a_timeline()._replace(marks=marks), "x")
+    assert "</script><script>hacked" not in text
+    assert len(outline(text).all("script")) == 2
 
 
 def test_long_outage_gets_a_plot_of_the_return() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
 STATIC = ROOT / "src/tidelog/apps/console/static"
+DRAWING = ROOT / "src/tidelog/apps/demo/report/drawing"
 BYTES_MAX = 300_000
+DRAWING_BYTES_MAX = 80_000
 
 
 def hash_of_sources() -> str:
@@ -28,6 +30,14 @@ def hash_of_sources() -> str:
 def test_built_pages_match_their_sources() -> None:
     built = (STATIC / "sources.sha256").read_text().strip()
     assert built == hash_of_sources(), "web/ changed: run make console, and commit both"
+
+
+def test_the_drawing_of_the_demos_report_can_be_part_of_a_page() -> None:
+    for path in DRAWING.iterdir():
+        text = path.read_text()
+        assert len(text) < DRAWING_BYTES_MAX, path
+        assert "</" + path.suffix.replace(".js", "script").replace(".css", "style") not in text
+        assert "url(" not in text.replace("url(#", ""), path
 
 
 def test_every_built_file_is_used() -> None:

@@ -63,6 +63,11 @@ export function dateTime(ms: number): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms, true)}`;
 }
 
+/** The value of an input of type datetime-local. */
+export function timeInput(ms: number): string {
+  return dateTime(ms).replace(" ", "T");
+}
+
 /** `1 replica`, `2 replicas`. */
 export function count(n: number, what: string): string {
   return `${number(n)} ${what}${n === 1 ? "" : "s"}`;

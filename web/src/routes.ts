@@ -35,6 +35,7 @@ export const ROUTES: readonly Route[] = [
   { pattern: "/groups/:group", section: "/groups", page: Group },
   { pattern: "/events", section: "/events", page: Events },
   { pattern: "/losses", section: "/losses", page: Losses },
+  { pattern: "/compare", section: "/compare", page: { load: () => import("./pages/Compare.svelte") } },
   { pattern: "/stories", section: "/stories", page: { load: () => import("./stories/Stories.svelte") } },
   { pattern: "/stories/:folder/:name", section: "/stories", page: { load: () => import("./stories/Story.svelte") } },
   { pattern: "/lessons", section: "/lessons", page: { load: () => import("./stories/Lessons.svelte") } },
@@ -49,6 +50,7 @@ export const SECTIONS: readonly { href: string; text: string; key: string }[] = 
   { href: "/groups", text: "Groups", key: "u" },
   { href: "/events", text: "Events", key: "e" },
   { href: "/losses", text: "Losses", key: "x" },
+  { href: "/compare", text: "Compare", key: "c" },
   { href: "/stories", text: "Stories", key: "s" },
   { href: "/lessons", text: "Lessons", key: "l" },
 ];

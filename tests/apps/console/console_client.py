@@ -94,12 +94,13 @@ class Client:
         return found.json()
 
     def post(self, name: str, body: object, headers: dict[str, str] | None = None) -> Answer:
+        """Send an action, or a request to a path."""
         connection = self._connect()
         sent = {"X-Tidelog-Console": "1", "Content-Type": "application/json"}
         try:
             connection.request(
                 "POST",
-                f"/api/actions/{name}",
+                name if name.startswith("/") else f"/api/actions/{name}",
                 json.dumps(body),
                 sent if headers is None else headers,
             )

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -132,3 +132,11 @@ class ConsoleProcess:
                 return
             assert time.monotonic() < deadline, found
             time.sleep(0.1)
+
+
+def eventually(look: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Call `look` until its result is true."""
+    deadline = time.monotonic() + patience_s
+    while not look():
+        assert time.monotonic() < deadline, f"not seen: {what}"
+        time.sleep(0.1)

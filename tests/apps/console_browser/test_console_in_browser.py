@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from console_browser import (
-    FLAGS,
     HOSTILE,
     PATIENCE_MS,
     ConsoleProcess,
@@ -21,10 +20,11 @@ from console_browser import (
     cluster,
     tidelog,
 )
+from tab import Tab
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.ci
 
@@ -40,6 +40,7 @@ PAGES = {
     "/groups/billing": "billing",
     "/events": "Events",
     "/losses": "Losses",
+    "/compare": "Compare two moments",
 }
 WIDTHS = (420, 1280, 3840)
 
@@ -69,43 +70,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
             yield console
         finally:
             console.kill()
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path(), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-class Tab:
-    """A page, and every error that it reported."""
-
-    def __init__(self, browser: "Browser", console: ConsoleProcess, **options: Any) -> None:
-        self.context = browser.new_context(**options)
-        self.context.set_default_timeout(PATIENCE_MS)
-        self.page: Page = self.context.new_page()
-        self.errors: list[str] = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", self._said)
-        self.page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}"))
-        self._url = console.url
-
-    def _said(self, message: Any) -> None:
-        # A page that reconnects cannot prevent the browser's own message.
-        if message.type == "error" and "net::ERR_" not in message.text:
-            self.errors.append(message.text)
-
-    def open(self, path: str) -> "Page":
-        self.page.goto(self._url + path)
-        self.page.wait_for_selector("h1")
-        return self.page
-
-    def expect(self, selector: str, text: str | re.Pattern[str]) -> None:
-        sync_api.expect(self.page.locator(selector).first).to_contain_text(
-            text, timeout=PATIENCE_MS
-        )
 
 
 @pytest.fixture

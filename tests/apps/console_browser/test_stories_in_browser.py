@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from console_browser import FLAGS, HOSTILE, PATIENCE_MS, ConsoleProcess, browser_path
+from console_browser import HOSTILE, PATIENCE_MS, ConsoleProcess, browser_path
 
 from tidelog.apps.stories.lessons import lessons
 from tidelog.apps.stories.shelf import included
@@ -38,15 +38,6 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
         yield console
     finally:
         console.kill()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    path = browser_path()
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -149,7 +140,8 @@ def test_a_lesson_ends_with_commands_for_a_real_cluster(page: "Page") -> None:
     sync_api.expect(section.locator("li")).to_have_count(len(lessons()[4].on_cluster))
     sync_api.expect(section).to_contain_text("tidelog topic create lesson5")
     sync_api.expect(section.get_by_role("button", name="Do it")).to_have_count(0)
-    sync_api.expect(section).to_contain_text("tidelog console --allow-actions")
+    sync_api.expect(section).to_contain_text("start the console with --allow-actions")
+    assert page.get_by_role("button", name="Start three brokers").count() == 0
 
 
 def test_an_edited_story_is_run_and_its_mistakes_are_named(page: "Page") -> None:
@@ -165,6 +157,29 @@ def test_an_edited_story_is_run_and_its_mistakes_are_named(page: "Page") -> None
     sync_api.expect(page.get_by_role("alert")).to_contain_text("line 4")
     page.get_by_role("button", name="Reset").click()
     assert area.input_value() == text
+
+
+def test_a_changed_text_is_kept_until_it_is_reset(page: "Page") -> None:
+    page.goto(f"{LOSS}?edit=1")
+    area = page.get_by_label("Text of the story")
+    original = area.input_value()
+    area.fill(f"# {HOSTILE}\n\ncluster A B\nproduce mine\n")
+    page.get_by_role("link", name="Lessons").first.click()
+    sync_api.expect(page.locator("h1")).to_have_text("Lessons")
+    page.goto("/stories")
+    page.get_by_role("link", name="changed by you").click()
+    sync_api.expect(area).to_have_value(re.compile("produce mine"))
+    page.reload()
+    sync_api.expect(area).to_have_value(re.compile("produce mine"))
+    sync_api.expect(page.locator("main")).to_contain_text("your text, as you left it")
+    page.get_by_role("button", name="Run", exact=True).click()
+    at_step(page, 1, 2)
+    assert page.evaluate("window.hacked") is None
+    page.get_by_role("button", name="Reset").click()
+    sync_api.expect(area).to_have_value(original)
+    page.goto("/stories")
+    sync_api.expect(page.locator("main li > a").first).to_be_visible()
+    assert page.get_by_role("link", name="changed by you").count() == 0
 
 
 def test_hostile_texts_stay_texts(page: "Page") -> None:

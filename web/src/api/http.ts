@@ -19,7 +19,8 @@ export async function failureOf(response: Response): Promise<Failure> {
     const body: unknown = await response.json();
     if (typeof body === "object" && body !== null && "error" in body && typeof body.error === "string") {
       const advice = "advice" in body && typeof body.advice === "string" ? body.advice : "";
-      return { error: body.error, advice, status: response.status };
+      const line = "line" in body && typeof body.line === "number" ? body.line : null;
+      return { error: body.error, advice, status: response.status, line };
     }
   } catch {
     // not JSON
@@ -32,14 +33,32 @@ export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T>
   return request<T>(path, signal === undefined ? {} : { signal });
 }
 
-/** POST an action and return its message. Throws RequestFailed. */
-export async function postAction(name: string, body: object): Promise<string> {
-  const done = await request<{ message?: string }>(`/api/actions/${name}`, {
+/** POST JSON. Throws RequestFailed. */
+export async function postJson<T>(path: string, body: object): Promise<T> {
+  return request<T>(path, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Tidelog-Console": "1" },
     body: JSON.stringify(body),
   });
+}
+
+/** What precedes resources and actions: nothing for the console's cluster, `lesson/` for a lesson's brokers. */
+export type ClusterPrefix = "" | "lesson/";
+
+/** POST an action and return its message. Throws RequestFailed. */
+export async function postAction(name: string, body: object, cluster: ClusterPrefix = ""): Promise<string> {
+  const done = await postJson<{ message?: string }>(`/api/${cluster}actions/${encodeURIComponent(name)}`, body);
   return done.message ?? "done";
+}
+
+/** What to show about anything that was thrown. */
+export function failureFrom(error: unknown): Failure {
+  return error instanceof RequestFailed ? error.failure : { error: String(error), advice: "" };
+}
+
+/** A failure in one line. */
+export function inOneLine({ error, advice }: Failure): string {
+  return advice === "" ? error : `${error}: ${advice}`;
 }
 
 async function request<T>(path: string, options: RequestInit): Promise<T> {

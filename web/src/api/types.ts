@@ -7,6 +7,8 @@ export interface Failure {
   readonly error: string;
   readonly advice: string;
   readonly status?: number;
+  /** The line of a story that is wrong. */
+  readonly line?: number | null;
 }
 
 export interface OfferedAction {
@@ -227,6 +229,33 @@ export interface HistoryEvent {
   readonly text: string;
   readonly topic?: string;
   readonly partition?: number;
+}
+
+/** What a partition had at two moments; null: no leader. */
+export interface PartitionChange {
+  readonly topic: string;
+  readonly partition: number;
+  readonly changes: readonly {
+    readonly what: string;
+    readonly before: number | readonly number[] | null;
+    readonly after: number | readonly number[] | null;
+  }[];
+}
+
+export interface Difference {
+  readonly from_ms: number;
+  readonly to_ms: number;
+  readonly brokers: readonly { readonly broker: number; readonly before: string; readonly after: string; readonly restarted: boolean }[];
+  readonly controller: { readonly before: number | null; readonly after: number | null } | null;
+  readonly topics: {
+    readonly created: readonly string[];
+    readonly deleted: readonly string[];
+    readonly written: readonly { readonly topic: string; readonly written: number; readonly committed: number }[];
+  };
+  readonly partitions: readonly PartitionChange[];
+  readonly partitions_changed: number;
+  readonly events: Readonly<Record<string, number>>;
+  readonly losses: readonly HistoryEvent[];
 }
 
 export interface PartitionPage {

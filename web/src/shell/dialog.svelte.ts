@@ -1,5 +1,5 @@
 /** One dialog for all actions: what is asked, and short messages about what was done. */
-import { postAction, RequestFailed } from "../api/http";
+import { type ClusterPrefix, failureFrom, inOneLine, postAction } from "../api/http";
 
 /** A field of an action's form. */
 export interface Field {
@@ -16,6 +16,7 @@ export interface Field {
 /** An action that a person confirms. */
 export interface Question {
   readonly action: string;
+  readonly cluster?: ClusterPrefix;
   readonly title: string;
   /** What will happen, in one or two sentences. */
   readonly text: string;
@@ -57,12 +58,11 @@ class Dialogs {
     this.busy = true;
     this.error = null;
     try {
-      const text = await postAction(question.action, { ...question.body, ...values });
+      const text = await postAction(question.action, { ...question.body, ...values }, question.cluster);
       this.question = null;
       this.say("ok", text);
     } catch (error) {
-      const failure = error instanceof RequestFailed ? error.failure : { error: String(error), advice: "" };
-      this.error = failure.advice === "" ? failure.error : `${failure.error}: ${failure.advice}`;
+      this.error = inOneLine(failureFrom(error));
     } finally {
       this.busy = false;
     }

@@ -6,10 +6,12 @@ import { moment } from "../state/moment.svelte";
 const RELOAD_MS = 5_000;
 const FRAME_MS = 100;
 
-export const SPEEDS = [1, 4, 16, 64] as const;
+export const SPEEDS = [0.25, 1, 4, 16, 64] as const;
 
 class TimeTravel {
   timeline = $state.raw<Timeline>({ from_ms: null, to_ms: null, marks: [] });
+  /** Whether the timeline was read. */
+  loaded = $state(false);
   playing = $state(false);
   speed = $state<number>(4);
   /** The time now, so that the bar moves on while live. */
@@ -42,6 +44,7 @@ class TimeTravel {
     try {
       const found = await loadTimeline(topic, partition);
       if (topic === this.#topic && partition === this.#partition) this.timeline = found;
+      this.loaded = true;
     } catch {
       // the header shows that the server does not respond
     }

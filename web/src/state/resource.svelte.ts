@@ -9,12 +9,21 @@ import { RequestFailed, UNREACHABLE, failureOf, getJson } from "../api/http";
 import type { Failure } from "../api/types";
 import { connection, type Status } from "./connection.svelte";
 import { moment } from "./moment.svelte";
+import { OneAtATime } from "./one_at_a_time";
 import { EventParser } from "./sse";
 
 const SILENCE_MS = 25_000;
 const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 5_000;
 const SCRUB_MS = 60;
+const RETRY_PAST_MS = 1_000;
+
+export interface Options {
+  /** Its connection is not shown in the header. */
+  readonly quiet?: boolean;
+  /** It has no history. */
+  readonly alwaysLive?: boolean;
+}
 
 export class Resource<T extends { at_ms: number }> {
   /** The last data; it stays while the connection is lost. */
@@ -25,12 +34,12 @@ export class Resource<T extends { at_ms: number }> {
   #path = "";
   readonly #quiet: boolean;
 
-  /** Call while a component is initialised; `path` is reactive. A quiet one is not shown in the header. */
-  constructor(path: () => string, quiet = false) {
+  /** Call while a component is initialised; `path` is reactive. */
+  constructor(path: () => string, { quiet = false, alwaysLive = false }: Options = {}) {
     this.#quiet = quiet;
+    const live = $derived(alwaysLive || moment.at === null);
     $effect(() => {
       const wanted = path();
-      const at = moment.at;
       if (wanted !== this.#path) {
         this.#path = wanted;
         this.data = null;
@@ -38,8 +47,15 @@ export class Resource<T extends { at_ms: number }> {
       }
       const stop = new AbortController();
       this.#set("connecting");
-      if (at === null) void this.#follow(wanted, stop.signal);
-      else void this.#readPast(wanted, at, stop.signal);
+      if (live) {
+        void this.#follow(wanted, stop.signal);
+      } else {
+        const requests = new OneAtATime();
+        $effect(() => {
+          const at = moment.at;
+          if (at !== null) requests.push(() => this.#readPast(wanted, at, requests, stop.signal));
+        });
+      }
       return () => stop.abort();
     });
   }
@@ -63,9 +79,10 @@ export class Resource<T extends { at_ms: number }> {
     if (failure.status === 404) this.data = null;
   }
 
-  async #readPast(path: string, at: number, signal: AbortSignal): Promise<void> {
+  /** While the moment moves, a response is shown although a newer moment is wanted: else a slow one would never be. */
+  async #readPast(path: string, at: number, requests: OneAtATime, signal: AbortSignal): Promise<void> {
     await pause(SCRUB_MS, signal);
-    while (!signal.aborted) {
+    while (!signal.aborted && !requests.hasNewer) {
       try {
         this.#accept(await getJson<T>(`/api/${path}?at=${at}`, signal), "past");
         return;
@@ -73,7 +90,7 @@ export class Resource<T extends { at_ms: number }> {
         if (signal.aborted) return;
         this.#fail(error instanceof RequestFailed ? error.failure : UNREACHABLE);
         if (error instanceof RequestFailed && error.failure.status === 404) return;
-        await pause(2_000, signal);
+        await pause(RETRY_PAST_MS, signal);
       }
     }
   }

@@ -143,6 +143,12 @@ export function firstStep(story: StoryData): number {
   return found < 0 ? 0 : found;
 }
 
+/** The step that an address names, from 0; null if it names none. */
+export function stepIn(query: URLSearchParams): number | null {
+  const given = query.get("step");
+  return given !== null && /^\d{1,4}$/.test(given) ? Number(given) - 1 : null;
+}
+
 /** The newest prose up to a step: it stays until the next one, as the text beside a picture. */
 export function proseAt(story: StoryData, at: number): readonly string[] {
   for (let step = at; step >= 0; step--) {

@@ -26,7 +26,7 @@ from tidelog.apps.changes.topic import create_topics
 from tidelog.apps.console import local_control
 from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.failure import FORBIDDEN, INVALID, NOT_FOUND, Failure
-from tidelog.apps.console.local_control import NO_SWITCHES, LocalControl
+from tidelog.apps.console.local_control import NO_SWITCHES, BrokerControl
 from tidelog.core.record.record import Header, Record
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client import admin
@@ -44,7 +44,7 @@ NOT_LOCAL = ("the brokers are not processes of a data folder", "start the consol
 SWITCHES_KEY = "tidelog.fault.switches"
 PRODUCED_MAX = 10_000
 """Records of one action."""
-PRODUCE_S = 10.0
+PRODUCE_S, PRODUCE_S_MAX = 10, 60
 _RULES = {
     "earliest": TO_EARLIEST,
     "latest": TO_LATEST,
@@ -61,7 +61,7 @@ class Actions:
     def __init__(
         self,
         pool: ClusterPool,
-        control: LocalControl | None,
+        control: BrokerControl | None,
         changed: Callable[[], None],
         *,
         allowed: bool,
@@ -91,7 +91,7 @@ class Actions:
             return NO_SWITCHES
         return None
 
-    def _has_switches(self, control: LocalControl) -> bool:
+    def _has_switches(self, control: BrokerControl) -> bool:
         """Whether the brokers were started with fault switches; requested until it is known."""
         if not control.switches:
             try:
@@ -164,12 +164,15 @@ def _produce(cluster: Cluster, body: Mapping[str, Any]) -> Json:
     acks = {"all": ALL, "1": 1, "0": 0}.get(str(body.get("acks", "all")))
     if acks is None:
         raise Failure(INVALID, "'acks' must be all, 1 or 0")
+    timeout_s = _number(body, "timeout_s", PRODUCE_S)
+    if not 1 <= timeout_s <= PRODUCE_S_MAX:
+        raise Failure(INVALID, f"'timeout_s' must be 1 to {PRODUCE_S_MAX}")
     partitions = cluster.topic(topic).partitions
     partition = _number(body, "partition", -1)
     if partition < 0:
         partition = 0 if key is None else partition_of_key(key, len(partitions))
     cluster.partition(topic, partition)
-    producer = Producer(cluster, acks, idempotent=acks == ALL, timeout_s=PRODUCE_S)
+    producer = Producer(cluster, acks, idempotent=acks == ALL, timeout_s=float(timeout_s))
     first = producer.append(topic, partition, [record] * count)
     text = f"wrote {count} record{'' if count == 1 else 's'} to {topic}/{partition}"
     if first >= 0:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tidelog.apps.console.broker_poller import BrokerPollers
 from tidelog.apps.console.failure import DEFECT, UNAVAILABLE, Failure, of_client
-from tidelog.apps.console.local_control import LocalControl
+from tidelog.apps.console.local_control import BrokerControl
 from tidelog.apps.console.recorder import Recorder
 from tidelog.apps.console.sample import RATE_SPAN_MS, Sample, Totals
 from tidelog.apps.console.target import Target
@@ -77,7 +77,7 @@ class Collector:
         self,
         target: Target,
         recorder: Recorder,
-        control: LocalControl | None = None,
+        control: BrokerControl | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.publish: Callable[[Update], None] = lambda _: None

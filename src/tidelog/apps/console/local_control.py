@@ -1,6 +1,7 @@
 """Kill, pause, resume, start and isolate brokers that are processes of this machine."""
 
 import threading
+from typing import Protocol
 
 from tidelog.apps.console.failure import FORBIDDEN, INVALID, Failure
 from tidelog.core.api_table import SET_FAULTS
@@ -17,6 +18,23 @@ NO_SWITCHES = (
     "restart them: tidelog up --set tidelog.fault.switches=true",
 )
 ACTIONS = ("kill", "pause", "resume", "start", "isolate", "reconnect")
+
+
+class BrokerControl(Protocol):
+    """Brokers that are processes of this machine."""
+
+    @property
+    def switches(self) -> bool:
+        """Whether the brokers are known to have fault switches."""
+
+    def found_switches(self) -> None:
+        """Note that the brokers have fault switches."""
+
+    def run(self, action: str, broker: BrokerId) -> str:
+        """Carry out an action and return a message. Raises Failure."""
+
+    def isolated(self) -> dict[BrokerId, bool]:
+        """Return by broker whether this console isolated it; empty without fault switches."""
 
 
 class LocalControl:

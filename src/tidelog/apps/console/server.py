@@ -6,7 +6,7 @@ knows the port.
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from tidelog.apps.console.fetched import Fetched
 from tidelog.apps.console.group_sampler import GroupPace, GroupSampler
 from tidelog.apps.console.history.event_file import EventFile
 from tidelog.apps.console.history.file_collector import FileCollector
+from tidelog.apps.console.lesson.cluster import LessonCluster
+from tidelog.apps.console.lesson.routes import lesson_routes
 from tidelog.apps.console.live import Live
 from tidelog.apps.console.local_control import LocalControl
 from tidelog.apps.console.pages import Pages
@@ -89,7 +91,9 @@ class Console:
             StaticFiles(options.static),
             self.session,
         )
-        self.app = make_app(parts, self._guard, [*story_routes(), *options.routes])
+        self._lessons = LessonCluster(allowed=options.allow_actions, pace=options.pace)
+        more = [*story_routes(), *lesson_routes(self._lessons), *options.routes]
+        self.app = make_app(parts, self._guard, more)
         # The lifespan protocol, WebSockets and logs of requests are not used.
         config = uvicorn.Config(
             self.app,
@@ -103,7 +107,7 @@ class Console:
             proxy_headers=False,
             timeout_graceful_shutdown=STOP_S,
         )
-        self._server = _Server(config, self._live)
+        self._server = _Server(config, self._close_streams)
 
     def _guard(self, app: ASGIApp) -> Guard:
         host = self._options.host
@@ -129,12 +133,17 @@ class Console:
             self._server.run([self._listener])
         finally:
             self._live.close()
+            self._lessons.close()
             if self._groups is not None:
                 self._groups.stop()
             self._collector.stop()
             self._pool.close()
             self._recorder.close()
             self._listener.close()
+
+    def _close_streams(self) -> None:
+        self._live.close()
+        self._lessons.close_streams()
 
     def stop(self) -> None:
         """End `run`; may be called by another thread."""
@@ -168,12 +177,12 @@ class Console:
 class _Server(uvicorn.Server):
     """Ends the streams of open pages first: uvicorn waits for the end of each request."""
 
-    def __init__(self, config: uvicorn.Config, live: Live) -> None:
+    def __init__(self, config: uvicorn.Config, close_streams: Callable[[], None]) -> None:
         super().__init__(config)
-        self._live = live
+        self._close_streams = close_streams
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._live.close()
+        self._close_streams()
         await super().shutdown(sockets)
 
 

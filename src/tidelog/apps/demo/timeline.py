@@ -4,7 +4,7 @@ Seconds count from the start of the demo. Invariant: a line has a gap where its 
 respond; only observed values are drawn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.apps.demo.history import (
@@ -70,8 +70,20 @@ class Batch(NamedTuple):
     phase: str
 
 
+class Moment(NamedTuple):
+    """The replicas at one moment."""
+
+    at_s: float
+    leader: int | None
+    leader_epoch: int | None
+    isr: tuple[int, ...]
+    logs: Mapping[int, tuple[int, int, tuple[tuple[int, int], ...]]]
+    """Log end offset, high watermark and (epoch, start offset) pairs of the brokers that
+    responded."""
+
+
 class Timeline(NamedTuple):
-    """All data that the picture shows."""
+    """All data that the report draws."""
 
     seconds: float
     brokers: list[int]
@@ -87,6 +99,7 @@ class Timeline(NamedTuple):
     marks: list[Mark]
     landed: Piece
     """The number of orders in the lake after each micro-batch."""
+    moments: list[Moment]
 
     @property
     def gaps(self) -> dict[int, list[Piece]]:
@@ -131,6 +144,22 @@ def build_timeline(history: Sequence[HistoryEvent]) -> Timeline:
         epochs={b: list(sample.epochs) for b, sample in sorted(last.items())},
         marks=marks_of(history),
         landed=[(landed[0][0], 0), *landed] if landed else [],
+        moments=[_moment(each, leader) for each, leader in zip(rounds, leaders, strict=True)],
+    )
+
+
+def _moment(seen: Round, leader: Sample | None) -> Moment:
+    leads = leader is not None and leader.leader != _NO_LEADER
+    return Moment(
+        seen.at_s,
+        leader.leader if leader is not None and leads else None,
+        leader.leader_epoch if leader is not None and leads else None,
+        in_sync(seen),
+        {
+            broker: (sample.log_end_offset, sample.high_watermark, sample.epochs)
+            for broker, sample in seen.samples.items()
+            if sample is not None
+        },
     )
 
 

@@ -20,6 +20,23 @@ export interface Seen {
   readonly atMs: number;
 }
 
+/** The last response of each broker, so that the log of a dead one stays on the page. */
+export class ReplicaMemory {
+  #of = "";
+  #seen: ReadonlyMap<number, Seen> = new Map();
+
+  /** Note who responded; returns the last responses for this partition. */
+  add(page: PartitionPage): ReadonlyMap<number, Seen> {
+    const { topic, partition, replicas } = page.partition;
+    const of = `${topic}/${partition}`;
+    const responded = replicas.filter((replica) => replica.epochs !== null);
+    const now = responded.map((replica) => [replica.broker, { replica, atMs: page.at_ms }] as const);
+    this.#seen = new Map([...(of === this.#of ? this.#seen : []), ...now]);
+    this.#of = of;
+    return this.#seen;
+  }
+}
+
 /** Build the lanes in the order of the assignment; `seen` has the last response of each broker. */
 export function replicaLanes(page: PartitionPage, seen: ReadonlyMap<number, Seen>): ReplicaLane[] {
   const { partition } = page;

@@ -1,6 +1,7 @@
 """The report page: verdict, figures, picture and tables in one self-contained HTML file.
 
-Invariant: the page has no script, and all text from outside is escaped.
+Invariant: the page loads no other file, and all text from outside is escaped. Its only script draws
+the replicas (lanes.py).
 """
 
 import platform
@@ -10,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tidelog.apps.demo.orders import PARTITION, TOPIC
 from tidelog.apps.demo.outcome import Outcome
-from tidelog.apps.demo.report import picture, style, tables
+from tidelog.apps.demo.report import lanes, picture, style, tables
 from tidelog.apps.demo.report.picture import Shape, Window
 from tidelog.apps.demo.timeline import Timeline
 
@@ -36,6 +37,7 @@ def page(outcome: Outcome, timeline: Timeline, command: str) -> str:
         _head(outcome),
         _figures(outcome),
         _pictures(timeline),
+        lanes.section(timeline),
         "<h2>Checks</h2>",
         tables.checks(outcome),
         "<h2>Leader epochs</h2>",
@@ -49,7 +51,7 @@ def page(outcome: Outcome, timeline: Timeline, command: str) -> str:
             tables.batches(outcome.spark),
         ]
     parts += ["<h2>Step by step</h2>", _steps(outcome), _foot(outcome, command)]
-    css = style.COLOURS + style.PICTURE + style.PAGE
+    css = lanes.style() + style.COLOURS + style.PICTURE + style.PAGE
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
