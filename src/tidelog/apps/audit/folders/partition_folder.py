@@ -153,7 +153,8 @@ class _Reading:
 
     def _snapshot(self, name: str, offset: int) -> None:
         data = self._read(name)
-        if data is None:
+        if not data:
+            # An empty one is between its creation and its write, or the broker was killed there.
             return
         try:
             state = ProducerState()

@@ -1,4 +1,4 @@
-"""The browser of the tests in this folder."""
+"""The browser of tests of pages."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
