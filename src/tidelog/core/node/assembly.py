@@ -113,6 +113,22 @@ class Parts:
         )
         self.store = StoreFollower(turn, image, directory, supported)
 
+        self._build_services(config, quotas, sessions)
+        self.activation = Activation(
+            turn=turn,
+            gate=gate,
+            replicas=replicas,
+            registration=registration,
+            applier=applier,
+            flushing=flushing,
+        )
+
+    def _build_services(
+        self, config: NodeConfig, quotas: ReplicationQuotas, sessions: FetchSessions
+    ) -> None:
+        """Build the parts that serve requests of clients and of coordinators."""
+        turn, image, calls = self.turn, self.image, self.calls
+        replicas, gate = self.replicas, self.gate
         self.fetches = fetches = FetchService(
             config=config,
             turn=turn,
@@ -136,7 +152,11 @@ class Parts:
         self.produces = ProduceService(*writing, self.verification)
         self.offsets = OffsetService(turn=turn, replicas=replicas, gate=gate)
         self.producer_ids = ProducerIds(
-            config=config, turn=turn, controller=controller, registration=registration, gate=gate
+            config=config,
+            turn=turn,
+            controller=self.controller,
+            registration=self.registration,
+            gate=gate,
         )
         self.coordinators = Coordinators(
             CoordinatorHost(
@@ -145,12 +165,4 @@ class Parts:
                 write_markers=self.markers.write,
                 verify_transaction=self.verification.verify,
             )
-        )
-        self.activation = Activation(
-            turn=turn,
-            gate=gate,
-            replicas=replicas,
-            registration=registration,
-            applier=applier,
-            flushing=flushing,
         )

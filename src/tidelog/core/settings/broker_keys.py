@@ -6,10 +6,10 @@ derived from the rows of topic settings, so that the two never differ.
 
 from collections.abc import Iterator
 
+from tidelog.core.settings.group_keys import GROUPS
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, INT_MAX, LOW, READ_ONLY, Setting
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
-from tidelog.core.settings.transaction_keys import TRANSACTIONS
-from tidelog.core.settings.verification_keys import VERIFICATION
+from tidelog.core.settings.transaction_keys import TRANSACTIONS, VERIFICATION
 
 UNIT_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
@@ -431,108 +431,6 @@ _UPKEEP = (
     ),
 )
 
-_GROUPS = (
-    Setting(
-        "group.initial.rebalance.delay.ms",
-        "int",
-        3000,
-        "How long an empty group waits for more members before its first assignment.",
-        "ms",
-        0,
-        note="`tidelog up` sets 0, as Kafka's own server.properties does: a first consumer gets"
-        " records 3 s sooner, but members that start together rebalance more than once.",
-    ),
-    Setting(
-        "group.max.session.timeout.ms",
-        "int",
-        1_800_000,
-        "The longest session time-out that a member may request.",
-        "ms",
-        0,
-    ),
-    Setting(
-        "group.max.size",
-        "int",
-        INT_MAX,
-        "The largest number of members of a group.",
-        "members",
-        1,
-    ),
-    Setting(
-        "group.min.session.timeout.ms",
-        "int",
-        6000,
-        "The shortest session time-out that a member may request.",
-        "ms",
-        0,
-    ),
-    Setting(
-        "offset.metadata.max.bytes",
-        "int",
-        4096,
-        "The longest text that may be committed with an offset.",
-        "bytes",
-        0,
-        importance=HIGH,
-    ),
-    Setting(
-        "offsets.commit.timeout.ms",
-        "int",
-        5000,
-        "How long an offset commit waits for the replicas of `__consumer_offsets`.",
-        "ms",
-        1,
-        importance=HIGH,
-    ),
-    Setting(
-        "offsets.retention.check.interval.ms",
-        "long",
-        600_000,
-        "How often a broker looks for expired offsets.",
-        "ms",
-        1,
-        importance=HIGH,
-    ),
-    Setting(
-        "offsets.retention.minutes",
-        "int",
-        10_080,
-        "How long offsets are kept after their group has become empty.",
-        "minutes",
-        1,
-        importance=HIGH,
-    ),
-    Setting(
-        "offsets.topic.num.partitions",
-        "int",
-        50,
-        "Partition count of `__consumer_offsets`. Set it before the first group is created.",
-        "partitions",
-        1,
-        importance=HIGH,
-    ),
-    Setting(
-        "offsets.topic.replication.factor",
-        "short",
-        3,
-        "Replication factor of `__consumer_offsets`. Groups wait until this many brokers are"
-        " registered.",
-        "replicas",
-        1,
-        importance=HIGH,
-        note="`tidelog up` sets the number of brokers, at most 3.",
-    ),
-    Setting(
-        "offsets.topic.segment.bytes",
-        "int",
-        104_857_600,
-        "Segment size of `__consumer_offsets`. Small segments are compacted sooner.",
-        "bytes",
-        1,
-        importance=HIGH,
-    ),
-)
-
 _UNLIMITED = 1.7976931348623157e308
 
 _CLEANER = (
@@ -881,7 +779,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Defaults for topics": tuple(sorted(_topic_defaults())),
     "Replication": (*_REPLICATION, *_THROTTLES),
     "Cluster": _CLUSTER,
-    "Consumer groups": _GROUPS,
+    "Consumer groups": GROUPS,
     "Transactions": (*TRANSACTIONS, *VERIFICATION),
     "Network": _NETWORK,
     "Log maintenance": (*_UPKEEP, *_CLEANER),

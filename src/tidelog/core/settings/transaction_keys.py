@@ -1,4 +1,4 @@
-"""The settings of the transaction coordinator and of its topic."""
+"""The settings of transactions: of their coordinator and its topic, and of partition leaders."""
 
 from tidelog.core.settings.setting import HIGH, LOW, Setting
 
@@ -80,5 +80,34 @@ TRANSACTIONS = (
         "bytes",
         1,
         importance=HIGH,
+    ),
+)
+
+VERIFICATION = (
+    Setting(
+        "transaction.partition.verification.enable",
+        "boolean",
+        True,
+        "Whether leaders ask the transaction coordinator before a transaction of version 0 or 1"
+        " begins on a partition. Version 2 always does.",
+        importance=LOW,
+        note="Kafka can change it while the broker runs.",
+    ),
+    Setting(
+        "add.partitions.to.txn.retry.backoff.ms",
+        "int",
+        20,
+        "After this time a leader asks the transaction coordinator again, if the previous"
+        " transaction is not complete.",
+        "ms",
+        1,
+    ),
+    Setting(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        "int",
+        100,
+        "For how long a leader repeats this before it refuses the batch.",
+        "ms",
+        0,
     ),
 )
