@@ -337,7 +337,7 @@ EXPECTED = {
     DESCRIBE_GROUPS: {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND},
     DELETE_GROUPS: {ErrorCode.GROUP_ID_NOT_FOUND},
     OFFSET_DELETE: {ErrorCode.GROUP_ID_NOT_FOUND},
-    TXN_OFFSET_COMMIT: {ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION},
+    TXN_OFFSET_COMMIT: {ErrorCode.INVALID_PRODUCER_ID_MAPPING},
     ELECT_LEADERS: {ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED},
     SASL_HANDSHAKE: {ErrorCode.ILLEGAL_SASL_STATE},
     SASL_AUTHENTICATE: {ErrorCode.ILLEGAL_SASL_STATE},
@@ -401,7 +401,10 @@ def test_every_offered_version_is_answered(api_key: int, version: int) -> None:
         TXN_OFFSET_COMMIT,
     ):
         brokers.coordinator("group")
-    if api_key in range(ADD_PARTITIONS_TO_TXN, END_TXN + 1) or api_key == DESCRIBE_TRANSACTIONS:
+    if api_key in range(ADD_PARTITIONS_TO_TXN, END_TXN + 1) or api_key in (
+        TXN_OFFSET_COMMIT,
+        DESCRIBE_TRANSACTIONS,
+    ):
         brokers.coordinator("group")
         brokers.transaction_coordinator("t")
     answer = brokers.request(1, api_key, REQUESTS[api_key], version)

@@ -11,7 +11,12 @@ from tidelog.core.controller.events import UpgradeType
 from tidelog.core.controller.metadata import features, keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
-from tidelog.core.controller.metadata.features import BEFORE_FEATURES, TIDELOG_VERSION, FeatureRange
+from tidelog.core.controller.metadata.features import (
+    BEFORE_FEATURES,
+    TIDELOG_VERSION,
+    TRANSACTION_VERSION,
+    FeatureRange,
+)
 from tidelog.core.controller.metadata.metadata_store import Delete, Put, TxnResult
 from tidelog.core.errors import ErrorCode
 
@@ -60,6 +65,7 @@ def test_a_new_cluster_starts_at_the_newest_level() -> None:
     assert image(cluster).features == {
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
+        TRANSACTION_VERSION: 2,
         TIDELOG_VERSION: 3,
     }
     assert image(cluster).mod_rev(keys.FEATURES) > 0
@@ -163,8 +169,11 @@ def test_a_broker_of_older_software_is_not_admitted() -> None:
     cluster.run()
     assert image(cluster).brokers[3].features == BEFORE_FEATURES
     assert 3 not in image(cluster).states
-    update(cluster, 1, UpgradeType.SAFE_DOWNGRADE)
-    cluster.tick(600)
+    for name, lowest in ((TRANSACTION_VERSION, 0), (TIDELOG_VERSION, 1)):
+        assert 3 not in image(cluster).states
+        answer = update(cluster, lowest, UpgradeType.SAFE_DOWNGRADE, name)
+        assert answer.error is ErrorCode.NONE
+        cluster.tick(600)
     assert image(cluster).states[3].epoch == result.rev, "level 1 admits it"
 
 
