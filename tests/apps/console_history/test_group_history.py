@@ -174,9 +174,8 @@ def seen(pages: Client, offset: int, lag: int) -> int:
         answer = pages.get(f"/api/groups/readers?at={at_ms}")
         if answer.status != 200:
             return None
-        data = answer.json()
-        [row] = data["offsets"]
-        return at_ms if (row["current_offset"], row["lag"]) == (offset, lag) else None
+        shown = [(row["current_offset"], row["lag"]) for row in answer.json()["offsets"]]
+        return at_ms if shown == [(offset, lag)] else None
 
     found: int = eventually(moment, f"offset {offset} with lag {lag} is in the history")
     live = pages.read("groups")["groups"]

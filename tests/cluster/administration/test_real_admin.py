@@ -133,6 +133,8 @@ def test_a_deleted_topic_can_be_recreated_at_once(cluster: LocalCluster, name: s
     send_all(cluster.bootstrap, name, [b"old %d" % n for n in range(100)], conf={"acks": "all"})
     away = next(b for b in cluster.ids if b != leader_of(cluster, name))
     cluster.kill(away)
+    # librdkafka waits for the controller that its last metadata names, and asks for no newer ones.
+    eventually(lambda: away not in admin.list_topics(timeout=10).brokers, "the others know")
     admin.delete_topics([name])[name].result(PATIENCE_S)
     admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
     send_all(cluster.bootstrap, name, [b"new"], conf={"acks": "all"})

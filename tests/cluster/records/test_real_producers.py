@@ -15,6 +15,8 @@ from tidelog.shell.client.producer import Produced, init_producer_id, produce
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 PRODUCE = 0
+WITHOUT_TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""Kafka's error for transactional batches in a request that names no transactional id."""
 
 
 def batch(attributes: int = 0, stamp: Stamp | None = None) -> bytearray:
@@ -41,8 +43,8 @@ def damaged() -> bytearray:
     ("data", "error"),
     [
         (batch(CONTROL), ErrorCode.INVALID_RECORD),
-        (batch(CONTROL | TRANSACTIONAL, Stamp(7, 0, 0)), ErrorCode.INVALID_RECORD),
-        (batch(TRANSACTIONAL, Stamp(7, 0, 0)), ErrorCode.INVALID_TXN_STATE),
+        (batch(CONTROL | TRANSACTIONAL, Stamp(7, 0, 0)), WITHOUT_TRANSACTIONAL_ID),
+        (batch(TRANSACTIONAL, Stamp(7, 0, 0)), WITHOUT_TRANSACTIONAL_ID),
         (batch(LOG_APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
         (batch() + batch(), ErrorCode.INVALID_RECORD),
         (damaged(), ErrorCode.CORRUPT_MESSAGE),
