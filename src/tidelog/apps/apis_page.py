@@ -46,18 +46,17 @@ This page is written from the code: `python -m tidelog.apps.apis_page docs/refer
 """
 
 NOTES = {
-    "Produce": "acks 0, 1, all; idempotent. Batches stay compressed, unless the topic needs "
+    "Produce": "acks 0, 1, all; idempotent; in transactions: from 12 on the first batch adds its "
+    "partition, before that the leader verifies it. Batches stay compressed, unless the topic needs "
     "another codec or keys. Advertised from 0, as in Kafka; served from 3. Topic ids from 13",
-    "Fetch": "sessions; from a follower in the consumer's rack (KIP-392). Topic ids from 13",
+    "Fetch": "sessions; read-committed with a list of aborted transactions; from a follower in the consumer's rack (KIP-392). Topic ids from 13",
     "ListOffsets": "earliest, latest, by timestamp, largest timestamp. No tiered storage",
     "Metadata": "creates a missing topic if `auto.create.topics.enable`; waits for an ongoing "
     "election ([why](../adr/0017-metadata-waits-for-the-election.md))",
     "OffsetCommit": "replicated to all in-sync replicas. Topic ids from 10",
     "OffsetFetch": "many groups from 8; topic ids from 10",
-    "FindCoordinator": "of groups; the first request creates `__consumer_offsets`. No transactions "
-    "yet: UNSUPPORTED_VERSION with a text; for librdkafka TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "
-    "because it retries all other errors; for kafkajs (version 2) this broker, which refuses "
-    "InitProducerId ([why](../adr/0037-api-versions-of-missing-features.md))",
+    "FindCoordinator": "of groups and transactional ids; the first request of each kind creates "
+    "`__consumer_offsets` or `__transaction_state`",
     "JoinGroup": "classic groups; static members; any protocol type",
     "Heartbeat": "keeps a member in its group",
     "LeaveGroup": "many members from 3",
@@ -68,21 +67,21 @@ NOTES = {
     "OffsetDelete": "of topics that the group is not subscribed to",
     "ApiVersions": "finalised: `metadata.version` 30 (4.3-IV0), "
     "`eligible.leader.replicas.version` 1 "
-    "([why](../adr/0037-api-versions-of-missing-features.md)), and `tidelog.version` "
-    "as in the metadata store ([upgrade](../how-to/upgrade.md))",
+    "([why](../adr/0037-api-versions-of-missing-features.md)), and `transaction.version` and "
+    "`tidelog.version` as in the metadata store ([upgrade](../how-to/upgrade.md))",
     "CreateTopics": "at most 10,000 partitions in a request",
     "DeleteTopics": "by name or id",
     "DeleteRecords": "returns the low watermark",
-    "InitProducerId": "for idempotent producers; with a transactional id UNSUPPORTED_VERSION, "
-    "for librdkafka TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    "AddPartitionsToTxn": "UNSUPPORTED_VERSION: no transactions yet",
-    "AddOffsetsToTxn": "UNSUPPORTED_VERSION",
-    "EndTxn": "UNSUPPORTED_VERSION",
+    "InitProducerId": "for idempotent and transactional producers; keeps the producer's identity "
+    "from 3 on (KIP-360)",
+    "AddPartitionsToTxn": "up to 3 for clients; from 4 on for brokers, which may also only verify",
+    "AddOffsetsToTxn": "up to transaction version 1; in version 2 TxnOffsetCommit adds the group",
+    "EndTxn": "from 5 on with transaction version 2: returns the next epoch (KIP-890)",
     "WriteTxnMarkers": "ends a transaction on partitions of this broker, also for "
     "`kafka-transactions.sh abort`",
     "TxnOffsetCommit": "in the producer's transaction; from 5 on it adds the group to it",
-    "DescribeTransactions": "TRANSACTIONAL_ID_NOT_FOUND: no transactions yet",
-    "ListTransactions": "an empty list",
+    "DescribeTransactions": "state, producer, time-out and the partitions that have no marker yet",
+    "ListTransactions": "by state, producer id, duration (from 1) and pattern (from 2)",
     "CreateDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: clients are not authenticated",
     "RenewDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
     "ExpireDelegationToken": "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
