@@ -220,10 +220,11 @@ _INDEXES = ("partition_index", "partition", "index")
 
 
 class LargeRequest(NamedTuple):
-    """A frame without its length, and the name of its large array."""
+    """A frame without its length, the name of its large array, and the entries of all arrays."""
 
     name: str
     frame: bytes
+    entries: int
 
 
 def large_requests(maker: RequestMaker, entries: int) -> Iterator[LargeRequest]:
@@ -237,7 +238,16 @@ def large_requests(maker: RequestMaker, entries: int) -> Iterator[LargeRequest]:
                 if len(frame) <= REQUEST_BYTES_MAX:
                     where = ".".join(field.name for field in path)
                     how = "differ" if differ else "same"
-                    yield LargeRequest(f"{api.name} {where} {how}", frame)
+                    yield LargeRequest(f"{api.name} {where} {how}", frame, _entries(request))
+
+
+def _entries(value: Any) -> int:
+    """The entries of all arrays in a value, with those inside entries."""
+    if isinstance(value, dict):
+        return sum(_entries(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return len(value) + sum(_entries(each) for each in value)
+    return 0
 
 
 def any_large(maker: RequestMaker, random: Random) -> bytes:
