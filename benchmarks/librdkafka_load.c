@@ -8,9 +8,14 @@
  *   librdkafka_load LIB consume BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [key=value ...]
  *   librdkafka_load LIB latency BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [key=value ...]
  *   librdkafka_load LIB paced   BOOTSTRAP TOPIC PARTITIONS COUNT SIZE RATE [key=value ...]
+ *   librdkafka_load LIB transact BOOTSTRAP TOPIC PARTITIONS COUNT SIZE PRODUCERS RECORDS [key=value ...]
+ *   librdkafka_load LIB committed BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [key=value ...]
  * PARTITIONS is how many there are, or for `consume` FIRST-LAST. `latency` has one message in
  * flight; `paced` sends RATE a second, and its percentiles are from the send to the arrival at a
- * consumer in this process, and to the acknowledgement.
+ * consumer in this process, and to the acknowledgement. `transact` commits COUNT transactions of
+ * RECORDS records each, by PRODUCERS producers at once; its messages are transactions. `committed`
+ * has one transaction of one record at a time, and its percentiles are from the send to the arrival
+ * at a read-committed consumer in this process.
  * BOOTSTRAP "mock:N" is librdkafka's own mock cluster of N brokers, in this process.
  */
 #include <dlfcn.h>
@@ -57,6 +62,11 @@ static rd_kafka_queue_t *(*queue_new)(rd_kafka_t *);
 static int (*consume_start_queue)(rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_queue_t *);
 static ssize_t (*consume_batch_queue)(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
 static void (*message_destroy)(rd_kafka_message_t *);
+typedef struct rd_kafka_error_s rd_kafka_error_t;
+static rd_kafka_error_t *(*init_transactions)(rd_kafka_t *, int);
+static rd_kafka_error_t *(*begin_transaction)(rd_kafka_t *);
+static rd_kafka_error_t *(*commit_transaction)(rd_kafka_t *, int);
+static const char *(*error_string)(const rd_kafka_error_t *);
 
 static void *find(void *library, const char *name) {
 	void *found = dlsym(library, name);
@@ -89,6 +99,10 @@ static void load(const char *path) {
 	FIND(consume_start_queue, "consume_start_queue");
 	FIND(consume_batch_queue, "consume_batch_queue");
 	FIND(message_destroy, "message_destroy");
+	FIND(init_transactions, "init_transactions");
+	FIND(begin_transaction, "begin_transaction");
+	FIND(commit_transaction, "commit_transaction");
+	FIND(error_string, "error_string");
 }
 
 static int64_t delivered, failed;
@@ -307,10 +321,146 @@ static void run_paced(struct pace *pace, const char *bootstrap, const char *name
 	pthread_join(sender, NULL);
 }
 
+enum { TRANSACTION_MS = 60000, OPTIONS_MAX = 32 };
+
+struct transactor {
+	rd_kafka_t *rk;
+	rd_kafka_topic_t *topic;
+	int partitions, number, records;
+	int64_t count;
+	char *payload;
+	size_t size;
+	double *took;
+};
+
+static void must(rd_kafka_error_t *error) {
+	if (error) {
+		fprintf(stderr, "%s\n", error_string(error));
+		exit(1);
+	}
+}
+
+/* The client of one producer, whose transactional id is the topic's name and its number. */
+static struct transactor transactor(const char *bootstrap, const char *topic, int partitions,
+				    int number, size_t size, int argc, char **argv) {
+	char id[300], *options[OPTIONS_MAX];
+	snprintf(id, sizeof id, "transactional.id=%s-%d", topic, number);
+	if (argc >= OPTIONS_MAX) {
+		fprintf(stderr, "too many options\n");
+		exit(2);
+	}
+	for (int i = 0; i < argc; i++)
+		options[i] = strdup(argv[i]);
+	options[argc] = id;
+	struct transactor it = {.partitions = partitions, .number = number, .records = 1};
+	it.rk = client(PRODUCER, bootstrap, argc + 1, options);
+	it.topic = topic_new(it.rk, topic, NULL);
+	it.payload = random_bytes(size), it.size = size;
+	must(init_transactions(it.rk, TRANSACTION_MS));
+	return it;
+}
+
+/* Record n of a transaction goes to the partition after that of record n - 1. */
+static void transact_once(struct transactor *it) {
+	must(begin_transaction(it->rk));
+	for (int n = 0; n < it->records; n++)
+		while (produce(it->topic, (it->number + n) % it->partitions, 0x2, it->payload, it->size,
+			       NULL, 0, NULL)) {
+			if (last_error() != QUEUE_FULL) {
+				fprintf(stderr, "%s\n", err2str(last_error()));
+				exit(1);
+			}
+			poll_(it->rk, 1);
+		}
+	must(commit_transaction(it->rk, TRANSACTION_MS));
+}
+
+static void *transact(void *given) {
+	struct transactor *it = given;
+	for (int64_t i = 0; i < it->count; i++) {
+		double began = seconds(CLOCK_MONOTONIC);
+		transact_once(it);
+		it->took[i] = (seconds(CLOCK_MONOTONIC) - began) * 1e6;
+	}
+	return NULL;
+}
+
+static void run_transact(struct transactor *all, int producers) {
+	pthread_t *threads = calloc(producers, sizeof *threads);
+	for (int n = 0; n < producers; n++)
+		pthread_create(&threads[n], NULL, transact, &all[n]);
+	for (int n = 0; n < producers; n++)
+		pthread_join(threads[n], NULL);
+}
+
+/* Returns when a record has arrived. */
+static void await_record(rd_kafka_queue_t *queue) {
+	rd_kafka_message_t *message;
+	for (int arrived = 0; !arrived;)
+		if (consume_batch_queue(queue, 100, &message, 1) == 1) {
+			arrived = !message->err;
+			message_destroy(message);
+		}
+}
+
+static void run_committed(struct transactor *it, rd_kafka_queue_t *queue) {
+	for (int64_t i = 0; i < it->count; i++) {
+		double began = seconds(CLOCK_MONOTONIC);
+		transact_once(it);
+		await_record(queue);
+		it->took[i] = (seconds(CLOCK_MONOTONIC) - began) * 1e6;
+	}
+}
+
 static void print_percentiles(const char *name, double *took, int64_t count) {
 	qsort(took, count, sizeof *took, by_value);
 	printf(", \"%sp50_us\": %.1f, \"%sp99_us\": %.1f, \"%sp999_us\": %.1f", name,
 	       took[count / 2], name, took[count * 99 / 100], name, took[count * 999 / 1000]);
+}
+
+static void print_result(int64_t messages, int64_t bytes, double wall, double cpu) {
+	printf("{\"messages\": %lld, \"failed\": %lld, \"bytes\": %lld, \"seconds\": %.6f, "
+	       "\"client_cpu\": %.6f",
+	       (long long)messages, (long long)failed, (long long)bytes, wall, cpu);
+}
+
+/* `transact` and `committed`: the first transaction of each producer is not measured. */
+static int main_of_transactions(int argc, char **argv) {
+	int is_committed = !strcmp(argv[2], "committed"), own = is_committed ? 8 : 10;
+	if (argc < own) {
+		fprintf(stderr, "usage: see the top of librdkafka_load.c\n");
+		return 2;
+	}
+	int partitions = atoi(argv[5]);
+	int producers = is_committed ? 1 : atoi(argv[8]), records = is_committed ? 1 : atoi(argv[9]);
+	int64_t each = atoll(argv[6]) / producers, count = each * producers;
+	size_t size = atoll(argv[7]);
+	double *took = calloc(count, sizeof *took);
+	struct transactor *all = calloc(producers, sizeof *all);
+	for (int n = 0; n < producers; n++) {
+		all[n] = transactor(argv[3], argv[4], partitions, n, size, argc - own, argv + own);
+		all[n].count = each, all[n].records = records, all[n].took = took + n * each;
+		transact_once(&all[n]);
+	}
+	rd_kafka_queue_t *queue = NULL;
+	if (is_committed) {
+		char committed[] = "isolation.level=read_committed";
+		char *settings[] = {committed};
+		rd_kafka_t *reader = client(CONSUMER, argv[3], 1, settings);
+		queue = consume_from(reader, topic_new(reader, argv[4], NULL), 0, 0, BEGINNING);
+		await_record(queue);
+	}
+	double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID), began = seconds(CLOCK_MONOTONIC);
+	if (is_committed)
+		run_committed(all, queue);
+	else
+		run_transact(all, producers);
+	double wall = seconds(CLOCK_MONOTONIC) - began;
+	print_result(count, count * records * size, wall, seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+	print_percentiles("", took, count);
+	printf("}\n");
+	fflush(stdout);
+	_Exit(failed ? 1 : 0);
 }
 
 int main(int argc, char **argv) {
@@ -320,6 +470,8 @@ int main(int argc, char **argv) {
 	}
 	load(argv[1]);
 	const char *work = argv[2];
+	if (!strcmp(work, "transact") || !strcmp(work, "committed"))
+		return main_of_transactions(argc, argv);
 	char *dash = strchr(argv[5], '-');
 	int first = dash ? atoi(argv[5]) : 0, last = dash ? atoi(dash + 1) : atoi(argv[5]) - 1;
 	int partitions = last + 1;
@@ -356,9 +508,7 @@ int main(int argc, char **argv) {
 	}
 	double wall = seconds(CLOCK_MONOTONIC) - began;
 	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
-	printf("{\"messages\": %lld, \"failed\": %lld, \"bytes\": %lld, \"seconds\": %.6f, "
-	       "\"client_cpu\": %.6f",
-	       (long long)delivered, (long long)failed, (long long)(delivered * size), wall, cpu);
+	print_result(delivered, delivered * size, wall, cpu);
 	if (took)
 		print_percentiles("", took, count);
 	if (acked)

@@ -6,10 +6,11 @@ from typing import Any
 from beside_kafka.rows import Row
 from beside_kafka.sides import KAFKA, TIDELOG
 
-LATENCY, REQUESTS = "us", "req/s"
+LATENCY, REQUESTS, TRANSACTIONS = "us", "req/s", "txn/s"
+RATES = (REQUESTS, TRANSACTIONS)
 LESS_IS_BETTER = {LATENCY, "s", "MB", "cores"}
-CPU_PER = {LATENCY: "us", REQUESTS: "us", "MB/s": "s/GB", "s": "s"}
-"""The unit of the brokers' CPU: for each request, for each gigabyte, or in total."""
+CPU_PER = {LATENCY: "us", REQUESTS: "us", TRANSACTIONS: "us", "MB/s": "s/GB", "s": "s"}
+"""The unit of the brokers' CPU: for each request or transaction, for each gigabyte, or in total."""
 KEPT = ("p50_us", "p99_us", "p999_us", "ack_p50_us", "ack_p99_us", "ack_p999_us")
 MET, MISSED = "✓", "✗"
 WIDTH_MAX = 160
@@ -19,14 +20,14 @@ def figure(row: Row, one: dict[str, Any]) -> float:
     """Return the figure to compare: the one that the row names, or a rate in the row's unit."""
     if row.take:
         return float(one[row.take])
-    if row.unit == REQUESTS:
+    if row.unit in RATES:
         return float(one["messages"] / one["seconds"])
     return float(one["bytes"] / one["seconds"] / 1e6)
 
 
 def cpu(row: Row, one: dict[str, Any]) -> float:
     """Return the brokers' CPU: seconds per gigabyte or in total, or microseconds per request."""
-    if row.unit in (REQUESTS, LATENCY):
+    if row.unit in (*RATES, LATENCY):
         return float(one["broker_cpu_s"] / one["messages"] * 1e6)
     if row.unit == "MB/s":
         return float(one["broker_cpu_s"] / one["cpu_bytes"] * 1e9)

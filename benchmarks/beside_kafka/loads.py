@@ -50,7 +50,7 @@ class Loads:
         size: int,
         *options: str,
     ) -> dict[str, Any]:
-        """Run `produce`, `consume`, `latency` or `paced` as described in librdkafka_load.c."""
+        """Run `produce` or other work as described in librdkafka_load.c."""
         where = [self._load, library(), work, side.bootstrap, topic]
         return run_measured(side, [[*where, partitions, count, size, *options]])
 

@@ -159,6 +159,25 @@ def requests(connections: int, window: int, count: int, replicas: int = 1) -> Wo
     return work
 
 
+def transactions(producers: int, records: int, count: int) -> Work:
+    def work(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
+        with topic(side, 3, 3) as name:
+            options = (str(producers), str(records), "linger.ms=0")
+            committed = scaled(count, scale, least=10 * producers)
+            return loads.librdkafka(side, "transact", name, 3, committed, 100, *options)
+
+    return work
+
+
+def read_committed(count: int) -> Work:
+    def work(loads: Loads, side: Side, scale: float) -> dict[str, Any]:
+        with topic(side, 1, 3) as name:
+            messages = scaled(count, scale, least=100)
+            return loads.librdkafka(side, "committed", name, 1, messages, 100, "linger.ms=0")
+
+    return work
+
+
 def latency(name: str, work: Work, goals: tuple[float, float], quick: bool = False) -> list[Row]:
     """Return two rows for the same work: the median latency, and the 99th percentile."""
     return [
@@ -174,6 +193,13 @@ def many(name: str, work: Work, quick: bool = False) -> Row:
     requests.
     """
     return Row(name, work, "req/s", quick=quick, rounds=7)
+
+
+def committed(name: str, producers: int, records: int, count: int, quick: bool = False) -> Row:
+    """Return a row of transactions with three replicas. The client waits for several round trips in
+    each, so by time both sides are limited by them."""
+    work = transactions(producers, records, count)
+    return Row(name, work, "txn/s", 1 / 1.1, quick=quick, takes_s=60)
 
 
 def event(
@@ -227,6 +253,11 @@ SMALL_ROWS = (
     many("requests, 16 connections", requests(16, 1, 40_000), quick=True),
     many("requests, 500 connections", requests(500, 1, 40_000)),
     many("requests RF3, 16 connections", requests(16, 1, 20_000, 3)),
+    committed("transactions, 1 record", 1, 1, 800, quick=True),
+    committed("transactions, 1 record, 16 producers", 16, 1, 4_800, quick=True),
+    committed("transactions, 1,000 records", 1, 1000, 300),
+    committed("transactions, 1,000 records, 16 producers", 16, 1000, 1_600),
+    *latency("read committed, one transaction at a time", read_committed(800), (1 / 1.1, 0)),
     # Last, because Kafka removes the thousands of folders of deleted topics a minute later.
     Row("produce RF3 1 KB, 1,000 partitions", produce(1000, 0.6, 1000, 3), "MB/s", takes_s=50),
 )

@@ -66,6 +66,7 @@ def test_ratio_is_the_median_and_spread_the_extremes_of_rounds(bench: Any) -> No
     ("given", "figure", "cpu"),
     [
         ({"unit": "req/s"}, 500, 3000),
+        ({"unit": "txn/s"}, 500, 3000),
         ({"unit": "s", "take": "seconds"}, 2, 3),
         ({"unit": "us", "take": "p99_us"}, 7, 3000),
     ],
@@ -126,7 +127,7 @@ def test_only_the_same_work_on_the_same_clusters_is_done_once(bench: Any) -> Non
     together = [[each.name for each in group] for group in groups if len(group) > 1]
     assert ["one in flight RF3", "one in flight RF3, p99"] in together
     assert ["idle memory", "idle CPU"] in together
-    assert len(together) == 6, "five latencies and the rest"
+    assert len(together) == 7, "six latencies and the rest"
 
 
 def test_quick_run_has_the_most_important_rows(bench: Any) -> None:

@@ -47,9 +47,10 @@ This page is written from the code: `python -m tidelog.apps.apis_page docs/refer
 
 NOTES = {
     "Produce": "acks 0, 1, all; idempotent; in transactions: from 12 on the first batch adds its "
-    "partition, before that the leader verifies it. Batches stay compressed, unless the topic needs "
-    "another codec or keys. Advertised from 0, as in Kafka; served from 3. Topic ids from 13",
-    "Fetch": "sessions; read-committed with a list of aborted transactions; from a follower in the consumer's rack (KIP-392). Topic ids from 13",
+    "partition, before that the leader verifies it. Batches stay compressed, unless the topic "
+    "needs another codec or keys. Advertised from 0, as in Kafka; served from 3. Topic ids from 13",
+    "Fetch": "sessions; read-committed with a list of aborted transactions; from a follower in the "
+    "consumer's rack (KIP-392). Topic ids from 13",
     "ListOffsets": "earliest, latest, by timestamp, largest timestamp. No tiered storage",
     "Metadata": "creates a missing topic if `auto.create.topics.enable`; waits for an ongoing "
     "election ([why](../adr/0017-metadata-waits-for-the-election.md))",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from node_cluster import ORDERS, TTL_MS, Cluster
 from prometheus_client.parser import text_string_to_metric_families
+from scraped import Scraped
 
 from tidelog.core.controller.events import (
     CreateTopicReceived,
@@ -13,39 +14,9 @@ from tidelog.core.controller.events import (
     ElectLeadersReceived,
 )
 from tidelog.core.errors import ErrorCode
-from tidelog.core.metrics.exposition import SLICE_LINES, labelled, slices
+from tidelog.core.metrics.exposition import SLICE_LINES, labelled
 from tidelog.core.metrics.families import FAMILIES
-from tidelog.core.metrics.scrape import HostMetrics, Scrape
 from tidelog.core.node import events as on
-from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
-
-AROUND = HostMetrics({"process_open_fds": 12}, {"PLAINTEXT": 3}, {"idle": 1}, {"broker": "1"})
-
-
-class Scraped:
-    """The metrics of a broker, by name and labels."""
-
-    def __init__(self, cluster: Cluster, broker: int) -> None:
-        def no_time() -> int:
-            return 0
-
-        times = RequestTimes(no_time, TurnTimes(no_time))
-        scrape = Scrape(cluster.nodes[broker], times, AROUND, cluster.now_ms)
-        self.slices = list(slices(FAMILIES, scrape))
-        self.text = "".join(self.slices)
-        self.families = list(text_string_to_metric_families(self.text))
-
-    def __call__(self, name: str, **labels: str) -> float:
-        (value,) = [
-            sample.value
-            for family in self.families
-            for sample in family.samples
-            if sample.name == name and sample.labels == labels
-        ]
-        return float(value)
-
-    def has(self, name: str) -> bool:
-        return any(s.name == name for family in self.families for s in family.samples)
 
 
 @pytest.fixture

@@ -81,10 +81,12 @@ def test_the_completion_is_written_until_it_is_in_the_log(error: ErrorCode) -> N
     talk.mark()
     talk.write(error)
     assert talk.describe().state == "PrepareCommit"
+    assert talk.shard.unwritten, "for metrics"
     assert talk.init().error_code is ErrorCode.CONCURRENT_TRANSACTIONS
     talk.pass_ms(RETRY_MS)
     talk.write()
     assert talk.describe().state == "CompleteCommit"
+    assert not talk.shard.unwritten
 
 
 def test_an_unloaded_shard_writes_no_more_completions() -> None:

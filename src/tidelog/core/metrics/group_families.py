@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.groups.membership.group import Group, GroupState
 from tidelog.core.metrics.exposition import GAUGE, Family, Sample, labelled
+from tidelog.core.metrics.load_time_families import load_time_families
 from tidelog.core.metrics.scrape import Scrape
 from tidelog.core.types import TopicPartition
 
@@ -69,6 +70,7 @@ GROUPS = (
         lambda s: len([*_offsets(s)]),
     ),
     *map(_in_state, GroupState),
+    *load_time_families("group", OFFSETS_TOPIC),
     Family(
         "kafka_consumergroup_members",
         GAUGE,

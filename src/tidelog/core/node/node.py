@@ -198,6 +198,11 @@ class Node:
         return self._turn.now_ms
 
     @property
+    def wall_ms(self) -> int:
+        """The wall clock time of the latest event."""
+        return self._turn.wall_ms
+
+    @property
     def replicas(self) -> dict[TopicPartition, HostedReplica]:
         """The replicas on this broker, by name."""
         return self._replicas.hosted
@@ -229,7 +234,7 @@ class Node:
 
     @property
     def coordinators(self) -> Coordinators:
-        """The coordinators of this broker: of consumer groups."""
+        """The coordinators of this broker: of consumer groups and of transactions."""
         return self._coordinators
 
     @property

@@ -11,7 +11,7 @@ about, not on the number of ids.
 """
 
 from collections.abc import Callable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from tidelog.core.coordinator.shard import CoordinatorShard
@@ -59,6 +59,17 @@ class TimerKind(IntEnum):
     ABORT = 0
     COMPLETE = 1
     EXPIRE = 2
+
+
+class Outcome(StrEnum):
+    """How a transaction ended, for operators."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """By its producer."""
+    TIMED_OUT = "timed_out"
+    FENCED = "fenced"
+    """By the next producer of the transactional id."""
 
 
 class Timer(NamedTuple):
@@ -111,8 +122,11 @@ class TransactionShard(CoordinatorShard[Timer]):
         now_ms: int,
         wall: WallClock | None = None,
         transaction_version: Callable[[], int] = lambda: _DEFAULT_VERSION,
+        count: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
         super().__init__(now_ms)
+        self._count = count
+        """Called for each transaction whose outcome is committed."""
         self._config = config
         self._wall = wall or WallClock()
         self._cluster_version = transaction_version
@@ -120,6 +134,8 @@ class TransactionShard(CoordinatorShard[Timer]):
         self._entries: dict[str, Entry] = {}
         self._allocations: dict[int, tuple[OnProducerId, OnChanged]] = {}
         self._next_allocation = 0
+        self.unwritten: set[str] = set()
+        """Ids whose transaction has all markers, but could not be written as complete yet."""
         self._to_expire: list[str] = []
         """Ids still to check in this round of expiration."""
         self._base_ms = now_ms
@@ -218,6 +234,7 @@ class TransactionShard(CoordinatorShard[Timer]):
             self._fence(
                 name,
                 entry,
+                Outcome.FENCED,
                 # The producer retries, and gets an epoch of its own once the abort is complete.
                 lambda error, _next: fail(_retry_later(error)),
             )
@@ -349,23 +366,27 @@ class TransactionShard(CoordinatorShard[Timer]):
                 producer = (done.producer_id, done.epoch)
             self._outbox.answer(requester, on.EndTransactionResponse(error, *producer))
 
-        self._prepare(name, entry, ended, committed=request.committed, version=version)
+        outcome = Outcome.COMMITTED if request.committed else Outcome.ABORTED
+        self._prepare(name, entry, outcome, ended, version)
 
     def _fence(
-        self, name: str, entry: Entry, ended: Callable[[ErrorCode, Transaction | None], None]
+        self,
+        name: str,
+        entry: Entry,
+        outcome: Outcome,
+        ended: Callable[[ErrorCode, Transaction | None], None],
     ) -> None:
         """Abort the transaction with a higher epoch, in the cluster's transaction version."""
-        version = self._cluster_version()
-        self._prepare(name, entry, ended, committed=False, version=version, fence=True)
+        self._prepare(name, entry, outcome, ended, self._cluster_version(), fence=True)
 
     def _prepare(
         self,
         name: str,
         entry: Entry,
+        outcome: Outcome,
         ended: Callable[[ErrorCode, Transaction | None], None],
-        *,
-        committed: bool,
         version: int,
+        *,
         fence: bool = False,
     ) -> None:
         """Write the outcome of a transaction, then let the markers be written."""
@@ -375,7 +396,7 @@ class TransactionShard(CoordinatorShard[Timer]):
         def write(next_producer_id: int | None) -> None:
             following = prepared(
                 known,
-                committed=committed,
+                committed=outcome is Outcome.COMMITTED,
                 version=version,
                 now_ms=self._wall_ms(),
                 fence=fence,
@@ -385,6 +406,7 @@ class TransactionShard(CoordinatorShard[Timer]):
             def changed(error: ErrorCode) -> None:
                 ended(error, following)
                 if error is ErrorCode.NONE:
+                    self._count(outcome)
                     self._timers.cancel(Timer(TimerKind.ABORT, name))
                     self._send_markers(name, entry, following)
 
@@ -429,8 +451,10 @@ class TransactionShard(CoordinatorShard[Timer]):
         assert known is not None, "markers belong to an outcome"
 
         def changed(error: ErrorCode) -> None:
+            self.unwritten.discard(name)
             if error is ErrorCode.NONE or error is ErrorCode.NOT_COORDINATOR:
                 return
+            self.unwritten.add(name)
             entry.pending = True
             self._timers.arm(Timer(TimerKind.COMPLETE, name), self._now_ms + RETRY_MS)
 
@@ -467,7 +491,7 @@ class TransactionShard(CoordinatorShard[Timer]):
         if entry.pending:
             self._abort_at(name, self._now_ms + 1)
         else:
-            self._fence(name, entry, ended)
+            self._fence(name, entry, Outcome.TIMED_OUT, ended)
 
     # -- expiration -----------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from tidelog.core.node.events import Peer, RequestHandler
 from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.measuring.load_times import LoadTimes
 from tidelog.core.node.messages import ProducePartitionResponse
 from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import Part, Pending
@@ -67,9 +68,20 @@ class HostedShard(Generic[S]):
     Invariant: a shard never outlives the leader epoch in which it was created.
     """
 
-    __slots__ = ("_position", "damaged", "leader_epoch", "loaded", "replica", "shard", "target")
+    __slots__ = (
+        "_position",
+        "began_ms",
+        "damaged",
+        "leader_epoch",
+        "loaded",
+        "replica",
+        "shard",
+        "target",
+    )
 
-    def __init__(self, shard: S, replica: HostedReplica) -> None:
+    def __init__(self, shard: S, replica: HostedReplica, began_ms: int = 0) -> None:
+        self.began_ms = began_ms
+        """When the loading began."""
         self.shard = shard
         self.replica = replica
         self.leader_epoch: LeaderEpoch = replica.partition.leader_epoch
@@ -345,6 +357,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
     leads by now. While this broker is detached, they wait for its followers."""
 
     def __init__(self, host: CoordinatorHost, write_timeout_ms: int) -> None:
+        self.load_times = LoadTimes()
         self.shards: dict[int, HostedShard[S]] = {}
         """The shards of this broker, by partition."""
         self._turn = host.turn
@@ -483,7 +496,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
     def load(self, replica: HostedReplica) -> None:
         """Create the shard of a partition that this broker leads, and begin to read its log."""
         shard = self.make_shard(replica.partition.leader_epoch)
-        hosted = HostedShard(shard, replica)
+        hosted = HostedShard(shard, replica, self._turn.now_ms)
         self.shards[replica.topic_partition.partition] = hosted
         self._active[hosted] = None
 
@@ -533,6 +546,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
         """Begin to serve if everything in the log is read and committed."""
         if hosted.has_read_all and hosted.replica.partition.high_watermark >= hosted.target:
             hosted.loaded = True
+            self.load_times.note(self._turn.now_ms, self._turn.now_ms - hosted.began_ms)
             hosted.shard.loaded(self._turn.now_ms)
             self.on_loaded(hosted.shard)
             self._carry_out(hosted)

@@ -95,6 +95,10 @@ class Coordinators:
             runtime = self._runtimes[topic] = self._tenants[topic].make(self._host)
         return runtime
 
+    def running(self, topic: str) -> "CoordinatorRuntime[Any] | None":
+        """Return the coordinator of an internal topic; None if it was not needed yet."""
+        return self._runtimes.get(topic)
+
     def shards(self, topic: str) -> "dict[int, HostedShard[Any]]":
         """Return the shards of an internal topic on this broker, by partition."""
         runtime = self._runtimes.get(topic)

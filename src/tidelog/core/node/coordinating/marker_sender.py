@@ -86,6 +86,16 @@ class MarkerSender:
         )
 
     @property
+    def without_leader(self) -> int:
+        """How many of them wait because their partition has no leader."""
+        known = self._image.partition
+        return sum(
+            (partition := known(*name)) is not None and partition.leader is None
+            for names in self._retries.values()
+            for name in names
+        )
+
+    @property
     def is_active(self) -> bool:
         """Whether `flush` has something to send."""
         return any(self._may_send(broker) for broker in self._queues)
@@ -146,6 +156,7 @@ class MarkerSender:
         if broker == self._broker_id:
             self._write_markers(request, answered)
         else:
+            self._turn.counters.transactions.marker_requests += 1
             self._calls.send(broker, request, self._timeout_ms, answered, failed)
 
     def _answered(

@@ -47,7 +47,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
     def make_shard(self, _leader_epoch: LeaderEpoch) -> TransactionShard:
         return TransactionShard(
-            self._config, self._turn.now_ms, self._turn.wall, self._transaction_version
+            self._config,
+            self._turn.now_ms,
+            self._turn.wall,
+            self._transaction_version,
+            self._turn.counters.transactions.end,
         )
 
     def _transaction_version(self) -> int:

@@ -68,6 +68,26 @@ class LossCount:
         """Those that this broker certainly acknowledged, as leader."""
 
 
+class TransactionCounts:
+    """Transactions that this broker coordinates, and those that it verifies as a leader."""
+
+    __slots__ = ("ended", "marker_requests", "verification_failures", "verifications")
+
+    def __init__(self) -> None:
+        self.ended: dict[str, int] = {}
+        """By outcome."""
+        self.marker_requests = 0
+        """WriteTxnMarkers requests that were sent to other brokers."""
+        self.verifications = Histogram(_no_clock)
+        """From a request to a coordinator until its response."""
+        self.verification_failures = 0
+        """Partitions for which a coordinator returned an error."""
+
+    def end(self, outcome: str) -> None:
+        """Count a transaction."""
+        self.ended[outcome] = self.ended.get(outcome, 0) + 1
+
+
 class Counters:
     """The counters of one broker."""
 
@@ -84,6 +104,7 @@ class Counters:
         "losses_recorded",
         "lost",
         "topics",
+        "transactions",
         "truncated",
         "truncations",
         "truncations_refused",
@@ -109,7 +130,7 @@ class Counters:
         """Records that replicas here dropped because the leader did not have them."""
         self.lost: dict[TopicPartition, int] = {}
         """Dropped records that were committed, or that an unclean election gave up."""
-
+        self.transactions = TransactionCounts()
         self.losses: dict[str, LossCount] = {}
         """The entries in the loss ledger that this process wrote, by cause."""
         self.losses_recorded = 0

@@ -21,6 +21,7 @@ from tidelog.core.node.calls import Calls
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.node.deadlines import Deadlines
 from tidelog.core.node.hosting.replicas import Replicas
+from tidelog.core.node.measuring.counters import NS_PER_MS
 from tidelog.core.node.messages import (
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
@@ -179,17 +180,24 @@ class TxnVerification:
             )
         )
         self._open[broker] = self._open.get(broker, 0) + 1
+        counts, sent_ms = self._turn.counters.transactions, self._turn.now_ms
+
+        def done() -> None:
+            self._open[broker] -= 1
+            counts.verifications.note((self._turn.now_ms - sent_ms) * NS_PER_MS)
 
         def answered(response: AddPartitionsToTxnResponse) -> None:
-            self._open[broker] -= 1
+            done()
             for group, results in zip(groups.values(), response.results, strict=True):
                 for question in group:
                     error = results.get(question.topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+                    counts.verification_failures += error is not ErrorCode.NONE
                     self._answered(question, error)
             self.send()
 
         def failed() -> None:
-            self._open[broker] -= 1
+            done()
+            counts.verification_failures += len(questions)
             for question in questions:
                 question.then(ErrorCode.NETWORK_EXCEPTION)
             self.send()
