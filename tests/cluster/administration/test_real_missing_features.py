@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from real_cluster import PATIENCE_S, eventually, make_topic
+from confluent_kafka import Consumer, KafkaError
+from real_cluster import eventually, make_topic
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -35,13 +35,3 @@ def test_consumer_protocol_is_a_fatal_error_in_librdkafka(calm: LocalCluster, na
         assert "API version not supported" in found.str()
     finally:
         client.close()
-
-
-def test_transactions_are_a_fatal_error_in_librdkafka(calm: LocalCluster) -> None:
-    client = Producer(
-        {"bootstrap.servers": calm.bootstrap, "transactional.id": "t", "log_level": 0}
-    )
-    with pytest.raises(KafkaException) as caught:
-        client.init_transactions(PATIENCE_S)
-    assert caught.value.args[0].fatal()
-    assert "no transactions yet" in caught.value.args[0].str()
