@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 from confluent_kafka import Consumer, KafkaError
 from real_cluster import eventually, make_topic
 
