@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from real_cluster import QUICK_SESSIONS, assert_all_run
+from real_transactions import FEW_INTERNAL_PARTITIONS
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -12,7 +13,8 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "200",
     "group.min.session.timeout.ms": "1000",
     "min.insync.replicas": "2",
-    "offsets.topic.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    **FEW_INTERNAL_PARTITIONS,
 }
 
 

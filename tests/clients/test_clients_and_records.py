@@ -118,11 +118,3 @@ def test_large_records_are_accepted_and_larger_ones_refused(
     )
     [read] = read_back(client, **conf, partitions=1, count=1)
     assert read["value"] == shown(large_value(LARGE))
-
-
-@pytest.mark.parametrize("client", ALL_CLIENTS)
-def test_transactions_are_refused_with_a_reason(
-    cluster: LocalCluster, name: str, client: str
-) -> None:
-    told = result(client, "transact", bootstrap=cluster.bootstrap, topic=name)
-    assert told["refused"]

@@ -22,6 +22,7 @@ from real_cluster import (
     read_values,
     send_all,
 )
+from real_transactions import values_of
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -220,6 +221,7 @@ class Balanced:
         self.process.stdout.close()
 
 
-def test_transactions_are_refused_with_a_reason(cat: Kcat, name: str) -> None:
-    refused = cat("-P", "-t", name, "-X", "transactional.id=t", given="x\n", fails=True)
-    assert "transaction" in refused.stderr.lower()
+def test_kcat_writes_in_a_transaction(cat: Kcat, cluster: LocalCluster, name: str) -> None:
+    make_topic(cluster.bootstrap, name, 1, 3)
+    cat("-P", "-t", name, "-p", "0", "-X", f"transactional.id={name}", given="a\nb\n")
+    assert values_of(cluster.bootstrap, name) == [b"a", b"b"]

@@ -40,6 +40,7 @@ import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -66,6 +67,7 @@ public class Driver {
             case "admin" -> admin(conf);
             case "large" -> large(conf);
             case "transact" -> transact(conf);
+            case "transform" -> transform(conf);
             case "member" -> new Member(conf).run();
             default -> throw new IllegalArgumentException(words[0]);
         }
@@ -271,12 +273,96 @@ public class Driver {
         }
     }
 
-    static void transact(JsonNode conf) {
-        Properties wanted = with(conf, "transactional.id", conf.get("topic").asText());
-        try (KafkaProducer<byte[], byte[]> producer = producer(wanted)) {
-            producer.initTransactions();
-        } catch (KafkaException error) {
-            say("refused", error.toString());
+    // -- transactions ------------------------------------------------------------------------
+
+    static KafkaProducer<byte[], byte[]> transactional(JsonNode conf) {
+        return producer(with(
+                conf,
+                "transactional.id", conf.get("id").asText(),
+                "transaction.timeout.ms", conf.get("timeout_ms").asText(),
+                "linger.ms", 5));
+    }
+
+    static void transact(JsonNode conf) throws Exception {
+        String topic = conf.get("topic").asText();
+        BufferedReader told = new BufferedReader(new InputStreamReader(System.in));
+        try (KafkaProducer<byte[], byte[]> producer = transactional(conf)) {
+            for (JsonNode words : conf.get("steps")) {
+                String step = words.get(0).asText();
+                try {
+                    switch (step) {
+                        case "init" -> producer.initTransactions();
+                        case "begin" -> producer.beginTransaction();
+                        case "send" -> producer.send(new ProducerRecord<>(
+                                topic, words.get(1).asInt(), null, bytes(words.get(2).asText())))
+                                .get();
+                        case "commit" -> producer.commitTransaction();
+                        case "abort" -> producer.abortTransaction();
+                        case "pause" -> {
+                            say("paused", true);
+                            told.readLine();
+                        }
+                        default -> throw new IllegalArgumentException(step);
+                    }
+                } catch (KafkaException | ExecutionException error) {
+                    say("failed", step, "error", error.toString());
+                    return;
+                }
+                if (!step.equals("pause")) {
+                    say("done", step);
+                }
+            }
+        }
+    }
+
+    static void transform(JsonNode conf) {
+        String source = conf.get("source").asText();
+        String topic = conf.get("topic").asText();
+        KafkaProducer<byte[], byte[]> producer = transactional(conf);
+        producer.initTransactions();
+        KafkaConsumer<byte[], byte[]> consumer = consumer(with(
+                conf,
+                "group.id", conf.get("group").asText(),
+                "session.timeout.ms", conf.get("session_ms").asText(),
+                "heartbeat.interval.ms", conf.get("session_ms").asInt() / 6,
+                "auto.offset.reset", "earliest",
+                "isolation.level", "read_committed",
+                "max.poll.records", BURST));
+        consumer.subscribe(List.of(source));
+        for (int number = 1; ; ) {
+            var batch = consumer.poll(Duration.ofMillis(200));
+            if (batch.isEmpty()) {
+                continue;
+            }
+            boolean isAborted = number++ % conf.get("abort_every").asInt() == 0;
+            try {
+                producer.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+                for (ConsumerRecord<byte[], byte[]> record : batch) {
+                    producer.send(new ProducerRecord<>(
+                            topic, record.partition(), null, record.value()));
+                    offsets.put(
+                            new TopicPartition(source, record.partition()),
+                            new OffsetAndMetadata(record.offset() + 1));
+                }
+                producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+                if (!isAborted) {
+                    producer.commitTransaction();
+                }
+            } catch (ProducerFencedException error) {
+                throw error;
+            } catch (KafkaException error) {
+                isAborted = true;
+            }
+            if (isAborted) {
+                producer.abortTransaction();
+                var committed = consumer.committed(consumer.assignment());
+                for (TopicPartition at : consumer.assignment()) {
+                    var offset = committed.get(at);
+                    consumer.seek(at, offset == null ? 0 : offset.offset());
+                }
+            }
+            say(isAborted ? "aborted" : "committed", batch.count());
         }
     }
 

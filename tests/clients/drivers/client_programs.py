@@ -26,7 +26,8 @@ DRIVERS = Path(__file__).parent
 PROJECT = DRIVERS.parents[2]
 BUILD = PROJECT / "build"
 GROUP_MEMBER = PROJECT / "tests/cluster/groups/group_member.py"
-JAVA, GO, KCAT = "java", "franz-go", "kcat"
+JAVA, JAVA_3, GO, KCAT = "java", "java-3.9", "franz-go", "kcat"
+STREAMS = "streams"
 PYTHON_CLIENTS = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 PYTHON_DRIVERS = {
     CONFLUENT: "drive_confluent.py",
@@ -35,10 +36,12 @@ PYTHON_DRIVERS = {
 }
 SLOW_CLIENTS = tuple(pytest.param(name, marks=pytest.mark.slow) for name in (JAVA, GO))
 ALL_CLIENTS = (*PYTHON_CLIENTS, *SLOW_CLIENTS)
+TRANSACTIONAL_CLIENTS = (*ALL_CLIENTS, pytest.param(JAVA_3, marks=pytest.mark.slow))
+"""Java's client of before transaction version 2 is one more."""
 CI_CLIENTS = tuple(pytest.param(n, marks=pytest.mark.ci) for n in (KAFKA_PYTHON, AIOKAFKA))
 CONFLUENT_FIRST = (CONFLUENT, *CI_CLIENTS, *SLOW_CLIENTS)
 """For what takes many seconds: one client in `make test`, all of Python's in `make ci`."""
-BUILD_S, JOB_S = 280, 150
+BUILD_S, JOB_S, TOOL_S = 280, 150, 90
 
 
 class Program:
@@ -46,7 +49,11 @@ class Program:
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.trouble: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -67,18 +74,31 @@ class Program:
         assert self.process.stderr is not None
         self.trouble += self.process.stderr
 
+    def line(self, end: float | None = None) -> dict[str, Any] | None:
+        """Return the next line; None if the process has ended."""
+        left_s = JOB_S if end is None else max(0.0, end - time.monotonic())
+        try:
+            line = self._lines.get(timeout=left_s)
+        except queue.Empty:
+            raise AssertionError(f"no line in {JOB_S} s: {self.last_words}") from None
+        return None if line is None else dict(json.loads(line))
+
     def lines(self) -> Iterator[dict[str, Any]]:
         """Return all lines when the process has ended; it must end in time with code 0."""
         end = time.monotonic() + JOB_S
-        while True:
-            try:
-                line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                raise AssertionError(f"no end after {JOB_S} s: {self.last_words}") from None
-            if line is None:
-                break
-            yield json.loads(line)
+        while (line := self.line(end)) is not None:
+            yield line
         assert self.process.wait(JOB_S) == 0, self.last_words
+
+    def until_paused(self) -> None:
+        """Wait until the program waits for `proceed`; all its steps must succeed."""
+        while "paused" not in (line := self.line() or {"failed": self.last_words}):
+            assert "failed" not in line, line
+
+    def proceed(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     @property
     def last_words(self) -> str:
@@ -89,7 +109,7 @@ class Program:
         self.process.wait(JOB_S)
         for reader in self._readers:
             reader.join(JOB_S)
-        for pipe in (self.process.stdout, self.process.stderr):
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
 
@@ -123,7 +143,8 @@ def command(client: str) -> list[str]:
     """Return the command line of a client's program; the caller appends the job."""
     if client in PYTHON_DRIVERS:
         return [sys.executable, str(DRIVERS / PYTHON_DRIVERS[client])]
-    return {JAVA: java_driver, GO: go_driver}[client]()
+    programs = {JAVA: java_driver, JAVA_3: java_3_driver, STREAMS: word_count, GO: go_driver}
+    return programs[client]()
 
 
 def member_command(client: str) -> list[str]:
@@ -143,28 +164,72 @@ def _built(words: list[str], why: str, **more: Any) -> str:
     return str(done.stdout).strip()
 
 
+def jars(listed: str) -> str:
+    """Return a class path of the jars of a list; skip the test if they can't be downloaded."""
+    fetch = [sys.executable, str(PROJECT / "scripts/fetch_kafka.py"), str(BUILD / "kafka")]
+    return _built([*fetch, str(PROJECT / "scripts" / listed)], f"no jars of {listed}")
+
+
 @cache
 def java_tools() -> list[str]:
     """Return a Java command line with Kafka's jars; the caller appends a class and its options."""
     java = shutil.which("java")
     if java is None:
         pytest.skip("there is no Java here: install openjdk-17-jdk-headless")
-    fetch = PROJECT / "scripts/fetch_kafka.py"
-    jars = _built([sys.executable, str(fetch), str(BUILD / "kafka")], "no jars of Kafka's")
-    return [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", jars]
+    return [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", jars("kafka_jars.txt")]
+
+
+def run_tool(bootstrap: str, name: str, *options: str, error: str = "", given: str = "") -> str:
+    """Run a tool of Kafka until it exits; return its standard output."""
+    scala = name == "ConfigCommand"
+    full_name = f"kafka.admin.{name}" if scala else f"org.apache.kafka.tools.{name}"
+    where = [] if name == "DumpLogSegments" else ["--bootstrap-server", bootstrap]
+    done = subprocess.run(
+        [*java_tools(), full_name, *where, *options],
+        capture_output=True,
+        text=True,
+        timeout=TOOL_S,
+        input=given,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    if error:
+        # Do not check the exit code: some tools exit with 0 after an error.
+        assert error in said
+    else:
+        assert done.returncode == 0, said
+    return done.stdout
 
 
 @cache
 def java_driver() -> list[str]:
-    *java, jars = java_tools()
+    return java_program("Driver", java_tools()[-1])
+
+
+@cache
+def java_3_driver() -> list[str]:
+    """The same program, on the client of Kafka 3.9: its transactional jobs can run on it."""
+    *java, class_path, main = java_driver()
+    return [*java, os.pathsep.join((jars("kafka_3_jars.txt"), class_path)), main]
+
+
+@cache
+def word_count() -> list[str]:
+    """Kafka Streams; it has no other job than to count words."""
+    return java_program("WordCount", os.pathsep.join((java_tools()[-1], jars("streams_jars.txt"))))
+
+
+def java_program(name: str, class_path: str) -> list[str]:
+    """Return the command line of a program of this folder; the caller appends its options."""
+    *java, _ = java_tools()
     javac = shutil.which("javac")
     if javac is None:
         pytest.skip("there is no Java compiler here: install openjdk-17-jdk-headless")
     classes = _folder("java")
-    source = str(DRIVERS / "Driver.java")
-    _built([javac, "-cp", jars, "-d", classes, source], "the Java program does not compile")
+    source = str(DRIVERS / f"{name}.java")
+    _built([javac, "-cp", class_path, "-d", classes, source], f"{name}.java does not compile")
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-    return [*java[:-1], quiet, "-cp", os.pathsep.join((classes, jars)), "Driver"]
+    return [*java[:-1], quiet, "-cp", os.pathsep.join((classes, class_path)), name]
 
 
 @cache

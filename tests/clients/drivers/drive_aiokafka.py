@@ -1,23 +1,26 @@
 """The jobs of driver_lines.py with aiokafka."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import aiokafka  # type: ignore[import-untyped]
 from aiokafka import admin as aiokafka_admin
-from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
+from aiokafka.errors import KafkaError, ProducerFenced  # type: ignore[import-untyped]
 from driver_lines import (
+    BURST,
     CLIENT_LIMIT,
     CODECS,
     LARGE,
     PATIENCE_S,
     TOO_LARGE,
+    follow,
     large_value,
     run,
     samples,
     say,
     say_record,
+    transform_all,
 )
 
 
@@ -212,15 +215,70 @@ async def sent_large(conf: dict[str, Any]) -> None:
     await producer.stop()
 
 
-async def transacted(conf: dict[str, Any]) -> None:
-    producer = aiokafka.AIOKafkaProducer(
-        bootstrap_servers=conf["bootstrap"], transactional_id=conf["topic"]
+def transactional(conf: dict[str, Any]) -> Any:
+    return aiokafka.AIOKafkaProducer(
+        bootstrap_servers=conf["bootstrap"],
+        transactional_id=conf["id"],
+        transaction_timeout_ms=conf["timeout_ms"],
     )
-    try:
-        await producer.start()
-    except KafkaError as error:
-        say(refused=repr(error))
-    await producer.stop()
+
+
+class Copier:
+    """A Transformer: the event loop runs in its calls only."""
+
+    failures = KafkaError
+
+    def __init__(
+        self, conf: dict[str, Any], run: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._source, self._topic, self._group = conf["source"], conf["topic"], conf["group"]
+        self._run = run
+        self._sent: list[Any] = []
+        run(self._start(conf))
+
+    async def _start(self, conf: dict[str, Any]) -> None:
+        self._producer = transactional(conf)
+        await self._producer.start()
+        self._consumer = await reader(
+            conf,
+            group_id=self._group,
+            session_timeout_ms=conf["session_ms"],
+            heartbeat_interval_ms=conf["session_ms"] // 6,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        self._consumer.subscribe([self._source])
+
+    def poll(self) -> list[tuple[int, int, bytes]]:
+        found = self._run(self._consumer.getmany(timeout_ms=200, max_records=BURST))
+        return [(at.partition, at.offset, at.value) for batch in found.values() for at in batch]
+
+    def begin(self) -> None:
+        self._sent.clear()
+        self._run(self._producer.begin_transaction())
+
+    def send(self, partition: int, value: bytes) -> None:
+        self._sent.append(self._run(self._producer.send(self._topic, value, partition=partition)))
+
+    def send_offsets(self, offsets: dict[int, int]) -> None:
+        at = {
+            aiokafka.TopicPartition(self._source, number): offset
+            for number, offset in offsets.items()
+        }
+        self._run(self._producer.send_offsets_to_transaction(at, self._group))
+
+    def commit(self) -> None:
+        self._run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._run(self._producer.abort_transaction())
+        self._run(asyncio.wait(self._sent))  # else its failures would be logged as unread
+
+    def rewind(self) -> None:
+        self._run(self._consumer.seek_to_committed())
+
+    def must_abort(self, error: KafkaError) -> bool:
+        return not isinstance(error, ProducerFenced)
 
 
 def produce(conf: dict[str, Any]) -> None:
@@ -244,8 +302,34 @@ def large(conf: dict[str, Any]) -> None:
 
 
 def transact(conf: dict[str, Any]) -> None:
-    asyncio.run(transacted(conf))
+    with asyncio.Runner() as runner:
+
+        async def made() -> Any:
+            return transactional(conf)
+
+        producer = runner.run(made())
+
+        async def send(partition: int, value: str) -> None:
+            await producer.send_and_wait(conf["topic"], value.encode(), partition=partition)
+
+        def action(does: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+            return lambda *words: runner.run(does(*words))
+
+        actions = {
+            "init": action(producer.start),
+            "begin": action(producer.begin_transaction),
+            "send": action(send),
+            "commit": action(producer.commit_transaction),
+            "abort": action(producer.abort_transaction),
+        }
+        follow(conf, actions, KafkaError)
+        runner.run(producer.stop())
+
+
+def transform(conf: dict[str, Any]) -> None:
+    with asyncio.Runner() as runner:
+        transform_all(conf, Copier(conf, runner.run))
 
 
 if __name__ == "__main__":
-    run(produce, read, offsets, admin, large, transact)
+    run(produce, read, offsets, admin, large, transact, transform)

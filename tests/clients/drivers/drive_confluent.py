@@ -1,5 +1,6 @@
 """The jobs of driver_lines.py with confluent-kafka, that is, librdkafka."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,16 +24,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 from driver_lines import (
+    BURST,
     CLIENT_LIMIT,
     CODECS,
     LARGE,
     PATIENCE_S,
     TOO_LARGE,
+    follow,
     large_value,
     run,
     samples,
     say,
     say_record,
+    transform_all,
     until,
 )
 
@@ -218,13 +222,79 @@ def large(conf: dict[str, Any]) -> None:
     say(acked=outcome[0][1].offset(), error=str(outcome[1][0]))
 
 
+def transactional(conf: dict[str, Any]) -> Producer:
+    more = {"transactional_id": conf["id"], "transaction_timeout_ms": conf["timeout_ms"]}
+    return Producer(common(conf, linger_ms=5, **more))
+
+
 def transact(conf: dict[str, Any]) -> None:
-    producer = Producer(common(conf, transactional_id=conf["topic"]))
-    try:
-        producer.init_transactions(PATIENCE_S)
-    except KafkaException as error:
-        say(refused=str(error))
+    producer = transactional(conf)
+
+    def send(partition: int, value: str) -> None:
+        producer.produce(conf["topic"], value.encode(), partition=partition)
+        producer.flush(PATIENCE_S)
+
+    actions: dict[str, Callable[..., Any]] = {
+        "init": lambda: producer.init_transactions(PATIENCE_S),
+        "begin": producer.begin_transaction,
+        "send": send,
+        "commit": lambda: producer.commit_transaction(PATIENCE_S),
+        "abort": lambda: producer.abort_transaction(PATIENCE_S),
+    }
+    follow(conf, actions, KafkaException)
+
+
+class Copier:
+    """A Transformer."""
+
+    failures = KafkaException
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        self._source, self._topic = conf["source"], conf["topic"]
+        self._producer = transactional(conf)
+        self._producer.init_transactions(PATIENCE_S)
+        joined = {"group_id": conf["group"], "session_timeout_ms": conf["session_ms"]}
+        more = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        self._consumer = reader(conf, **joined, **more)
+        self._consumer.subscribe([self._source])
+
+    def poll(self) -> list[tuple[int, int, bytes]]:
+        found = self._consumer.consume(BURST, 0.2)
+        return [
+            (message.partition(), message.offset(), message.value())  # type: ignore[misc]
+            for message in found
+            if message.error() is None
+        ]
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, partition: int, value: bytes) -> None:
+        self._producer.produce(self._topic, value, partition=partition)
+
+    def send_offsets(self, offsets: dict[int, int]) -> None:
+        at = [TopicPartition(self._source, number, offset) for number, offset in offsets.items()]
+        member = self._consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(at, member, PATIENCE_S)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(PATIENCE_S)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(PATIENCE_S)
+
+    def rewind(self) -> None:
+        for at in self._consumer.committed(self._consumer.assignment(), PATIENCE_S):
+            at.offset = max(at.offset, 0)
+            self._consumer.seek(at)
+
+    def must_abort(self, error: KafkaException) -> bool:
+        return bool(error.args[0].txn_requires_abort())
+
+
+def transform(conf: dict[str, Any]) -> None:
+    transform_all(conf, Copier(conf))
 
 
 if __name__ == "__main__":
-    run(produce, read, offsets, admin, large, transact)
+    run(produce, read, offsets, admin, large, transact, transform)

@@ -4,20 +4,23 @@ from typing import Any
 
 import kafka  # type: ignore[import-untyped]
 from driver_lines import (
+    BURST,
     CLIENT_LIMIT,
     CODECS,
     LARGE,
     PATIENCE_S,
     TOO_LARGE,
+    follow,
     large_value,
     run,
     samples,
     say,
     say_record,
+    transform_all,
     until,
 )
 from kafka import admin as kafka_admin
-from kafka.errors import KafkaError  # type: ignore[import-untyped]
+from kafka.errors import KafkaError, ProducerFencedError  # type: ignore[import-untyped]
 
 
 def reader(conf: dict[str, Any], **more: Any) -> Any:
@@ -187,14 +190,86 @@ def large(conf: dict[str, Any]) -> None:
     producer.close(PATIENCE_S)
 
 
+def transactional(conf: dict[str, Any]) -> Any:
+    return writer(
+        conf,
+        transactional_id=conf["id"],
+        transaction_timeout_ms=conf["timeout_ms"],
+        acks="all",
+        linger_ms=5,
+    )
+
+
 def transact(conf: dict[str, Any]) -> None:
-    producer = writer(conf, transactional_id=conf["topic"], acks="all")
-    try:
-        producer.init_transactions()
-    except KafkaError as error:
-        say(refused=repr(error))
+    producer = transactional(conf)
+
+    def send(partition: int, value: str) -> None:
+        producer.send(conf["topic"], value.encode(), partition=partition).get(PATIENCE_S)
+
+    actions = {
+        "init": producer.init_transactions,
+        "begin": producer.begin_transaction,
+        "send": send,
+        "commit": producer.commit_transaction,
+        "abort": producer.abort_transaction,
+    }
+    follow(conf, actions, KafkaError)
     producer.close(0)
 
 
+class Copier:
+    """A Transformer."""
+
+    failures = KafkaError
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        self._source, self._topic = conf["source"], conf["topic"]
+        self._producer = transactional(conf)
+        self._producer.init_transactions()
+        self._consumer = reader(
+            conf,
+            group_id=conf["group"],
+            session_timeout_ms=conf["session_ms"],
+            heartbeat_interval_ms=conf["session_ms"] // 6,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        self._consumer.subscribe([self._source])
+
+    def poll(self) -> list[tuple[int, int, bytes]]:
+        found = self._consumer.poll(200, max_records=BURST)
+        return [(at.partition, at.offset, at.value) for batch in found.values() for at in batch]
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, partition: int, value: bytes) -> None:
+        self._producer.send(self._topic, value, partition=partition)
+
+    def send_offsets(self, offsets: dict[int, int]) -> None:
+        at = {
+            kafka.TopicPartition(self._source, number): kafka.OffsetAndMetadata(offset, "", -1)
+            for number, offset in offsets.items()
+        }
+        self._producer.send_offsets_to_transaction(at, self._consumer.group_metadata())
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+    def rewind(self) -> None:
+        for at in self._consumer.assignment():
+            self._consumer.seek(at, self._consumer.committed(at) or 0)
+
+    def must_abort(self, error: KafkaError) -> bool:
+        return not isinstance(error, ProducerFencedError)
+
+
+def transform(conf: dict[str, Any]) -> None:
+    transform_all(conf, Copier(conf))
+
+
 if __name__ == "__main__":
-    run(produce, read, offsets, admin, large, transact)
+    run(produce, read, offsets, admin, large, transact, transform)

@@ -9,15 +9,18 @@ all clients, whatever language they are written in:
 - offsets: {"earliest": {partition: offset}, "latest": {...}, "at": [{...} for each timestamp]};
 - admin: one line with the results of all calls;
 - large: {"acked": offset, "error": the error for the record that is too large};
-- transact: {"refused": error}.
+- transact: {"done": step} for each step of the list, or {"failed": step, "error": error} and the
+  end; the step "pause" prints {"paused": true} and waits for a line on stdin;
+- transform: {"committed": count} or {"aborted": count} for each transaction, until it is killed.
 """
 
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_TIMESTAMP = 1_700_000_000_000
@@ -95,6 +98,81 @@ def until(look: Callable[[], Any], what: str) -> Any:
             raise SystemExit(f"it never came: {what}")
         time.sleep(0.05)
     return found
+
+
+def follow(
+    conf: dict[str, Any], actions: Mapping[str, Callable[..., Any]], failures: type[Exception]
+) -> None:
+    """Do the steps of a transactional producer, up to the first that fails."""
+    for step, *words in conf["steps"]:
+        if step == "pause":
+            say(paused=True)
+            sys.stdin.readline()
+            continue
+        try:
+            actions[step](*words)
+        except failures as error:
+            say(failed=step, error=repr(error))
+            return
+        say(done=step)
+
+
+class Transformer(Protocol):
+    """A consumer of one topic and a transactional producer to another."""
+
+    @property
+    def failures(self) -> type[Exception]:
+        """The errors that the client raises."""
+
+    def poll(self) -> list[tuple[int, int, bytes]]:
+        """Return partition, offset and value of the next records, at most BURST."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def send(self, partition: int, value: bytes) -> None:
+        """Send a record in the transaction."""
+
+    def send_offsets(self, offsets: dict[int, int]) -> None:
+        """Add the group's offsets to the transaction."""
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+
+    def rewind(self) -> None:
+        """Continue at the group's committed offsets."""
+
+    def must_abort(self, error: Any) -> bool:
+        """Whether the transaction must be aborted, and the producer can continue."""
+
+
+def transform_all(conf: dict[str, Any], client: Transformer) -> None:
+    """Copy records in transactions; abort every few of them and copy their records again."""
+    for number in count(1):
+        batch = client.poll()
+        if not batch:
+            continue
+        is_aborted = number % conf["abort_every"] == 0
+        try:
+            client.begin()
+            for partition, _, value in batch:
+                client.send(partition, value)
+            client.send_offsets({partition: offset + 1 for partition, offset, _ in batch})
+            if not is_aborted:
+                client.commit()
+        except client.failures as error:
+            if not client.must_abort(error):
+                raise
+            is_aborted = True
+        if is_aborted:
+            client.abort()
+            client.rewind()
+            say(aborted=len(batch))
+        else:
+            say(committed=len(batch))
 
 
 def run(*jobs: Job) -> None:

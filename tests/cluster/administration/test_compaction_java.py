@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from cleaning_kit import COMPACT, close_segment, compact, put, put_marker
+from client_programs import TOOL_S
 from storage_kit import new_log
-from test_java_tools import TOOL_S, java
+from test_java_tools import java
 
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.control import ControlType

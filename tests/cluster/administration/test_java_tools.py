@@ -10,12 +10,13 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from click.testing import CliRunner
-from client_programs import java_tools
+from client_programs import TOOL_S, java_tools, run_tool
 from real_cluster import eventually
 
 from tidelog.apps.cli.main import cli
@@ -28,7 +29,6 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 
-TOOL_S = 90
 RECORDS = 40_000
 KILLS = 3
 TRANSACTION_COLUMNS = ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
@@ -55,30 +55,10 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def tool(java: list[str], cluster: LocalCluster) -> Tool:
+def tool(cluster: LocalCluster) -> Tool:
     """A function that runs a tool until it exits and returns its standard output."""
 
-    def run(name: str, *options: str, error: str = "", given: str | None = None) -> str:
-        scala = name == "ConfigCommand"
-        full_name = f"kafka.admin.{name}" if scala else f"org.apache.kafka.tools.{name}"
-        where = [] if name == "DumpLogSegments" else ["--bootstrap-server", cluster.bootstrap]
-        done = subprocess.run(
-            [*java, full_name, *where, *options],
-            capture_output=True,
-            text=True,
-            timeout=TOOL_S,
-            input=given,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        if error:
-            # Do not check the exit code: some tools exit with 0 after an error.
-            assert error in said
-        else:
-            assert done.returncode == 0, said
-        return done.stdout
-
-    return run
+    return partial(run_tool, cluster.bootstrap)
 
 
 def test_topics_are_made_changed_and_described(tool: Tool) -> None:
@@ -318,10 +298,14 @@ def test_features_are_described_and_changed(tool: Tool) -> None:
     tool("FeatureCommand", *disable, error="Invalid update version 0 for feature tidelog.version")
 
 
-def test_transactions_are_refused_at_once(tool: Tool) -> None:
-    tool("TopicCommand", "--create", "--topic", "alone")
-    perf = ("ProducerPerformance", "--topic", "alone", "--num-records", "1", "--record-size", "9")
-    tool(*perf, "--throughput", "-1", "--transactional-id", "t", error="has no transactions yet")
+def test_performance_of_transactions_is_measured(tool: Tool) -> None:
+    tool("TopicCommand", "--create", "--topic", "paid")
+    written = ("--num-records", "2000", "--record-size", "9", "--throughput", "-1")
+    often = ("--transactional-id", "t", "--transaction-duration-ms", "20")
+    assert "2000 records sent" in tool("ProducerPerformance", "--topic", "paid", *written, *often)
+    partition = ("--topic", "paid", "--partition", "0", "--offset", "earliest")
+    committed = ("--isolation-level", "read_committed", "--max-messages", "2000")
+    assert len(tool("consumer.ConsoleConsumer", *partition, *committed).splitlines()) == 2000
 
 
 def test_records_of_a_java_producer_survive_the_leader(

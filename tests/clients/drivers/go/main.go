@@ -47,6 +47,11 @@ type conf struct {
 	Assignor    string
 	SessionMs   int64 `json:"session_ms"`
 	HeartbeatMs int64 `json:"heartbeat_ms"`
+	ID          string
+	TimeoutMs   int64 `json:"timeout_ms"`
+	Steps       [][]any
+	Source      string
+	AbortEvery  int `json:"abort_every"`
 }
 
 type line map[string]any
@@ -55,13 +60,14 @@ func main() {
 	var c conf
 	check(json.Unmarshal([]byte(os.Args[2]), &c))
 	jobs := map[string]func(context.Context, conf){
-		"produce":  produce,
-		"read":     read,
-		"offsets":  offsets,
-		"admin":    admin,
-		"large":    sendLarge,
-		"transact": transact,
-		"member":   member,
+		"produce":   produce,
+		"read":      read,
+		"offsets":   offsets,
+		"admin":     admin,
+		"large":     sendLarge,
+		"transact":  transact,
+		"transform": transform,
+		"member":    member,
 	}
 	jobs[os.Args[1]](context.Background(), c)
 }
@@ -253,18 +259,85 @@ func sendLarge(ctx context.Context, c conf) {
 	say(line{"acked": acked.Offset, "error": fmt.Sprint(refused)})
 }
 
+// -- transactions -----------------------------------------------------------------------------
+
+func transactional(c conf, more ...kgo.Opt) []kgo.Opt {
+	return append([]kgo.Opt{
+		kgo.TransactionalID(c.ID),
+		kgo.TransactionTimeout(time.Duration(c.TimeoutMs) * time.Millisecond),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(5 * time.Millisecond),
+	}, more...)
+}
+
 func transact(ctx context.Context, c conf) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	producer := client(c, kgo.TransactionalID(c.Topic))
+	producer := client(c, transactional(c)...)
 	defer producer.Close()
-	if err := producer.BeginTransaction(); err != nil {
-		say(line{"refused": err.Error()})
-		return
+	told := bufio.NewReader(os.Stdin)
+	for _, words := range c.Steps {
+		step := words[0].(string)
+		var err error
+		switch step {
+		case "init":
+			_, _, err = producer.ProducerID(ctx)
+		case "begin":
+			err = producer.BeginTransaction()
+		case "send":
+			partition, value := int32(words[1].(float64)), []byte(words[2].(string))
+			record := &kgo.Record{Topic: c.Topic, Partition: partition, Value: value}
+			_, err = producer.ProduceSync(ctx, record).First()
+		case "commit":
+			err = producer.EndTransaction(ctx, kgo.TryCommit)
+		case "abort":
+			err = producer.EndTransaction(ctx, kgo.TryAbort)
+		case "pause":
+			say(line{"paused": true})
+			_, _ = told.ReadString('\n')
+			continue
+		default:
+			err = errors.New("unknown step " + step)
+		}
+		if err != nil {
+			say(line{"failed": step, "error": err.Error()})
+			return
+		}
+		say(line{"done": step})
 	}
-	_, err := producer.ProduceSync(ctx, &kgo.Record{Topic: c.Topic, Value: []byte("v")}).First()
-	if err != nil {
-		say(line{"refused": err.Error()})
+}
+
+func transform(ctx context.Context, c conf) {
+	session, err := kgo.NewGroupTransactSession(transactional(
+		c,
+		kgo.SeedBrokers(strings.Split(c.Bootstrap, ",")...),
+		kgo.ConsumerGroup(c.Group),
+		kgo.ConsumeTopics(c.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.SessionTimeout(time.Duration(c.SessionMs)*time.Millisecond),
+		kgo.HeartbeatInterval(time.Duration(c.SessionMs)*time.Millisecond/6),
+		kgo.RequireStableFetchOffsets(),
+	)...)
+	check(err)
+	for number := 1; ; {
+		batch := session.PollRecords(ctx, burst)
+		if batch.Empty() {
+			continue
+		}
+		isAborted := number%c.AbortEvery == 0
+		number++
+		check(session.Begin())
+		batch.EachRecord(func(record *kgo.Record) {
+			copied := &kgo.Record{Topic: c.Topic, Partition: record.Partition, Value: record.Value}
+			session.Produce(ctx, copied, nil) // a failed record makes End abort
+		})
+		committed, err := session.End(ctx, kgo.TransactionEndTry(!isAborted))
+		check(err)
+		if committed {
+			say(line{"committed": batch.NumRecords()})
+		} else {
+			say(line{"aborted": batch.NumRecords()})
+		}
 	}
 }
 

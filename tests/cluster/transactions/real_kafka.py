@@ -1,0 +1,71 @@
+"""One broker of a real Apache Kafka on this machine, to compare answers with."""
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+from client_programs import java_tools
+from real_cluster import eventually
+
+from tidelog.core.api_table import DESCRIBE_CLUSTER
+from tidelog.shell.client.connection import KafkaConnection
+
+CLUSTER_ID = "dGlkZWxvZy1jb21wYXJlMQ"
+START_S = 120.0
+ONE_COPY = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+}
+"""Settings for one broker, of Kafka or of Tidelog."""
+
+
+@contextmanager
+def running_kafka() -> Iterator[int]:
+    """Start a broker that is also the controller; yield its port. Skip without Java or jars."""
+    *java, class_path = java_tools()
+    folder = Path(mkdtemp(prefix="kafka-compare-"))
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    port, controller = (one.getsockname()[1] for one in held)
+    for one in held:
+        one.close()
+    wanted = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        **ONE_COPY,
+    }
+    conf = folder / "server.properties"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))
+    start = [*java, class_path]
+    tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(conf)]
+    log_path = folder / "log"
+    with log_path.open("wb") as log:
+        formatted = subprocess.run([*start, *tool], stdout=log, stderr=log, check=False)
+        assert formatted.returncode == 0, log_path.read_text()[-2000:]
+        process = subprocess.Popen([*start, "kafka.Kafka", str(conf)], stdout=log, stderr=log)
+    try:
+
+        def is_ready() -> bool:
+            assert process.poll() is None, log_path.read_text()[-2000:]
+            with KafkaConnection("127.0.0.1", port, timeout_s=5) as connection:
+                return bool(connection.call(DESCRIBE_CLUSTER, {})["brokers"])
+
+        eventually(is_ready, "Kafka is ready", START_S)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
