@@ -208,7 +208,13 @@ def committed_in_log(
         end = list_offset(cluster, *key).offset
         while position < end:
             before = position
-            for batch in batches(fetch_partition(cluster, key, position, FETCH_BYTES).records):
+            try:
+                found = fetch_partition(cluster, key, position, FETCH_BYTES)
+            except BrokerError as error:
+                if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise unknown from error
+                raise
+            for batch in batches(found.records):
                 position = max(position, batch.next_offset)
                 marker = _marker(batch, producer)
                 if marker is not None:
