@@ -1,8 +1,8 @@
 """Decide what the driver commits, from the messages of the tasks alone.
 
 If the ledger has a decision for this micro-batch, an earlier run was interrupted while it was
-committing. The tasks have settled the transactions of that decision: each was committed, or had been
-aborted (usually by its time-out), and then its task has written its rows in a new transaction.
+committing. The tasks have settled the transactions of that decision: each was committed, or had
+been aborted (usually by its time-out), and then its task has written its rows in a new transaction.
 
 Invariants: all tasks saw the same line of the ledger, and the decision is written as the next line,
 so no other run has decided in between. A transaction that no line names is never committed. If part
