@@ -11,18 +11,13 @@ import pyarrow as pa
 import pytest
 from sink_rows import rows_of, values_of
 
+from tidelog.apps.spark.sink.commit_plan import Written
 from tidelog.apps.spark.sink.found_rows import Starts
 from tidelog.apps.spark.sink.identity import Origin
+from tidelog.apps.spark.sink.process_client import close_clients
 from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions, write_options
-from tidelog.apps.spark.sink.writing import (
-    Attempt,
-    Written,
-    close_clients,
-    commit_batch,
-    write_alone,
-    write_in_ledger,
-)
+from tidelog.apps.spark.sink.writing import Attempt, commit_batch, write_alone, write_in_ledger
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster

@@ -20,13 +20,14 @@ from sink_tasks import (
 )
 from topic_data import append
 
-from tidelog.apps.spark.sink import found_rows, writing
+from tidelog.apps.spark.sink import found_rows, process_client
 from tidelog.apps.spark.sink.found_rows import Ends
 from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.ledger import Ledger
+from tidelog.apps.spark.sink.process_client import close_clients
 from tidelog.apps.spark.sink.sink_errors import Conflict, RowsCompacted, TooLate
 from tidelog.apps.spark.sink.write_options import SinkColumns
-from tidelog.apps.spark.sink.writing import Attempt, close_clients, commit_batch, write_in_ledger
+from tidelog.apps.spark.sink.writing import Attempt, commit_batch, write_in_ledger
 from tidelog.core.record.record import Record
 from tidelog.shell.client.admin import create_topic, delete_topic
 from tidelog.shell.client.administration.topics import create_partitions
@@ -106,11 +107,11 @@ def test_rows_in_new_partitions_are_found(broker: LocalCluster) -> None:
             assert time.monotonic() < deadline
     newer = options_for(broker, topic, **{"kafka.client.id": "another process"})
     place = older.client, older.ledger_topic
-    held = writing._clients.pop(place)
+    held = process_client._clients.pop(place)
     with pytest.raises(Killed):
         run_task(newer, origin, Attempt("run", 0), rows_for(1, 0), 3)
     assert sum(map(bool, rows_of(broker.bootstrap, topic).values())) > 1
-    writing._clients[place] = held
+    process_client._clients[place] = held
     commit_batch(older, [run_task(older, origin, Attempt("run", 1), rows_for(1, 0))])
     wanted = [value for batch in (0, 1) for _, value in rows_for(batch, 0)]
     assert values_of(broker.bootstrap, topic) == sorted(wanted)

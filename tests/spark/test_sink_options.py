@@ -45,10 +45,14 @@ def test_options_have_the_names_of_spark_s_sink() -> None:
             "checkpointLocation": "somewhere",
             "txnAppId": "nightly",
             "txnVersion": "7",
+            "transactional": "TRUE",
+            "kafka.transaction.timeout.ms": "60000",
         }
     )
     assert (found.topic, found.codec, found.batch_bytes) == ("t", Codec.ZSTD, 65536)
     assert (found.delivery_s, found.named) == (5.0, ("nightly", 7))
+    assert (found.transactional, found.transaction_ms) == (True, 60_000)
+    assert not write_options(BROKER).transactional
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,9 @@ def test_options_have_the_names_of_spark_s_sink() -> None:
         ({**BROKER, "kafka.compression.type": "brotli"}, "give one of none, gzip"),
         ({**BROKER, "kafka.enable.idempotence": "False"}, "needs it"),
         ({**BROKER, "kafka.enable.idempotence": "no"}, "give true or false"),
-        ({**BROKER, "kafka.transactional.id": "x"}, "no transactions"),
+        ({**BROKER, "kafka.transactional.id": "x"}, "use transactional=true"),
+        ({**BROKER, "transactional": "perhaps"}, "give true or false"),
+        ({**BROKER, "kafka.transaction.timeout.ms": "1000"}, "needs transactional=true"),
         ({**BROKER, "txnAppId": "x"}, "give both or none"),
         ({**BROKER, "txnAppId": "x", "txnVersion": "-1"}, "whole number"),
         ({**BROKER, "onReplayMismatch": "maybe"}, "fail, accept"),

@@ -29,17 +29,13 @@ from sink_tasks import (
 )
 
 from tidelog.apps.spark.sink import found_rows, routing
+from tidelog.apps.spark.sink.commit_plan import Written
 from tidelog.apps.spark.sink.identity import Origin, identity_of
 from tidelog.apps.spark.sink.ledger import Ledger, Line, read_line
+from tidelog.apps.spark.sink.process_client import close_clients
 from tidelog.apps.spark.sink.sink_errors import Conflict, RowsDiffer, SinkError, TooLate
 from tidelog.apps.spark.sink.write_options import WriteOptions
-from tidelog.apps.spark.sink.writing import (
-    Attempt,
-    Written,
-    close_clients,
-    commit_batch,
-    write_in_ledger,
-)
+from tidelog.apps.spark.sink.writing import Attempt, commit_batch, write_in_ledger
 from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.shell.client.cluster import Cluster

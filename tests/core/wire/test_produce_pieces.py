@@ -20,9 +20,12 @@ def versions() -> range:
 
 @pytest.mark.parametrize("version", versions())
 @pytest.mark.parametrize("client", ["tidelog", None])
-def test_pieces_equal_the_frame_of_the_codec(version: int, client: str | None) -> None:
+@pytest.mark.parametrize("transactional_id", ["a task", None])
+def test_pieces_equal_the_frame_of_the_codec(
+    version: int, client: str | None, transactional_id: str | None
+) -> None:
     request = {
-        "transactional_id": None,
+        "transactional_id": transactional_id,
         "acks": -1,
         "timeout_ms": 1234,
         "topic_data": [
@@ -36,6 +39,6 @@ def test_pieces_equal_the_frame_of_the_codec(version: int, client: str | None) -
             for topic in TOPICS
         ],
     }
-    pieces = produce_pieces(version, 42, client, -1, 1234, TOPICS)
+    pieces = produce_pieces(version, 42, client, -1, 1234, TOPICS, transactional_id)
     assert b"".join(pieces) == encode_request(PRODUCE, version, 42, client, request)
     assert TOPICS[0].batches[1][1] in pieces, "records are not copied"

@@ -5,13 +5,16 @@ from typing import Any
 from tidelog.core.record.decoder import LogRecord
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Reader
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from tidelog.shell.client.offsets import EARLIEST, list_offset
 
 
-def rows_of(bootstrap: str, topic: str) -> dict[int, list[LogRecord]]:
+def rows_of(
+    bootstrap: str, topic: str, isolation: int = READ_UNCOMMITTED
+) -> dict[int, list[LogRecord]]:
     """Return every record by partition."""
     with Cluster(bootstrap) as cluster:
-        reader = Reader(cluster)
+        reader = Reader(cluster, isolation)
         found = {}
         for partition in cluster.topic(topic).partitions:
             start = list_offset(cluster, topic, partition, EARLIEST).offset
@@ -19,11 +22,15 @@ def rows_of(bootstrap: str, topic: str) -> dict[int, list[LogRecord]]:
         return found
 
 
-def values_of(bootstrap: str, topic: str) -> list[bytes]:
+def values_of(bootstrap: str, topic: str, isolation: int = READ_UNCOMMITTED) -> list[bytes]:
     """Return every value, sorted."""
-    return sorted(
-        record.value or b"" for records in rows_of(bootstrap, topic).values() for record in records
-    )
+    found = rows_of(bootstrap, topic, isolation)
+    return sorted(record.value or b"" for records in found.values() for record in records)
+
+
+def committed_values(bootstrap: str, topic: str) -> list[bytes]:
+    """Return every value that a committed reader sees now, sorted."""
+    return values_of(bootstrap, topic, READ_COMMITTED)
 
 
 def writing(frame: Any, bootstrap: str, **options: Any) -> Any:

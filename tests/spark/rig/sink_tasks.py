@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidelog.apps.spark.sink.commit_plan import Written
 from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions, write_options
-from tidelog.apps.spark.sink.writing import Attempt, Written, write_in_ledger
+from tidelog.apps.spark.sink.writing import Attempt, write_in_ledger
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster

@@ -153,6 +153,7 @@ READ_BY_SINK = frozenset(
         "max.request.size",
         "delivery.timeout.ms",
         "enable.idempotence",
+        "transaction.timeout.ms",
         "transactional.id",
     }
 )

@@ -15,6 +15,7 @@ from tidelog.core.wire.frames import LENGTH_SIZE, begin_request
 from tidelog.core.wire.primitives import (
     INT32,
     compact_string,
+    optional_compact_string,
     optional_string,
     string,
     uvarint,
@@ -39,11 +40,12 @@ def produce_pieces(
     acks: int,
     timeout_ms: int,
     topics: Sequence[TopicRecords],
+    transactional_id: str | None = None,
 ) -> list[Buffer]:
     """Encode a whole frame, with its length in front; every batch is a separate piece."""
     flexible = version >= FIRST_FLEXIBLE
     text = begin_request(PRODUCE, version, correlation_id, client_id)
-    text += b"\0" if flexible else optional_string(None)
+    text += (optional_compact_string if flexible else optional_string)(transactional_id)
     text += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
     text += _count(len(topics), flexible)
     pieces: list[Buffer] = [text]

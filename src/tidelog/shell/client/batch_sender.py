@@ -38,6 +38,8 @@ NO_OFFSET = -1
 ANSWER_S = 2.0
 """How long a response may take beyond the time that the broker waits for replicas."""
 LAST_VERSION_WITH_NAMES = 12
+LAST_VERSION_WITHOUT_ADDING = 11
+"""The last version in which a transactional producer adds partitions to its transaction itself."""
 IN_FLIGHT_MAX = 5
 """Batches that a broker remembers of a producer: with more it can't detect duplicates."""
 IN_FLIGHT_BYTES_MAX = 16 * 1024 * 1024
@@ -101,6 +103,7 @@ def send_produce(
     acks: int,
     timeout_ms: int,
     answer_s: float,
+    transactional_id: str | None = None,
 ) -> PendingProduce:
     """Send one request with a batch for each partition. Raises ClientError."""
     by_topic: dict[str, list[tuple[int, Buffer]]] = {}
@@ -108,10 +111,15 @@ def send_produce(
         by_topic.setdefault(key.topic, []).append((key.partition, data))
     records = [TopicRecords(name, topics[name].id, listed) for name, listed in by_topic.items()]
     nameless = any(topic.id == NO_TOPIC_ID for topic in records)
-    version = connection.version(PRODUCE, LAST_VERSION_WITH_NAMES if nameless else None)
+    newest = LAST_VERSION_WITH_NAMES if nameless else None
+    if transactional_id is not None:
+        newest = LAST_VERSION_WITHOUT_ADDING
+    version = connection.version(PRODUCE, newest)
 
     def encode(correlation: int, client: str) -> list[Buffer]:
-        return produce_pieces(version, correlation, client, acks, timeout_ms, records)
+        return produce_pieces(
+            version, correlation, client, acks, timeout_ms, records, transactional_id
+        )
 
     sent = connection.ask_in_pieces(PRODUCE, version, encode)
     names = {topic.id: topic.name for topic in records}
@@ -171,8 +179,9 @@ class BatchSender:
 
     `timeout_s` bounds how long unacknowledged batches are retried without progress. The
     sender uses the connections in `connections` (by address) and adds to them; without it, those
-    of `cluster`. After an error call `abandon`. Subclasses override `accept`, `refusal` and
-    `gave_up` to judge responses by rules of their own.
+    of `cluster`. With a `transactional_id` all batches belong to its transaction, to which the
+    caller has added their partitions. After an error call `abandon`. Subclasses override `accept`,
+    `refusal` and `gave_up` to judge responses by rules of their own.
     """
 
     def __init__(
@@ -185,6 +194,7 @@ class BatchSender:
         acks: int = ALL,
         idempotent: bool = True,
         connections: dict[str, KafkaConnection] | None = None,
+        transactional_id: str | None = None,
     ) -> None:
         self.cluster = cluster
         self.timeout_s = timeout_s
@@ -196,6 +206,7 @@ class BatchSender:
         self._acks = acks
         self._idempotent = idempotent
         self._connections = connections
+        self._transactional_id = transactional_id
         self._links: dict[BrokerId, LeaderLink] = {}
         self._unacked: dict[TopicPartition, deque[Outgoing]] = {}
         self._last_link: dict[TopicPartition, LeaderLink] = {}
@@ -338,7 +349,15 @@ class BatchSender:
             timeout_ms = min(timeout_ms, max(int(self.retry.remaining_s * 1000), 1))
         topics = {key.topic: self.cluster.topic(key.topic) for key in batches}
         data = {key: batch.data for key, batch in batches.items()}
-        return send_produce(connection, topics, data, self._acks, timeout_ms, self._answer_s)
+        return send_produce(
+            connection,
+            topics,
+            data,
+            self._acks,
+            timeout_ms,
+            self._answer_s,
+            self._transactional_id,
+        )
 
     def _receive(self, link: LeaderLink) -> None:
         """Receive the oldest response of a link."""

@@ -4,6 +4,7 @@
     PendingFetch      that request in flight; `receive` waits for the response
     PartitionFetcher  one partition over leader changes; the next request can be sent ahead
     fetch_partition   one partition, one request, retried
+    fetch_batch       one batch, retried
 
 `Consumer` keeps one `PendingFetch` for each leader. `Reader`, `verify` and Spark's source and
 sink read one partition at a time, through `PartitionFetcher`.
@@ -286,3 +287,16 @@ def fetch_partition(
     retry = Retry(cluster.timeout_s)
     fetcher = PartitionFetcher(cluster, key, isolation, max_wait_ms)
     return retry.call(lambda: fetcher.attempt(offset, max_bytes, retry))
+
+
+def fetch_batch(cluster: Cluster, key: TopicPartition, offset: Offset) -> RecordBatch:
+    """Fetch the batch that contains an offset; wait until the high watermark has reached it."""
+
+    def attempt() -> RecordBatch:
+        found = fetch_partition(cluster, key, offset, max_bytes=1, max_wait_ms=1000)
+        batch = next(batches(found.records), None)
+        if batch is None:
+            raise BrokerError(f"fetch of {key} at offset {offset}", ErrorCode.OFFSET_NOT_AVAILABLE)
+        return batch
+
+    return Retry(cluster.timeout_s).call(attempt)

@@ -26,6 +26,7 @@ from tidelog.core.record.record_batch import (
     MAGIC,
     MAX_SEQUENCE,
     PREFIX_SIZE,
+    TRANSACTIONAL,
     UINT32,
 )
 from tidelog.shell.client.partitioner import partition_of_key
@@ -174,8 +175,11 @@ class OpenBatch:
         self.memory = larger
         self.address = int(larger.__array_interface__["data"][0])
 
-    def close(self, codec: Codec, producer: Producer) -> bytes:
-        """Return the whole batch with its checksum, and clear this object for the next batch."""
+    def close(self, codec: Codec, producer: Producer, attributes: int = 0) -> bytes:
+        """Return the whole batch with its checksum, and clear this object for the next batch.
+
+        `attributes` are bits of record_batch.py.
+        """
         view: Any = memoryview(self.memory.data)[: self.used]
         if codec != Codec.NONE:
             packed = compress(codec, view[HEADER_SIZE:])
@@ -190,7 +194,7 @@ class OpenBatch:
             NO_LEADER_EPOCH,
             MAGIC,
             0,
-            codec,
+            codec | attributes,
             self.count - 1,
             self.base_time,
             self.max_time,
@@ -215,6 +219,7 @@ class BatchEncoder:
         batch_bytes: int = BATCH_BYTES,
         batch_records: int = BATCH_RECORDS,
         engine: str | None = None,
+        transactional: bool = False,
     ) -> None:
         """`sequences` are the next sequence numbers by target; the default is 0.
 
@@ -224,6 +229,7 @@ class BatchEncoder:
         self.sequences = dict(sequences)
         self._producer = (producer_id, producer_epoch)
         self._codec = codec
+        self._attributes = TRANSACTIONAL if transactional else 0
         self._limits = (batch_bytes, batch_records)
         self._engine = chosen_engine(engine)
         self._open: dict[int, OpenBatch] = {}
@@ -256,7 +262,7 @@ class BatchEncoder:
         if self._producer[0] == NO_PRODUCER_ID:
             sequence = -1
         stamp = Producer(*self._producer, sequence)
-        data = batch.close(self._codec, stamp)
+        data = batch.close(self._codec, stamp, self._attributes)
         return EncodedBatch(target, sequence, count, data)
 
 

@@ -11,11 +11,12 @@ the batch in the log holds the same rows.
 
 Invariants: after `settle` every row of the task is in its topic once. An acknowledged batch is in
 the log of all in-sync replicas; a batch of another attempt with other rows raises Conflict.
-Transactions can use the same three steps later; `begin` then has nothing to find.
+
+In a transaction each attempt is a producer of its own: see transactional_delivery.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,20 +49,20 @@ from tidelog.apps.spark.sink.sink_errors import (
 from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.decoder import decode
-from tidelog.core.record.record_batch import RecordBatch, batches, parse
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.record.record_batch import RecordBatch, parse
+from tidelog.core.types import TopicPartition
 from tidelog.shell.client.batch_sender import (
     ANSWER_S,
     OUT_OF_ORDER,
+    Acknowledged,
     BatchSender,
     Outgoing,
     Produced,
 )
-from tidelog.shell.client.client_errors import BrokerError, ClientError, error_name
+from tidelog.shell.client.client_errors import ClientError, error_name
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.fetching import fetch_partition
-from tidelog.shell.client.retry import Retry
+from tidelog.shell.client.fetching import fetch_batch
 
 OPEN_BYTES_MAX = 64 * 1024 * 1024
 """Maximum bytes of rows in open batches: with thousands of partitions these fill slowly."""
@@ -82,6 +83,13 @@ class Delivered(NamedTuple):
     """Tasks of this micro-batch whose rows were found."""
 
 
+class Channel(NamedTuple):
+    """How a task's rows reach the brokers."""
+
+    encoder: BatchEncoder
+    sender: BatchSender
+
+
 class Delivery:
     """Writes the rows of a task that earlier attempts did not write.
 
@@ -100,6 +108,7 @@ class Delivery:
         starts: Starts,
     ) -> None:
         self._cluster = cluster
+        self._connections = connections
         self._options = options
         self._columns = columns
         self._origin = origin
@@ -109,14 +118,9 @@ class Delivery:
         self._found: dict[str, FoundRows] = {}
         self._rows = 0
         self._open_bytes = 0
-        self._sender = TaskSender(cluster, connections, options.delivery_s, options.batch_bytes)
-        self._encoder = BatchEncoder(
-            self._identity.producer_id,
-            self._identity.epoch,
-            {},
-            codec=options.codec,
-            batch_bytes=options.batch_bytes,
-        )
+        self._sequences: dict[int, int] = {}
+        """The next sequence number of each target, if it is not 0."""
+        self._channel: Channel | None = None
         first = origin.batch + origin.task
         self._routing = Routing(cluster, columns, options.topic, first, self._begin_topic)
 
@@ -142,27 +146,60 @@ class Delivery:
                 _optional_column(batch, columns.timestamp), batch.num_rows, int(time.time() * 1000)
             ),
         )
+        if not batch.num_rows:
+            return
         self._rows += batch.num_rows
         self._open_bytes += batch.nbytes
-        self._send_all(self._encoder.append(rows, targets))
+        channel = self._channel = self._channel or self._open_channel()
+        self._before_targets(targets)
+        self._send_all(channel.sender, channel.encoder.append(rows, targets))
         if self._open_bytes > OPEN_BYTES_MAX:
-            self._send_all(self._encoder.finish())
+            self._send_all(channel.sender, channel.encoder.finish())
             self._open_bytes = 0
-        self._sender.post()
+        channel.sender.post()
 
     def settle(self) -> Delivered:
         """Wait until all batches are acknowledged. Raises SinkError, ClientError."""
-        self._send_all(self._encoder.finish())
-        self._sender.flush()
+        acknowledged: Mapping[TopicPartition, Acknowledged] = {}
+        if self._channel is not None:
+            encoder, sender = self._channel
+            self._send_all(sender, encoder.finish())
+            sender.flush()
+            acknowledged = sender.acknowledged
         self._check_left()
         ends: Ends = {}
         for topic, found in self._found.items():
             ends.setdefault(topic, {}).update(found.ends)
-        for (topic, partition), last in self._sender.acknowledged.items():
+        for (topic, partition), last in acknowledged.items():
             ends.setdefault(topic, {})[partition] = last.end
         found_rows = sum(found.total for found in self._found.values())
         tasks = frozenset[int]().union(*(found.tasks for found in self._found.values()))
         return Delivered(self._rows, found_rows, ends, tasks)
+
+    def _open_channel(self) -> Channel:
+        """Return the encoder and sender, before the first row is written."""
+        options = self._options
+        encoder = BatchEncoder(
+            self._identity.producer_id,
+            self._identity.epoch,
+            self._sequences,
+            codec=options.codec,
+            batch_bytes=options.batch_bytes,
+        )
+        sender = TaskSender(
+            self._cluster, self._connections, options.delivery_s, options.batch_bytes
+        )
+        return Channel(encoder, sender)
+
+    def _before_targets(self, targets: Targets) -> None:
+        """Prepare the partitions that rows will be sent to."""
+
+    def _continue_at(self, target: int, sequence: int) -> None:
+        """Continue the sequence numbers of the rows found in a partition."""
+        if self._channel is None:
+            self._sequences[target] = sequence
+        else:
+            self._channel.encoder.sequences[target] = sequence
 
     def _begin_topic(self, topic: str) -> None:
         if not self._search:
@@ -180,7 +217,7 @@ class Delivery:
             raise RowsCompacted(topic, sum(found.compacted.values()))
         self._found[topic] = found
         for partition, sequence in found.next_sequence.items():
-            self._encoder.sequences[self._routing.target_of(topic, partition)] = sequence
+            self._continue_at(self._routing.target_of(topic, partition), sequence)
 
     def _not_found(self, batch: Any, targets: Targets) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return a mask of the rows that earlier attempts did not write.
@@ -200,10 +237,10 @@ class Delivery:
                 is_new[row] = not found.remove(digest)
         return is_new
 
-    def _send_all(self, batches: Iterable[EncodedBatch]) -> None:
+    def _send_all(self, sender: BatchSender, batches: Iterable[EncodedBatch]) -> None:
         for each in batches:
             key = self._routing.targets[each.target]
-            self._sender.send(key, each.data, each.base_sequence, each.count)
+            sender.send(key, each.data, each.base_sequence, each.count)
             self._open_bytes -= len(each.data)
 
     def _check_left(self) -> None:
@@ -241,6 +278,7 @@ class TaskSender(BatchSender):
         connections: dict[str, KafkaConnection],
         delivery_s: float,
         batch_bytes: int,
+        transactional_id: str | None = None,
     ) -> None:
         timeout_ms = min(REPLICAS_WAIT_MS, int(cluster.timeout_s * 1000))
         super().__init__(
@@ -249,6 +287,7 @@ class TaskSender(BatchSender):
             request_timeout_ms=timeout_ms,
             answer_s=cluster.timeout_s + ANSWER_S - timeout_ms / 1000,
             connections=connections,
+            transactional_id=transactional_id,
         )
         self._batch_bytes = batch_bytes
         self._log_append_time: set[str] = set()
@@ -265,7 +304,7 @@ class TaskSender(BatchSender):
             return
         if key.topic in self._log_append_time:
             return
-        found = batch_at(self.cluster, key, produced.base_offset)
+        found = fetch_batch(self.cluster, key, produced.base_offset)
         if found.is_log_append_time:
             self._log_append_time.add(key.topic)
         elif not same_records(found, parse(batch.data)):
@@ -289,19 +328,6 @@ class TaskSender(BatchSender):
             f"{rows} rows were not acknowledged within {self.timeout_s:g} s"
             f" (kafka.delivery.timeout.ms): {failure}"
         )
-
-
-def batch_at(cluster: Cluster, key: TopicPartition, offset: Offset) -> RecordBatch:
-    """Fetch the batch that contains an offset; wait until the high watermark has reached it."""
-
-    def attempt() -> RecordBatch:
-        found = fetch_partition(cluster, key, offset, max_bytes=1, max_wait_ms=1000)
-        batch = next(batches(found.records), None)
-        if batch is None:
-            raise BrokerError(f"fetch of {key} at offset {offset}", ErrorCode.OFFSET_NOT_AVAILABLE)
-        return batch
-
-    return Retry(cluster.timeout_s).call(attempt)
 
 
 def same_records(one: RecordBatch, other: RecordBatch) -> bool:

@@ -31,6 +31,38 @@ class TooLate(SinkError):
         )
 
 
+class RunsElsewhere(SinkError):
+    """Two runs of a query write at the same time."""
+
+    def __init__(self, query: str) -> None:
+        super().__init__(
+            f"query {query} is also running elsewhere: another run has written to the ledger while"
+            " this micro-batch was written; stop one of the two runs"
+        )
+
+
+class Fenced(SinkError):
+    """The coordinator has ended the transaction of this attempt."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            f"the transaction {name} has ended while rows were written ({why}): a newer attempt"
+            " has begun, or it was open longer than kafka.transaction.timeout.ms; this attempt"
+            " stops, its rows stay invisible to committed readers"
+        )
+
+
+class TransactionLost(SinkError):
+    """A transaction was aborted before the driver could commit it."""
+
+    def __init__(self, name: str, timeout_ms: int, visible: str) -> None:
+        super().__init__(
+            f"transaction {name} was aborted before its commit: it was open longer than"
+            f" kafka.transaction.timeout.ms ({timeout_ms}), or another run of the query has begun;"
+            f" {visible}"
+        )
+
+
 class NotReadable(SinkError):
     """The leader has rows of this task that clients can't read yet."""
 

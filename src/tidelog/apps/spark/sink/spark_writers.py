@@ -22,13 +22,14 @@ from pyspark.sql.datasource import (
 )
 
 from tidelog.apps.spark.client_options import OptionError
+from tidelog.apps.spark.sink.commit_plan import Written
 from tidelog.apps.spark.sink.found_rows import Ends, Starts
 from tidelog.apps.spark.sink.identity import Origin
 from tidelog.apps.spark.sink.sink_errors import SinkError
 from tidelog.apps.spark.sink.write_options import sink_columns, write_options
 from tidelog.apps.spark.sink.writing import (
     Attempt,
-    Written,
+    abort_batch,
     commit_batch,
     ends_now,
     now_ms,
@@ -82,7 +83,9 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         commit_batch(self.options, [message.written for message in messages])
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Do nothing: the next run of the batch finds the rows in the topics."""
+        """Abort transactions. Rows without one stay: the next run of the batch finds them."""
+        del batchId
+        abort_batch(self.options, [message.written for message in messages if message])
 
 
 NAMED = "txn:"
@@ -124,4 +127,5 @@ class TidelogWriter(DataSourceArrowWriter):
         commit_batch(self.options, [message.written for message in messages])
 
     def abort(self, messages: list[Any]) -> None:
-        """Do nothing: rows in a topic can't be removed."""
+        """Abort transactions. Rows without one stay: they can't be removed from a topic."""
+        abort_batch(self.options, [message.written for message in messages if message])

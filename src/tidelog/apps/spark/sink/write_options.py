@@ -30,12 +30,15 @@ BATCH_BYTES = 512 * 1024
 BATCH_BYTES_MIN = 1024
 DELIVERY_MS = 120_000
 REQUEST_MS = 30_000
+TRANSACTION_MS = 900_000
+"""The longest time that brokers allow by default (transaction.max.timeout.ms)."""
 
 SINK_OPTIONS = (
     BOOTSTRAP_SHORT,
     "topic",
     "ledgerTopic",
     "onReplayMismatch",
+    "transactional",
     "txnAppId",
     "txnVersion",
 )
@@ -68,6 +71,9 @@ class WriteOptions(NamedTuple):
     ledger_topic: str = LEDGER_TOPIC
     accept_mismatch: bool = False
     named: NamedWrite | None = None
+    transactional: bool = False
+    transaction_ms: int = TRANSACTION_MS
+    """How long a transaction may be open before brokers abort it."""
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
@@ -89,6 +95,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         text_of(given, "ledgerTopic") or LEDGER_TOPIC,
         mismatch == "accept",
         _named(given),
+        truth(given, "transactional") or False,
+        _transaction_ms(given),
     )
 
 
@@ -101,7 +109,19 @@ def _reject_weaker(given: Mapping[str, str]) -> None:
     if truth(given, "kafka.enable.idempotence") is False:
         raise OptionError("kafka.enable.idempotence is false; the sink needs it: leave it out")
     if text_of(given, "kafka.transactional.id"):
-        raise OptionError("kafka.transactional.id can't be set; the sink has no transactions yet")
+        raise OptionError(
+            "kafka.transactional.id can't be set: each task has its own; use transactional=true"
+        )
+
+
+def _transaction_ms(given: Mapping[str, str]) -> int:
+    name = "kafka.transaction.timeout.ms"
+    found = positive(given, name)
+    if found is not None and not truth(given, "transactional"):
+        raise OptionError(f"{name} needs transactional=true")
+    if found is not None and found >= 2**31:
+        raise OptionError(f"{name} is {found}; give at most {2**31 - 1}")
+    return found or TRANSACTION_MS
 
 
 def _named(given: Mapping[str, str]) -> NamedWrite | None:

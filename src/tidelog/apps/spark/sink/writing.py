@@ -8,93 +8,38 @@ the driver writes the batch to the ledger. Only then Spark writes the batch to i
 Invariant: after a failure at any point, the next run finds the batch in the ledger, or its rows in
 the topics after the offsets in the ledger's last line.
 
-Spark's Python workers serve many tasks, so they keep their connections and the lines of the ledger
-that they have read. After an error they close all connections, so that a late response to an
-abandoned request is not mistaken for the response to another request.
+With transactions the rows are invisible until the driver commits: see committing. There is nothing
+to find then, except what a run without transactions has left.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tidelog.apps.spark.client_options import ClientSettings
+from tidelog.apps.spark.sink.commit_plan import Written, ends_after
+from tidelog.apps.spark.sink.committing import (
+    abort_transactions,
+    commit_transactions,
+    settle,
+    settle_other_batch,
+)
 from tidelog.apps.spark.sink.delivery import Delivered, Delivery
 from tidelog.apps.spark.sink.found_rows import Ends, Starts
 from tidelog.apps.spark.sink.identity import Origin
-from tidelog.apps.spark.sink.ledger import NOTHING_DONE, Ledger, Line
+from tidelog.apps.spark.sink.ledger import NOTHING_DONE, Line
+from tidelog.apps.spark.sink.process_client import ProcessClient, process_client
 from tidelog.apps.spark.sink.sink_errors import RowsDiffer, SinkError
+from tidelog.apps.spark.sink.task_transaction import TaskTransaction
+from tidelog.apps.spark.sink.transactional_delivery import TransactionalDelivery
 from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions
 from tidelog.apps.spark.worker import settle_worker
 from tidelog.core.types import TopicPartition
-from tidelog.shell.client.client_errors import NoSuchTopic
+from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.offsets import LATEST, FoundOffset, list_offsets
 
-METADATA_AGE_S = 60.0
-
-
-class ProcessClient:
-    """The connections and the ledger of one cluster, kept between tasks."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        self.cluster: Cluster = options.client.cluster()
-        self.ledger = Ledger(self.cluster, options.ledger_topic)
-        self.connections: dict[str, KafkaConnection] = {}
-        """The connections on which batches are sent, by address."""
-        self._fresh_until = 0.0
-
-    def close(self) -> None:
-        for connection in self.connections.values():
-            connection.close()
-        self.cluster.close()
-
-    def refresh(self, topic: str | None, *, now: bool = False) -> None:
-        """Refresh the metadata if it is too old or `now` is set, to find new partitions."""
-        if not now and time.monotonic() < self._fresh_until:
-            return
-        wanted = set(self.cluster.metadata.topics) if self._fresh_until else {self.ledger.topic}
-        self.cluster.refresh(sorted(wanted | ({topic} if topic else set())))
-        self._fresh_until = time.monotonic() + METADATA_AGE_S
-
-
-_clients: dict[tuple[ClientSettings, str], ProcessClient] = {}
-
-
-@contextmanager
-def process_client(options: WriteOptions) -> Iterator[ProcessClient]:
-    """Provide this process's client for these options. After an error, close all clients."""
-    key = options.client, options.ledger_topic
-    try:
-        client = _clients.get(key)
-        if client is None:
-            client = _clients[key] = ProcessClient(options)
-        yield client
-    except BaseException:
-        close_clients()
-        raise
-
-
-def close_clients() -> None:
-    """Close all clients; the next task opens new ones."""
-    for client in _clients.values():
-        client.close()
-    _clients.clear()
-
-
 PARTITIONS_LISTED_MAX = 1000
-
-
-class Written(NamedTuple):
-    """A task's result for the driver."""
-
-    origin: Origin
-    run: str
-    line: Line | None
-    """The query's line in the ledger when the task began; None if the ledger is not used."""
-    delivered: Delivered | None
-    """The result of the task; None if the ledger already had the batch."""
 
 
 class Attempt(NamedTuple):
@@ -119,16 +64,27 @@ def write_in_ledger(
     with process_client(options) as client:
         client.refresh(options.topic)
         line = _line(client, options, origin, attempt.run)
+        decided = line.pending is not None and line.pending.batch == origin.batch
+        if line.pending is not None and not decided:
+            done = settle_other_batch(client, origin.query, line.pending)
+            line = line._replace(batch=done, pending=None)
         if line.batch >= origin.batch:
-            # Stateful operators before the sink store their state only if all rows are read.
-            for _ in batches:
-                pass
+            _read(batches)
             return Written(origin, attempt.run, line, None)
+        held = line.pending.of_task(origin.task) if line.pending else None
+        if held is not None and settle(client, origin.query, held):
+            return Written(origin, attempt.run, line, None, held, _read(batches))
+        options = options._replace(transactional=options.transactional or decided)
+        # Rows that an earlier attempt wrote in a transaction were aborted with it, or will be.
         search = line.run != attempt.run or attempt.number > 0
+        if options.transactional:
+            search = line.run != attempt.run and not line.transactional
         first = attempt.number == 0
         starts = Starts(line.ends, now_ms() - line.time_ms, planned if first else None)
-        delivered = _deliver(client, options, columns, origin, search, starts, batches)
-        return Written(origin, attempt.run, line, delivered)
+        delivered, transaction = _deliver(
+            client, options, columns, origin, attempt, search, starts, batches
+        )
+        return Written(origin, attempt.run, line, delivered, transaction)
 
 
 def write_alone(
@@ -142,9 +98,11 @@ def write_alone(
     """Write the rows of a task of a job that is not recorded in the ledger."""
     with process_client(options) as client:
         client.refresh(options.topic)
-        search = attempt.number > 0
-        delivered = _deliver(client, options, columns, origin, search, starts, batches)
-        return Written(origin, attempt.run, None, delivered)
+        search = attempt.number > 0 and not options.transactional
+        delivered, transaction = _deliver(
+            client, options, columns, origin, attempt, search, starts, batches
+        )
+        return Written(origin, attempt.run, None, delivered, transaction)
 
 
 def commit_batch(options: WriteOptions, written: Sequence[Written]) -> None:
@@ -153,6 +111,9 @@ def commit_batch(options: WriteOptions, written: Sequence[Written]) -> None:
     Raises SinkError, ClientError.
     """
     _check_tasks(options, written)
+    if options.transactional or any(each.line and each.line.pending for each in written):
+        commit_transactions(options, written)
+        return
     done = [(each.delivered, each.line) for each in written if each.delivered is not None]
     has_rows = any(delivered.rows or delivered.found for delivered, _ in done)
     if not has_rows and options.named is None:  # a micro-batch without rows may be run again
@@ -162,7 +123,7 @@ def commit_batch(options: WriteOptions, written: Sequence[Written]) -> None:
         return
     last = max(lines, key=lambda line: line.number)
     origin = written[0].origin
-    ends = _ends_after(last.ends, [delivered for delivered, _ in done])
+    ends = ends_after(last.ends, [delivered for delivered, _ in done])
     line = Line(origin.batch, written[0].run, ends, last.number + 1, now_ms())
     with process_client(options) as client:
         if not client.ledger.write(origin.query, line):
@@ -174,18 +135,13 @@ def commit_batch(options: WriteOptions, written: Sequence[Written]) -> None:
                 )
 
 
-def _ends_after(before: Ends, delivered: Sequence[Delivered]) -> Ends:
-    """Return the ends of the topics after the batch."""
-    reported: Ends = {}
-    for each in delivered:
-        for topic, partitions in each.ends.items():
-            known = reported.setdefault(topic, {})
-            for partition, end in partitions.items():
-                known[partition] = max(known.get(partition, 0), end)
-    return {
-        topic: {**before.get(topic, {}), **reported.get(topic, {})}
-        for topic in {**before, **reported}
-    }
+def abort_batch(options: WriteOptions, written: Sequence[Written]) -> None:
+    """Abort the transactions of a batch that failed, unless they may have been committed.
+
+    Rows without transactions stay: the next run of the batch finds them.
+    """
+    if written and any(each.opened for each in written):
+        abort_transactions(options, written)
 
 
 def ends_now(cluster: Cluster, topic: str | None) -> Ends:
@@ -220,15 +176,35 @@ def _line(client: ProcessClient, options: WriteOptions, origin: Origin, run: str
     """Return the query's last line in the ledger; write a first line if it has none."""
     found = client.ledger.find(origin.query)
     if found is None:
-        found = Line(NOTHING_DONE, run, ends_now(client.cluster, options.topic), 0, now_ms())
-        if not client.ledger.write(origin.query, found):
-            found = client.ledger.find(origin.query)
-            if found is None:
-                raise SinkError(
-                    f"the ledger topic {options.ledger_topic} rejects the first line of query"
-                    f" {origin.query}: lines of this query were deleted; use a new checkpoint"
-                )
+        ends = ends_now(client.cluster, options.topic)
+        found = Line(NOTHING_DONE, run, ends, 0, now_ms(), options.transactional)
+        return _write_or_find(client, options, origin.query, found)
+    if found.transactional and not options.transactional and found.pending is None:
+        # From now on rows of this query may be visible without a complete micro-batch.
+        visible = found._replace(transactional=False, number=found.number + 1)
+        return _write_or_find(client, options, origin.query, visible)
     return found
+
+
+def _write_or_find(client: ProcessClient, options: WriteOptions, query: str, line: Line) -> Line:
+    """Write a line that each task of a run wants to write; return the line of the first one."""
+    if client.ledger.write(query, line):
+        return line
+    found = client.ledger.find(query)
+    if found is None:
+        raise SinkError(
+            f"the ledger topic {options.ledger_topic} rejects the first line of query"
+            f" {query}: lines of this query were deleted; use a new checkpoint"
+        )
+    return found
+
+
+def _read(batches: Iterable[Any]) -> int:
+    """Read rows that are not written; return their number.
+
+    Stateful operators before the sink store their state only if all rows are read.
+    """
+    return sum(batch.num_rows for batch in batches)
 
 
 def _deliver(
@@ -236,15 +212,55 @@ def _deliver(
     options: WriteOptions,
     columns: SinkColumns,
     origin: Origin,
+    attempt: Attempt,
     search: bool,
     starts: Starts,
     batches: Iterable[Any],
-) -> Delivered:
+) -> tuple[Delivered, TaskTransaction | None]:
     if search:  # an earlier attempt may have used partitions that this process does not know yet
         client.refresh(options.topic, now=True)
+    if options.transactional:
+        return _deliver_in_transaction(
+            client, options, columns, origin, attempt, search, starts, batches
+        )
     delivery = Delivery(
         client.cluster, client.connections, options, columns, origin, search=search, starts=starts
     )
+    return _send(delivery, batches), None
+
+
+def _deliver_in_transaction(
+    client: ProcessClient,
+    options: WriteOptions,
+    columns: SinkColumns,
+    origin: Origin,
+    attempt: Attempt,
+    search: bool,
+    starts: Starts,
+    batches: Iterable[Any],
+) -> tuple[Delivered, TaskTransaction | None]:
+    delivery = TransactionalDelivery(
+        client.cluster,
+        client.connections,
+        options,
+        columns,
+        origin,
+        search=search,
+        starts=starts,
+        coordinators=client.coordinators,
+        attempt=attempt.number,
+    )
+    try:
+        delivered = _send(delivery, batches)
+    except BaseException:
+        # Otherwise committed readers of these partitions wait until the transaction times out.
+        with suppress(ClientError):
+            delivery.abort()
+        raise
+    return delivered, delivery.transaction(delivered)
+
+
+def _send(delivery: Delivery, batches: Iterable[Any]) -> Delivered:
     delivery.begin()
     for batch in batches:
         delivery.append(batch)

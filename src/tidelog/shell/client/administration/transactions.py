@@ -162,35 +162,40 @@ def _check_filters(broker: KafkaConnection, filters: Filters) -> None:
 
 def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction:
     """Return the state of a transactional id. Raises NoSuchTransaction."""
-    request = {"transactional_ids": [transactional_id]}
     retry = Retry(cluster.timeout_s, retriable=retriable_codes(MOVED))
 
     def ask() -> Transaction:
         coordinator = find_coordinator(cluster, transactional_id, retry, TRANSACTION)
-        answer = cluster.broker(coordinator).call(DESCRIBE_TRANSACTIONS, request)
-        (found,) = answer["transaction_states"]
-        if found["error_code"] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise NoSuchTransaction(transactional_id)
-        if found["error_code"]:
-            what = f"describing transactional id {transactional_id}"
-            raise BrokerError(what, found["error_code"])
-        partitions = [
-            TopicPartition(topic["topic"], index)
-            for topic in found["topics"]
-            for index in topic["partitions"]
-        ]
-        return Transaction(
-            transactional_id,
-            coordinator,
-            found["producer_id"],
-            found["producer_epoch"],
-            found["transaction_state"],
-            found["transaction_timeout_ms"],
-            _known(found["transaction_start_time_ms"]),
-            sorted(partitions),
-        )
+        return describe_at(cluster.broker(coordinator), coordinator, transactional_id)
 
     return retry.call(ask)
+
+
+def describe_at(
+    broker: KafkaConnection, coordinator: BrokerId, transactional_id: str
+) -> Transaction:
+    """Return the state of a transactional id from its coordinator. Raises ClientError."""
+    request = {"transactional_ids": [transactional_id]}
+    (found,) = broker.call(DESCRIBE_TRANSACTIONS, request)["transaction_states"]
+    if found["error_code"] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        raise NoSuchTransaction(transactional_id)
+    if found["error_code"]:
+        raise BrokerError(f"describing transactional id {transactional_id}", found["error_code"])
+    partitions = [
+        TopicPartition(topic["topic"], index)
+        for topic in found["topics"]
+        for index in topic["partitions"]
+    ]
+    return Transaction(
+        transactional_id,
+        coordinator,
+        found["producer_id"],
+        found["producer_epoch"],
+        found["transaction_state"],
+        found["transaction_timeout_ms"],
+        _known(found["transaction_start_time_ms"]),
+        sorted(partitions),
+    )
 
 
 def _known(value: int) -> int | None:
@@ -313,24 +318,36 @@ def fence_producer(cluster: Cluster, transactional_id: str, timeout_ms: int) -> 
     Return the id's new producer epoch. `timeout_ms` is the id's transaction time-out from now on.
     Raises ClientError.
     """
-    request = {
-        "transactional_id": transactional_id,
-        "transaction_timeout_ms": timeout_ms,
-        "producer_id": _NONE,
-        "producer_epoch": _NONE,
-        "enable2_pc": False,
-        "keep_prepared_txn": False,
-    }
 
     def ask(broker: KafkaConnection) -> int:
-        answer = broker.call(INIT_PRODUCER_ID, request)
-        if answer["error_code"]:
-            what = f"fencing the producer of {transactional_id}"
-            raise BrokerError(what, answer["error_code"])
-        epoch: int = answer["producer_epoch"]
-        return epoch
+        return init_at(broker, transactional_id, timeout_ms)[1]
 
     retry = Retry(
         cluster.timeout_s, retriable=retriable_codes((ErrorCode.CONCURRENT_TRANSACTIONS,))
     )
     return retry.call(lambda: ask_coordinator(cluster, transactional_id, ask, TRANSACTION))
+
+
+def init_at(
+    broker: KafkaConnection,
+    transactional_id: str,
+    timeout_ms: int,
+    expected: tuple[int, int] = (_NONE, _NONE),
+) -> tuple[int, int]:
+    """Fence the producer of a transactional id; return the producer id and epoch from now on.
+
+    With an `expected` producer id and epoch, only that producer is fenced. While the coordinator
+    aborts an open transaction, it returns CONCURRENT_TRANSACTIONS. Raises ClientError.
+    """
+    request = {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": timeout_ms,
+        "producer_id": expected[0],
+        "producer_epoch": expected[1],
+        "enable2_pc": False,
+        "keep_prepared_txn": False,
+    }
+    answer = broker.call(INIT_PRODUCER_ID, request)
+    if answer["error_code"]:
+        raise BrokerError(f"fencing the producer of {transactional_id}", answer["error_code"])
+    return answer["producer_id"], answer["producer_epoch"]
