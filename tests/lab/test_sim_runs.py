@@ -21,6 +21,7 @@ from tidelog.lab.sim.swarm import (
     CLOCKS,
     FAIL_DIRECTORY,
     FAULTS,
+    KILL_AT_OUTCOME,
     MOVE,
     STORE_AWAY,
     UNREGISTER,
@@ -99,6 +100,7 @@ def test_plans_differ_and_use_every_action() -> None:
         STORE_AWAY,
         FAIL_DIRECTORY,
         MOVE,
+        KILL_AT_OUTCOME,
     }
     assert len({plan.line() for plan in plans}) > 190
 

@@ -27,8 +27,10 @@ from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.machine.switch_fault import SWITCH_FAULTS, SWITCH_INTERRUPTED
 from tidelog.lab.sim.oracle.feature_levels import software
 from tidelog.lab.sim.oracle.moves import BEGUN, FINISHED, FINISHED_AT_START, INTERRUPTED
-from tidelog.lab.sim.swarm import Action, Plan
+from tidelog.lab.sim.oracle.transactions import TransactionOracle
+from tidelog.lab.sim.swarm import KILL_AT_OUTCOME, Action, Plan
 
+OUTCOME_INTERRUPTED = "killed at an outcome"
 KINDS = (
     "message delayed",
     "message dropped",
@@ -45,6 +47,7 @@ KINDS = (
     "restart while idle",
     "clock jumped",
     "wall clock set",
+    OUTCOME_INTERRUPTED,
     "power lost",
     "unsynced bytes forgotten",
     "names forgotten",
@@ -92,6 +95,8 @@ KINDS = (
 _DAY_MS = 86_400_000
 WRONG_CLOCKS_MS = (8 * _DAY_MS, 8 * _DAY_MS, -8 * _DAY_MS, 90_000)
 """How far a wrongly set wall clock is ahead. All are jumps (wall_clock.py)."""
+OUTCOME_MS = 12
+"""The longest time between an outcome and a broker's death: markers take a few milliseconds."""
 CHASE_MS = 50
 CHASE_TRIES = 80
 STOP_TRIES = 60
@@ -113,7 +118,12 @@ class Faults:
     """Carries out the plan's actions until `stopped` is set."""
 
     def __init__(
-        self, site: Site, plan: Plan, producers: list[SimProducer], admin: SimAdmin
+        self,
+        site: Site,
+        plan: Plan,
+        producers: list[SimProducer],
+        admin: SimAdmin,
+        transactions: TransactionOracle | None,
     ) -> None:
         self.stopped = False
         self._site = site
@@ -121,6 +131,7 @@ class Faults:
         self._plan = plan
         self._producers = producers
         self._admin = admin
+        self._transactions = transactions
         self._during: dict[str, DuringMove] = {
             "kill": self._act_during_move(self._kill),
             "lose-power": self._act_during_move(self._lose_power),
@@ -132,6 +143,7 @@ class Faults:
         self._do: dict[str, Callable[[Process, Action], None]] = {
             "produce": self._produce,
             "kill": self._kill,
+            KILL_AT_OUTCOME: self._kill_at_outcome,
             "chase-leader": self._chase_leader,
             "lose-power": self._lose_power,
             "lose-power-everywhere": self._lose_power_everywhere,
@@ -268,6 +280,31 @@ class Faults:
             self._world.after(CHASE_MS, self._chase, partition, action, tries - 1)
         else:
             self._world.after(action.amounts[2] % 40, self._kill, leader, action)
+
+    def _kill_at_outcome(self, _process: Process, action: Action) -> None:
+        """Wait for the next outcome of a transaction, then kill its coordinator, a leader that has
+        to write a marker, or both."""
+        if self._transactions is not None:
+            self._transactions.awaiting_outcome.append(
+                lambda coordinator, partitions: self._strike(coordinator, partitions, action)
+            )
+
+    def _strike(
+        self, coordinator: BrokerId, partitions: frozenset[TopicPartition], action: Action
+    ) -> None:
+        draw = Random(action.amounts[2])
+        known = self._site.brokers[coordinator].node
+        partition = (
+            None if known is None else known.image.partition(*draw.choice(sorted(partitions)))
+        )
+        leader = None if partition is None else partition.leader
+        victims = draw.choice(((coordinator,), (coordinator,), (leader,), (coordinator, leader)))
+        kill = draw.choice((self._kill, self._kill, self._lose_power))
+        for victim in dict.fromkeys(victims):
+            if victim is not None:
+                self._world.count(OUTCOME_INTERRUPTED)
+                after_ms = draw.randint(0, OUTCOME_MS)
+                self._world.after(after_ms, kill, self._site.brokers[victim], action)
 
     def _lose_power(self, process: Process, action: Action) -> None:
         process.disk.stop_lying()

@@ -17,11 +17,11 @@ from zlib import crc32
 from tidelog.core.controller.events import CreateTopicReceived, ElectionType
 from tidelog.core.controller.metadata.features import unsupported
 from tidelog.core.controller.metadata.registrations import PartitionKey
-from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.node.events import ShutdownRequested
 from tidelog.core.replication.events import ACKS_ALL
 from tidelog.core.replication.truncation import LEADER_EPOCH, TruncationPolicy
-from tidelog.core.types import BrokerId, Offset, TopicPartition
+from tidelog.core.types import BrokerId, Offset, TopicId, TopicPartition
 from tidelog.lab.sim.clients.admin import SimAdmin, SimTopicMaker
 from tidelog.lab.sim.clients.brief_topics import SimBriefTopics
 from tidelog.lab.sim.clients.consumer import SimConsumer
@@ -33,9 +33,16 @@ from tidelog.lab.sim.clients.group_clients import (
     why_unshared,
 )
 from tidelog.lab.sim.clients.producers import COMPACTED, SimIdRequester, SimKeyWriter, SimProducer
+from tidelog.lab.sim.clients.transactors import (
+    COORDINATOR_PARTITION,
+    TRANSFER_PARTITIONS,
+    TRANSFERS,
+    SimCommittedReader,
+    SimTransactor,
+)
 from tidelog.lab.sim.faults import Faults
 from tidelog.lab.sim.machine.disk import SimDisk
-from tidelog.lab.sim.machine.network import Network
+from tidelog.lab.sim.machine.network import Address, Network
 from tidelog.lab.sim.machine.process import Process, Site
 from tidelog.lab.sim.machine.store import SimStore
 from tidelog.lab.sim.oracle.feature_levels import FeatureLevelOracle, software
@@ -44,11 +51,19 @@ from tidelog.lab.sim.oracle.oracle import InvariantBroken, Oracle
 from tidelog.lab.sim.oracle.settled import given_up, why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
+from tidelog.lab.sim.oracle.transactions import TransactionOracle
 from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, IdleRestart, Plan
 from tidelog.lab.sim.text import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
-BRIEF_TOPICS, TOPIC_MAKER = 86, 87
+FIRST_READER, LAST_READERS, FOURTH_ADMIN, FIFTH_ADMIN, BRIEF_TOPICS, TOPIC_MAKER = (
+    80,
+    82,
+    84,
+    85,
+    86,
+    87,
+)
 KEY_WRITER, THIRD_ADMIN, FIRST_MEMBER, MEMBERS = 88, 89, 90, 3
 COMMITTER, SECOND_ADMIN, ID_REQUESTER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = (
     97,
@@ -58,6 +73,7 @@ COMMITTER, SECOND_ADMIN, ID_REQUESTER, ADMIN, FIRST_PRODUCER, FIRST_CONSUMER = (
     101,
     151,
 )
+FIRST_TRANSACTOR = 201
 STUCK_MS = 20_000
 """Many times any timeout of a run: a cluster without progress for this long is stuck."""
 SETTLE_MAX_MS = 150_000
@@ -99,6 +115,8 @@ class Result:
     consumed: int = 0
     commits: int = 0
     """Number of offset commits that were acknowledged."""
+    transactions: int = 0
+    """Number of transactions whose commit was acknowledged."""
     cleaned_away: int = 0
     """Records of the compacted topic that cleaning removed from some replica."""
     committed: int = 0
@@ -146,8 +164,13 @@ class Simulation:
             TopicPartition(TOPIC, index): PartitionKey(plan.topic_id, index)
             for index in range(plan.partitions)
         }
-        if plan.groups:
+        if plan.groups or plan.transactional_ids:
             self.partitions[COORDINATED_BY] = PartitionKey(plan.offsets_topic_id, 0)
+        if plan.transactional_ids:
+            key = PartitionKey(plan.transactions_topic_id, 0)
+            self.partitions[COORDINATOR_PARTITION] = key
+            for name in TRANSFER_PARTITIONS:
+                self.partitions[name] = PartitionKey(plan.transfers_id, name.partition)
         self.oracle = Oracle(
             self.site,
             self.partitions,
@@ -164,6 +187,8 @@ class Simulation:
             self.oracle.features = FeatureLevelOracle(self.site, self._report)
         if plan.two_directories:
             self.oracle.moves = MoveOracle(self.site, self._report)
+        if plan.transactional_ids:
+            self.oracle.transactions = TransactionOracle(self.site, self._report)
         self.site.observer = self.oracle
         store.on_change = self.oracle.store_changed
         self._add_clients()
@@ -177,8 +202,14 @@ class Simulation:
         self.committer: SimCommitter | None = None
         self.shares = Shares(self._assigned_twice)
         self.members: list[SimMember] = []
+        if plan.groups or plan.transactional_ids:
+            configs = plan.offsets_topic_configs()
+            self._add_topic(
+                SECOND_ADMIN, OFFSETS_TOPIC, plan.offsets_topic_id, 1, configs, plan.first_group_ms
+            )
         if plan.groups:
-            self._add_committer()
+            self.committer = SimCommitter(self.site, COMMITTER, plan.topic_id, self._commit_lost)
+            self.world.at(1_000, self.committer.commit)
             self._add_members()
         self.key_writer: SimKeyWriter | None = None
         if plan.compacted:
@@ -216,27 +247,29 @@ class Simulation:
             )
             for number, options in enumerate(plan.consumers)
         ]
-        self.faults = Faults(self.site, plan, self.producers, self.admin)
+        self.transactors: list[SimTransactor] = []
+        self.last_readers: list[SimCommittedReader] = []
+        if self.oracle.transactions is not None:
+            self._add_transactors(self.oracle.transactions)
+        self.faults = Faults(self.site, plan, self.producers, self.admin, self.oracle.transactions)
 
-    def _add_committer(self) -> None:
-        plan = self.plan
-        topic = CreateTopicReceived(
-            0,
-            OFFSETS_TOPIC,
-            plan.offsets_topic_id,
-            1,
-            plan.replication_factor,
-            plan.offsets_topic_configs(),
-        )
-        self.world.at(plan.first_group_ms, SimAdmin(self.site, SECOND_ADMIN, topic).create_topic)
-        self.committer = SimCommitter(self.site, COMMITTER, plan.topic_id, self._commit_lost)
-        self.world.at(1_000, self.committer.commit)
+    def _add_topic(
+        self,
+        address: Address,
+        name: str,
+        topic_id: TopicId,
+        partitions: int,
+        configs: dict[str, str],
+        at_ms: int,
+    ) -> None:
+        """Let an administrator create a topic."""
+        copies = self.plan.replication_factor
+        topic = CreateTopicReceived(0, name, topic_id, partitions, copies, configs)
+        self.world.at(at_ms, SimAdmin(self.site, address, topic).create_topic)
 
     def _add_key_writer(self) -> None:
         plan = self.plan
-        configs, copies = plan.table_configs(), plan.replication_factor
-        topic = CreateTopicReceived(0, COMPACTED.topic, plan.table_id, 1, copies, configs)
-        self.world.at(340, SimAdmin(self.site, THIRD_ADMIN, topic).create_topic)
+        self._add_topic(THIRD_ADMIN, COMPACTED.topic, plan.table_id, 1, plan.table_configs(), 340)
         table = self.oracle.table = TableOracle(COMPACTED, self._report)
         self.key_writer = SimKeyWriter(self.site, KEY_WRITER, table.acknowledged)
         self.world.at(1_000, self.key_writer.write)
@@ -247,6 +280,45 @@ class Simulation:
             member = SimMember(self.site, FIRST_MEMBER + number, self.shares, static=static)
             self.members.append(member)
             self.world.at(1_000 + 100 * number, member.send_next)
+
+    def _add_transactors(self, transactions: TransactionOracle) -> None:
+        """Add transactional producers, and a read-committed consumer of each partition. Others
+        begin to read when everything settles."""
+        plan = self.plan
+        configs, count = plan.transaction_configs(), len(TRANSFER_PARTITIONS)
+        state = (TRANSACTIONS_TOPIC, plan.transactions_topic_id, 1, configs, 360)
+        self._add_topic(FOURTH_ADMIN, *state)
+        self._add_topic(FIFTH_ADMIN, TRANSFERS, plan.transfers_id, count, configs, 380)
+        for name in TRANSFER_PARTITIONS:
+            self.consumers.append(self._reader(transactions, FIRST_READER, name))
+            self.last_readers.append(self._reader(transactions, LAST_READERS, name))
+        for number in range(plan.transactional_ids):
+            self._start_transactor(transactions, f"id-{number}")
+
+    def _reader(
+        self, transactions: TransactionOracle, first_address: Address, name: TopicPartition
+    ) -> SimCommittedReader:
+        return SimCommittedReader(
+            self.site,
+            first_address + name.partition,
+            name,
+            from_followers=first_address == LAST_READERS,
+            consumed=self._consumed,
+            corrupt=self._corrupt,
+            visible=transactions.read,
+        )
+
+    def _start_transactor(self, transactions: TransactionOracle, name: str) -> None:
+        transactor = SimTransactor(
+            self.site,
+            FIRST_TRANSACTOR + len(self.transactors),
+            name,
+            self.plan.transfers_id,
+            transactions,
+            lambda: self._start_transactor(transactions, name),
+        )
+        self.transactors.append(transactor)
+        self.world.at(1_000, transactor.start)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -285,6 +357,11 @@ class Simulation:
             self.brief_topics.finish()
         for member in self.members:
             member.finish()
+        for transactor in self.transactors:
+            transactor.finish()
+        for reader in self.last_readers:
+            self.consumers.append(reader)
+            reader.poll()
         self.site.network.heal()
         for process in self.site.brokers.values():
             process.disk.heal()
@@ -390,14 +467,12 @@ class Simulation:
         return ends + [consumer.position for consumer in self.consumers]
 
     def _why_not_settled(self, excused: Collection[TopicPartition] = ()) -> str | None:
-        for number, producer in enumerate(self.producers):
-            if producer.pending:
-                return f"producer {number} waits for {producer.pending} batches"
-        if self.committer is not None and not self.committer.done:
-            return "the committer has not read the committed offset"
-        if self.members and (unshared := why_unshared(self.members, self.shares)) is not None:
-            return unshared
+        why = self._why_not_finished()
+        if why is not None:
+            return why
         why = why_not_settled(self.site, self.oracle.truths, excused)
+        if why is None and self.oracle.transactions is not None:
+            why = self.oracle.transactions.why_not_settled()
         if why is None and self.oracle.table is not None:
             why = self.oracle.table.why_not_settled(self.site)
         if why is None and self.topic_maker is not None:
@@ -412,6 +487,20 @@ class Simulation:
             end = len(self.oracle.truths[consumer.partition].committed)
             if consumer.position < end and consumer.partition not in excused:
                 return f"consumer {number} is at offset {consumer.position} of {end} committed ones"
+        return None
+
+    def _why_not_finished(self) -> str | None:
+        """Return which client has not finished its work yet, or None."""
+        for number, producer in enumerate(self.producers):
+            if producer.pending:
+                return f"producer {number} waits for {producer.pending} batches"
+        if self.committer is not None and not self.committer.done:
+            return "the committer has not read the committed offset"
+        if self.members and (unshared := why_unshared(self.members, self.shares)) is not None:
+            return unshared
+        for transactor in self.transactors:
+            if not transactor.done:
+                return f"a producer of {transactor.transactional_id!r} has not ended"
         return None
 
     # -- violations -----------------------------------------------------------------------
@@ -473,6 +562,8 @@ class Simulation:
         if self.oracle.table is not None:
             result.cleaned_away = self.oracle.table.cleaned_away
         result.commits = 0 if self.committer is None else self.committer.commits
+        if self.oracle.transactions is not None:
+            result.transactions = self.oracle.transactions.acknowledged
         result.consumed = sum(consumer.read for consumer in self.consumers)
         for truth in self.oracle.truths.values():
             result.repaired += truth.promise.repaired

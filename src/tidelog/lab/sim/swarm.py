@@ -18,11 +18,13 @@ from tidelog.core.node.config import NodeConfig
 from tidelog.core.replication.events import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.core.storage.log_copy import CopyLimits
+from tidelog.core.transactions.config import TransactionConfig
 from tidelog.core.types import BrokerId, TopicId
 from tidelog.lab.sim.machine.disk import PowerLossWeights
 from tidelog.lab.sim.machine.network import LinkConditions
 from tidelog.lab.sim.machine.store import StoreFaults
 
+_TRANSACTIONS = TransactionConfig(transaction_abort_timed_out_transaction_cleanup_interval_ms=200)
 _GROUPS = GroupConfig(group_min_session_timeout_ms=100, group_initial_rebalance_delay_ms=200)
 CALM_START_MS = 1_500
 """Enough time for brokers to register and for the admin to create the topic."""
@@ -95,6 +97,8 @@ class Plan:
     """Whether clients use groups and commit offsets."""
     compacted: bool = False
     """Whether there is also a compacted topic."""
+    transactional_ids: int = 0
+    """How many transactional ids producers use; with 0 there are no transactions."""
     late_topics: bool = False
     """Whether topics, including the groups' offsets topic, are created while brokers are down."""
     retention_ms: int | None = None
@@ -140,6 +144,7 @@ class Plan:
             auto_leader_rebalance_enable=balance.random() < 0.8,
             leader_imbalance_check_interval_seconds=balance.choice((1, 3, 300)),
             groups=_GROUPS,
+            transactions=_TRANSACTIONS,
             replica_lag_time_max_ms=draw.choice((800, 1_500, 3_000)),
             replica_fetch_wait_max_ms=draw.choice(fetch_waits_ms),
             replica_fetch_max_bytes=draw.choice((300, 2_000, 1 << 20)),
@@ -173,7 +178,19 @@ class Plan:
 
     def offsets_topic_configs(self) -> dict[str, str]:
         """Return settings without retention: an old record may be a group's latest commit."""
+        if self.transactional_ids:
+            return self.transaction_configs()
         return {**self.topic_configs(), "retention.bytes": "-1", "retention.ms": "-1"}
+
+    def transaction_configs(self) -> dict[str, str]:
+        """Return settings with which no committed record is ever lost or deleted."""
+        return {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "unclean.leader.election.enable": "false",
+            "flush.messages": "1",
+            "retention.bytes": "-1",
+            "retention.ms": "-1",
+        }
 
     def table_configs(self) -> dict[str, str]:
         """Return settings with which no committed record is lost and the cleaner works often."""
@@ -190,15 +207,26 @@ class Plan:
 
     @property
     def table_id(self) -> TopicId:
-        return crc32(b"table %d" % self.seed).to_bytes(4, "big") * 4
+        return self._topic_id(b"table %d")
 
     @property
     def topic_id(self) -> TopicId:
-        return crc32(b"%d" % self.seed).to_bytes(4, "big") * 4
+        return self._topic_id(b"%d")
 
     @property
     def offsets_topic_id(self) -> TopicId:
-        return crc32(b"offsets %d" % self.seed).to_bytes(4, "big") * 4
+        return self._topic_id(b"offsets %d")
+
+    @property
+    def transactions_topic_id(self) -> TopicId:
+        return self._topic_id(b"transactions %d")
+
+    @property
+    def transfers_id(self) -> TopicId:
+        return self._topic_id(b"transfers %d")
+
+    def _topic_id(self, pattern: bytes) -> TopicId:
+        return crc32(pattern % self.seed).to_bytes(4, "big") * 4
 
     @property
     def first_group_ms(self) -> int:
@@ -220,6 +248,7 @@ class Plan:
             f"flush before ack {'on' if self.flush_before_ack else 'off'}, "
             f"{'a group, ' if self.groups else ''}"
             f"{'a compacted topic, ' if self.compacted else ''}"
+            f"{f'{self.transactional_ids} transactional ids, ' if self.transactional_ids else ''}"
             f"{'topics during faults, ' if self.late_topics else ''}"
             f"{'several damaged replicas, ' if self.two_damaged else ''}"
             f"{'rolling upgrades, ' if self.software else ''}"
@@ -271,6 +300,9 @@ MOVE = "move-replica"
 from one to the other, and something may happen meanwhile."""
 FAIL_DIRECTORY = "fail-directory"
 """A fault with its own generator: one of two log directories of a broker fails."""
+KILL_AT_OUTCOME = "kill-at-outcome"
+"""A fault with its own generator: when the outcome of a transaction is decided and not all markers
+are written, its coordinator dies, or the leader of one of its partitions, or both."""
 UNREGISTER = "unregister"
 """A fault with its own generator: a broker is unregistered while it is down."""
 STORE_AWAY = "store-away"
@@ -350,9 +382,31 @@ def draw_plan(seed: int) -> Plan:
     _draw_failed_directories(plan)
     _draw_moves(plan)
     _draw_idle_restarts(plan)
+    _draw_transactions(plan)
     _draw_produces(draw, plan, 25 if restless else draw.choice((60, 120, 300)))
     plan.actions.sort()
     return plan
+
+
+def _draw_transactions(plan: Plan) -> None:
+    """Let clients use transactions in one run of five, and kill brokers in the midst of some.
+
+    In half of these runs most faults of `FAULTS` are left out: a transaction has many steps, and
+    few end while brokers die all the time.
+    """
+    draw = Random(f"{plan.seed}/transactional ids")
+    # As in the compacted topic, no record may be lost.
+    may_lose = plan.unclean or any(action.kind == "lie" for action in plan.actions)
+    if draw.random() < 1 / 5 and not may_lose:
+        plan.transactional_ids = draw.choice((1, 1, 2, 3))
+        kept = draw.choice((1.0, 1.0, 0.3, 0.1))
+        plan.actions = [
+            action for action in plan.actions if action.kind not in FAULTS or draw.random() < kept
+        ]
+        for _ in range(draw.randint(0, 4)):
+            at = draw.randint(CALM_START_MS, plan.duration_ms)
+            amounts = (draw.choice((20, 200, 600, 1_500)), 0, draw.randrange(1 << 16))
+            plan.actions.append(Action(at, KILL_AT_OUTCOME, 1, amounts))
 
 
 def _draw_idle_restarts(plan: Plan) -> None:

@@ -38,6 +38,8 @@ Corrupt = Callable[[TopicPartition, BrokerId, int, str], None]
 class SimConsumer(SimClient):
     """A consumer of one partition."""
 
+    read_committed = False
+
     def __init__(
         self,
         site: Site,
@@ -70,7 +72,15 @@ class SimConsumer(SimClient):
             FETCH_MAX_BYTES,
             last_fetched_epoch=self._epoch if self._sends_epoch else None,
         )
-        request = Fetch(None, None, MAX_WAIT_MS, 1, FETCH_MAX_BYTES, [part])
+        request = Fetch(
+            None,
+            None,
+            MAX_WAIT_MS,
+            1,
+            FETCH_MAX_BYTES,
+            [part],
+            read_committed=self.read_committed,
+        )
         self._send_request(self._choose(), request)
 
     def _choose(self) -> BrokerId | None:
@@ -125,7 +135,7 @@ class SimConsumer(SimClient):
     def _receive(self, part: FetchPartitionResponse) -> None:
         assert part.records is None or isinstance(part.records, bytes)
         try:
-            self._read_batches(part.records or b"")
+            self._read_batches(part.records or b"", part)
         except CorruptRecord as error:
             self._corrupt(self.partition, self._target, self._requested_ms, error.reason)
             self._back_off()
@@ -133,7 +143,7 @@ class SimConsumer(SimClient):
         self._correlation += 1
         self._world.after(1, self._late, self._correlation)
 
-    def _read_batches(self, records: bytes) -> None:
+    def _read_batches(self, records: bytes, _part: FetchPartitionResponse) -> None:
         """Report all records; raise CorruptRecord at a batch with a wrong checksum or offset."""
         for batch in batches(records):
             if not batch.crc_ok():

@@ -13,6 +13,8 @@ no-duplicates            an idempotent producer's batch is in the log at most on
 young-records-stay       retention deletes no record that is younger than retention.ms
 fenced-leaders-stop      a leader whose session has ended acknowledges only what its followers have
 one-folder               a partition has one folder on a broker with two log directories (moves.py)
+transactions-atomic      once all has settled, a transaction is visible as a whole or not at all
+                         (transactions.py has five more invariants of transactions)
 settles                  once faults stop, all replicas become equal and in sync
 """
 
@@ -39,6 +41,7 @@ from tidelog.lab.sim.oracle.registrations import RegistrationOracle
 from tidelog.lab.sim.oracle.settled import check_equal_logs, check_repaired
 from tidelog.lab.sim.oracle.shadow import Entry, Shadow, read_entries
 from tidelog.lab.sim.oracle.table import TableOracle
+from tidelog.lab.sim.oracle.transactions import TransactionOracle
 from tidelog.lab.sim.oracle.truth import Truth
 from tidelog.lab.sim.text import WHOLE_MAX, plain
 
@@ -91,6 +94,8 @@ class Oracle:
         """The oracle of the compacted topic, if the run has one."""
         self.moves: MoveOracle | None = None
         """The oracle of moves between log directories, if brokers have two."""
+        self.transactions: TransactionOracle | None = None
+        """The oracle of transactions, if clients use them."""
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
             ended = site.store.ended_session
@@ -181,6 +186,8 @@ class Oracle:
             self.table.check_settled(self._site)
         if self.moves is not None:
             self.moves.check_settled()
+        if self.transactions is not None:
+            self.transactions.check_settled()
 
     # -- processes -------------------------------------------------------------------------
 
@@ -326,6 +333,8 @@ class Oracle:
             self.features.stepped(process)
         if self.moves is not None:
             self.moves.stepped(process)
+        if self.transactions is not None:
+            self.transactions.stepped(process)
         cuts = process.disk.cuts
         for name, replica in process.node.replicas.items():
             truth = self.truths.get(name)

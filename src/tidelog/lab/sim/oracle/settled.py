@@ -106,7 +106,10 @@ def check_repaired(truth: Truth) -> None:
 
 
 def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
-    """Check that the log has each sequence number of an idempotent producer only once."""
+    """Check that the log has each sequence number of a producer's epoch only once.
+
+    Markers, and the offsets that a group coordinator writes, have no sequence number.
+    """
     assert truth.registration is not None
     assert truth.registration.leader is not None
     node = site.brokers[truth.registration.leader].node
@@ -115,15 +118,16 @@ def _check_duplicates(site: Site, name: TopicPartition, truth: Truth) -> None:
         return
     log = replica.log
     offset = log.log_start_offset
-    seen: dict[tuple[int, int], int] = {}
+    seen: dict[tuple[int, int, int], int] = {}
     while offset < log.log_end_offset:
         for batch in batches(log.read_bytes(log.read(offset, 1 << 20))):
             offset = batch.next_offset
-            if batch.has_producer:
-                key = batch.producer_id, batch.base_sequence
+            if batch.has_producer and batch.base_sequence >= 0:
+                key = batch.producer_id, batch.producer_epoch, batch.base_sequence
                 if key in seen:
                     twice = f"at offsets {seen[key]} and {batch.base_offset}"
                     truth.report(
-                        "no-duplicates", f"producer id {key[0]}, sequence {key[1]} {twice}"
+                        "no-duplicates",
+                        f"producer id {key[0]}, epoch {key[1]}, sequence {key[2]} {twice}",
                     )
                 seen[key] = batch.base_offset
