@@ -44,6 +44,9 @@ HEALTHY = cluster(
 LEADS_M1 = replica(1, M1, leads=True)
 BROKEN = {
     "hw-below-leo": cluster(replica(1, M1, hw=2)),
+    "lso-below-hw": cluster(
+        replace(LEADS_M1, last_stable_offset=1, open_transactions=((7, 0),)),
+    ),
     "epochs-monotonic": cluster(replica(1, LogEntry(0, 1, "m1"), LogEntry(1, 0, "m2"))),
     "log-matching": cluster(
         replica(1, M1, M2), replica(2, LogEntry(0, 0, "other"), LogEntry(1, 0, "m2"))

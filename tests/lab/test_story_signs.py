@@ -57,7 +57,7 @@ def test_the_at_sign_stands_for_the_epoch_of_a_record_and_nothing_else(story: St
         for frame in performance.frames:
             for line in frame.output:
                 for word in re.findall(r"\S*@\S*", line):
-                    assert re.fullmatch(r"\[?(log=\[)?[\w.]+@\d+\]?", word), line
+                    assert re.fullmatch(r"\[?(log=\[)?[\w.]+(\(\d+\))?@\d+\]?", word), line
 
 
 def test_the_legend_has_the_signs_that_occur_and_each_once() -> None:

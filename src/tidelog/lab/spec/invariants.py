@@ -30,6 +30,18 @@ def offsets_in_order(replica: ReplicaSnapshot) -> Broken:
     return f"log start {start}, HW {mark} and LEO {end} are out of order"
 
 
+def stable_in_order(replica: ReplicaSnapshot) -> Broken:
+    """Check log start <= LSO <= HW, and that no open transaction begins below the LSO (M03)."""
+    stable, opened = replica.last_stable_offset, replica.open_transactions
+    if stable is None:
+        return None
+    if not replica.log_start_offset <= stable <= replica.high_watermark:
+        start, mark = replica.log_start_offset, replica.high_watermark
+        return f"log start {start}, LSO {stable} and HW {mark} are out of order"
+    below = [each for each, first in opened if first < stable]
+    return f"LSO {stable} is past the open transaction of producer {below[0]}" if below else None
+
+
 def log_in_order(replica: ReplicaSnapshot) -> Broken:
     """Check that offsets rise and epochs never fall along a log."""
     for before, after in pairwise(replica.log):
@@ -134,6 +146,11 @@ def hw_below_leo(cluster: ClusterSnapshot) -> Iterator[Violation]:
     yield from _each(cluster, offsets_in_order)
 
 
+def lso_below_hw(cluster: ClusterSnapshot) -> Iterator[Violation]:
+    """Invariant: on every replica, log start <= LSO <= HW, and open transactions begin above it."""
+    yield from _each(cluster, stable_in_order)
+
+
 def epochs_monotonic(cluster: ClusterSnapshot) -> Iterator[Violation]:
     """Invariant: on every replica, epochs never fall along the log, and match the epoch cache."""
     yield from _each(cluster, log_in_order)
@@ -229,6 +246,7 @@ def _named(entries: Iterable[LogEntry]) -> str:
 
 INVARIANTS: dict[str, Callable[[ClusterSnapshot], Iterator[Violation]]] = {
     "hw-below-leo": hw_below_leo,
+    "lso-below-hw": lso_below_hw,
     "epochs-monotonic": epochs_monotonic,
     "log-matching": log_matching,
     "committed-agree": committed_agree,

@@ -41,6 +41,10 @@ class ReplicaSnapshot:
     epochs: Sequence[EpochEntry]
     log: Sequence[LogEntry]
     """From the log start on, in order; compaction may leave gaps between offsets."""
+    last_stable_offset: Offset | None = None
+    """The limit for read-committed consumers; None if it is unknown or not of interest."""
+    open_transactions: Sequence[tuple[int, Offset]] = ()
+    """The producer ids with an open transaction, and its first offset."""
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ def _story_config() -> NodeConfig:
         high_watermark_linger_ms=0,
         replica_socket_timeout_ms=NEVER_MS,
         request_timeout_ms=NEVER_MS,
+        add_partitions_to_txn_retry_backoff_max_ms=0,
         max_incremental_fetch_session_cache_slots=0,
         replica_high_watermark_checkpoint_interval_ms=1,
         log=LogConfig(reserve_steps=False),
@@ -38,6 +39,14 @@ def _segment_bytes(value: str, option: str) -> int:
 
 def _names(value: str, _option: str) -> tuple[str, ...]:
     return tuple(name for name in value.split(",") if name)
+
+
+def _text(value: str, _option: str) -> str:
+    return value
+
+
+def _transaction_version(value: str, option: str) -> int:
+    return int(one_of(value, ("1", "2"), option))
 
 
 def _recovery(value: str, option: str) -> UncleanRecovery:
@@ -67,6 +76,13 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     ),
     "recovery": ("recovery", _recovery),
     "disks": ("disks", number),
+    "coordinators": ("coordinators", _names),
+    "other": ("other", _text),
+    "transaction.version": ("transaction_version", _transaction_version),
+    "transaction.partition.verification.enable": (
+        "config.transaction_partition_verification_enable",
+        boolean,
+    ),
     "fetch.sessions": ("config.max_incremental_fetch_session_cache_slots", number),
 }
 """Each option's attribute of `Setup`, and the function that parses its value."""
@@ -90,7 +106,7 @@ def read_setup(step: Step) -> Setup:
         path, parse = _OPTIONS[option]
         *objects, attribute = path.split(".")
         setattr(reduce(getattr, objects, setup), attribute, parse(value, option))
-    everyone = (*names, *setup.spares)
+    everyone = setup.everyone
     if len(set(everyone)) < len(everyone):
         raise StoryError("a broker is named twice")
     for name in setup.down:

@@ -21,6 +21,10 @@ class Sign:
 SIGNS = (
     Sign("LEO", "log end offset: the offset of the next record", r"\bLEO\b"),
     Sign("HW", "high watermark: records below it are committed", r"\bHW\b"),
+    Sign("LSO", "last stable offset: read-committed consumers read below it", r"\bLSO\b"),
+    Sign("open=7:1", "producer 7 has an open transaction from offset 1 on", r"\bopen=\d"),
+    Sign("commit(7)", "the marker that commits the transaction of producer 7", r"\bcommit\(\d"),
+    Sign("abort(7)", "the marker that aborts the transaction of producer 7", r"\babort\(\d"),
     Sign("start", "log start offset: the first offset that is left", r"\bstart=\d"),
     Sign("ISR", "in-sync replicas; a record that all of them have is committed", r"\bISR\b"),
     Sign("ELR", "replicas not in sync that have all committed records and may lead", r"\bELR\b"),

@@ -8,8 +8,10 @@ from tidelog.core.history import HistoryEvent
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.lab.story.grammar import Step, StoryError, known_name
 from tidelog.lab.story.stage.clients import Clients
+from tidelog.lab.story.stage.coordination import Coordination
 from tidelog.lab.story.stage.narration import Line
 from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Network
+from tidelog.lab.story.stage.producers import Producers
 from tidelog.lab.story.stage.world import Setup, World
 
 
@@ -20,6 +22,8 @@ class Stage:
     world: World
     network: Network
     clients: Clients
+    coordination: Coordination
+    producers: Producers
 
 
 @dataclass(slots=True)
@@ -36,7 +40,10 @@ class Play:
         if self._stage is not None:
             raise StoryError("the story has a cluster already")
         world = World(setup, self.policy)
-        self._stage = Stage(world, Network(world), Clients(world))
+        network, clients = Network(world), Clients(world)
+        coordination = Coordination(world, network)
+        producers = Producers(world, clients, coordination)
+        self._stage = Stage(world, network, clients, coordination, producers)
 
     @property
     def has_stage(self) -> bool:

@@ -12,13 +12,14 @@ from tidelog.core.history import HistoryEvent
 from tidelog.core.types import BrokerId
 from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
-from tidelog.lab.story.commands import control, facts, faults, looking, traffic
+from tidelog.lab.story.commands import control, facts, faults, looking, traffic, transacting
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, check_options
 from tidelog.lab.story.stage.narration import Line
 
 COMMANDS: dict[str, Command] = {
     **traffic.COMMANDS,
+    **transacting.COMMANDS,
     **faults.COMMANDS,
     **control.COMMANDS,
     **looking.COMMANDS,
@@ -127,6 +128,7 @@ def perform(current: Play, step: Step) -> Frame:
     check_options(step, command)
     command.action(current, step)
     current.world.deliver_reports()
+    current.stage.coordination.run()
     lines = tuple(current.take_lines())
     problems = (*current.failures, *_compare(step, current.policy.name, lines))
     current.failures.clear()

@@ -51,6 +51,7 @@ def _announce(
         world.controller.commit(changed)
     else:
         world.controller.fence(fenced, changed)
+    world.elect_others()
     after = world.controller.partition
     unclean = after.unclean_election
     if unclean is not None and unclean != before.unclean_election:
@@ -202,7 +203,9 @@ def _settle_round(play: Play) -> None:
         if not broker.alive:
             controller.commit(controller.without(broker.id, world.able()))
     controller.commit(controller.reelected(world.able()))
+    world.elect_others()
     world.send_changes_to_all()
+    play.stage.coordination.send_markers()
     for broker in world.brokers.values():
         if broker.alive and play.stage.network.follows(broker):
             play.stage.network.fetch(broker)

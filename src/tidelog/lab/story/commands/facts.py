@@ -68,6 +68,8 @@ def _replica_is(play: Play, words: Sequence[str]) -> str | None:
         "start": str(snapshot.log_start_offset),
         "role": role_of(broker),
     }
+    if snapshot.last_stable_offset is not None:
+        found["LSO"] = str(snapshot.last_stable_offset)
     if len(words) < 2:
         raise StoryError("expect needs a property of the broker, such as: expect A LEO=2 HW=1")
     for word in words[1:]:

@@ -11,6 +11,7 @@ from tidelog.lab.spec.snapshot import ReplicaSnapshot
 from tidelog.lab.story.grammar import Step
 from tidelog.lab.story.play import Command, Play, arguments
 from tidelog.lab.story.stage.broker import StoryBroker
+from tidelog.lab.story.stage.controller import OTHER
 from tidelog.lab.story.stage.narration import format_offsets, members
 from tidelog.lab.story.stage.records import format_log
 
@@ -29,7 +30,8 @@ def _replicas(play: Play, names: Sequence[str]) -> list[StoryBroker]:
     if names:
         return [world.broker(name) for name in names]
     assigned = world.controller.partition.replicas
-    return [broker for broker in world.brokers.values() if broker.id in assigned]
+    every = world.brokers.values()
+    return [broker for broker in every if broker.id in assigned or broker.shown == OTHER]
 
 
 def describe(play: Play, broker: StoryBroker) -> str:
@@ -41,7 +43,9 @@ def describe_snapshot(role: str, snapshot: ReplicaSnapshot) -> str:
     """Return the text of `describe` for a role and a snapshot."""
     epoch = f"epoch={snapshot.leader_epoch} " if snapshot.alive else ""
     log = format_log(snapshot.log)
-    return f"{role.ljust(ROLE_WIDTH)} {epoch}{format_offsets(snapshot)} log=[{log}]"
+    opened = ",".join(f"{each}:{first}" for each, first in snapshot.open_transactions)
+    text = f"{role.ljust(ROLE_WIDTH)} {epoch}{format_offsets(snapshot)}"
+    return f"{text}{opened and f' open={opened}'} log=[{log}]"
 
 
 def role_of(broker: StoryBroker) -> str:

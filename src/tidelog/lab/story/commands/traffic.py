@@ -10,7 +10,7 @@ from tidelog.lab.story.grammar import Step, StoryError
 from tidelog.lab.story.play import Command, Play, arguments, boolean, fate, number, one_of
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.clients import TIMEOUT_MS
-from tidelog.lab.story.stage.network import REPLY
+from tidelog.lab.story.stage.network import REPLY, REQUEST
 
 TICK_MS = 1_000
 TIMES_MAX = 1_000
@@ -37,6 +37,11 @@ def produce(play: Play, step: Step) -> None:
     one_batch = boolean(step.options.get("batch", "false"), "batch")
     to = play.world.broker(step.options["to"]) if "to" in step.options else _leader(play)
     if to is None:
+        return
+    if "by" in step.options:
+        late = fate(step, REQUEST).name
+        transactional = play.stage.producers.known(step.options["by"])
+        play.stage.producers.produce(transactional, to, names, late)
         return
     for batch in [names] if one_batch else [(name,) for name in names]:
         play.stage.clients.produce(to, batch, ACKS[acks], codec, producer, timeout)
@@ -72,6 +77,9 @@ def ask(play: Play, step: Step) -> None:
 def deliver(play: Play, step: Step) -> None:
     """Deliver a held message."""
     (name,) = arguments(step, COMMANDS["deliver"].usage, 1, 1)
+    if name in play.stage.network.late:
+        play.stage.network.late[name]()
+        return
     if name not in play.stage.network.held:
         raise StoryError(f"no message is held as {name!r}")
     play.stage.network.deliver(name, fate(step, REPLY))
@@ -118,7 +126,12 @@ def consume(play: Play, step: Step) -> None:
     offset = number(options["offset"], "offset") if "offset" in options else None
     epoch = number(options["epoch"], "epoch") if "epoch" in options else None
     if broker is not None:
-        play.stage.clients.consume(broker, offset, epoch)
+        play.stage.clients.consume(broker, offset, epoch, committed=_reads_committed(step))
+
+
+def _reads_committed(step: Step) -> bool:
+    levels = ("read_uncommitted", "read_committed")
+    return one_of(step.options.get("isolation", levels[0]), levels, "isolation") == levels[1]
 
 
 def list_offsets(play: Play, step: Step) -> None:
@@ -128,7 +141,8 @@ def list_offsets(play: Play, step: Step) -> None:
     timestamp = LATEST if which == "latest" else EARLIEST
     leader = _leader(play)
     if leader is not None:
-        play.stage.clients.list_offsets(leader, timestamp, which)
+        committed = _reads_committed(step)
+        play.stage.clients.list_offsets(leader, timestamp, which, committed=committed)
 
 
 def delete_records(play: Play, step: Step) -> None:
@@ -144,8 +158,9 @@ COMMANDS: dict[str, Command] = {
     "produce": Command(
         produce,
         "produce m1 [m2 …] [acks=0|1|all] [to=B] [batch=true] [codec=snappy]"
-        " [producer=7 sequence=0] [timeout=MS]",
-        ("acks", "to", "batch", "codec", "producer", "sequence", "timeout"),
+        " [producer=7 sequence=0] [timeout=MS] | produce m1 [m2 …] by=p1 [to=B]"
+        " [hold=request as=x]",
+        ("acks", "to", "batch", "codec", "producer", "sequence", "timeout", "by", "hold", "as"),
     ),
     "fetch": Command(
         fetch,
@@ -156,9 +171,15 @@ COMMANDS: dict[str, Command] = {
     "deliver": Command(deliver, "deliver x [lose=reply] [hold=reply as=y]", ("lose", "hold", "as")),
     "tick": Command(tick, "tick [MS] [slow=B [at=A]]", ("slow", "at")),
     "consume": Command(
-        consume, "consume [from=B] [offset=0] [epoch=0]", ("from", "offset", "epoch")
+        consume,
+        "consume [from=B] [offset=0] [epoch=0] [isolation=read_committed]",
+        ("from", "offset", "epoch", "isolation"),
     ),
-    "list-offsets": Command(list_offsets, "list-offsets latest|earliest"),
+    "list-offsets": Command(
+        list_offsets,
+        "list-offsets latest|earliest [isolation=read_committed]",
+        ("isolation",),
+    ),
     "delete-records": Command(delete_records, "delete-records OFFSET"),
 }
 """The commands for clients, followers and time."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tidelog.core.controller.metadata.metadata_store import NO_SESSION, Revision, SessionId
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.node import Node
 from tidelog.core.replication.isr import Committed
 from tidelog.core.replication.partition import Partition
@@ -18,7 +19,7 @@ from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.log_directories import LogDisk
 from tidelog.core.storage.log_directory import LogDirectory
-from tidelog.core.types import BrokerId, LeaderEpoch
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.core.wall_clock import ClockReading
 from tidelog.lab.disk_pair import FailingDisk
 from tidelog.lab.spec.snapshot import ReplicaSnapshot
@@ -78,6 +79,10 @@ class StoryBroker:
         self.visible = NOT_VISIBLE
         self.clock_ahead_ms = 0
         """How far its wall clock is ahead of the story's clock."""
+        self.shown: TopicPartition = PARTITION
+        """The partition whose replica stories show."""
+        self.shows_transactions = False
+        """Whether the story has transactions: only then is the last stable offset of interest."""
         self._labels = labels
 
     @property
@@ -109,29 +114,40 @@ class StoryBroker:
         self.visible = NOT_VISIBLE
 
     @property
+    def _hosted(self) -> HostedReplica | None:
+        return self.node.replicas.get(self.shown) if self.node is not None else None
+
+    @property
     def partition(self) -> Partition | None:
         """Its replica of the story's partition; None if it is down or has no replica."""
-        hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
+        hosted = self._hosted
         return None if hosted is None else hosted.partition
 
     @property
     def log(self) -> Log | None:
         """The log of that replica."""
-        hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
+        hosted = self._hosted
         return None if hosted is None else hosted.log
 
     @property
     def repairing(self) -> bool:
         """Whether a repair of damaged records in its log is in progress."""
-        hosted = self.node.replicas.get(PARTITION) if self.node is not None else None
+        hosted = self._hosted
         return hosted is not None and hosted.repair is not None
+
+    @property
+    def last_stable_offset(self) -> Offset | None:
+        """The last stable offset of that replica; None if the story has no transactions."""
+        partition = self.partition
+        shown = self.shows_transactions and partition is not None
+        return partition.last_stable_offset if shown and partition is not None else None
 
     def visible_state(self) -> VisibleState:
         """Return the current visible state of its replica."""
         partition, log = self.partition, self.log
         if partition is None or log is None or self.node is None:
             return NOT_VISIBLE
-        refused = self.node.refused.get(PARTITION)
+        refused = self.node.refused.get(self.shown)
         isr = proposed = ""
         if partition.is_leader:
             isr = self._members(partition.isr.members)
@@ -148,6 +164,7 @@ class StoryBroker:
             isr,
             proposed,
             None if refused is None else refused.offset,
+            self.last_stable_offset,
         )
 
     def _members(self, brokers: frozenset[BrokerId]) -> str:
@@ -167,9 +184,11 @@ class StoryBroker:
                 partition.high_watermark,
                 partition.epochs.entries,
                 read_log(log),
+                self.last_stable_offset,
+                tuple(log.producers.open_transactions.items()) if self.shows_transactions else (),
             )
         directory = LogDirectory.open(deepcopy(self.disk), now_ms, lambda _: self.config.log)
-        found = directory.logs.get(PARTITION)
+        found = directory.logs.get(self.shown)
         if found is None:
             return ReplicaSnapshot(self.id, self.alive, False, -1, 0, 0, 0, (), ())
         return ReplicaSnapshot(
@@ -179,7 +198,7 @@ class StoryBroker:
             -1,
             found.log_start_offset,
             found.log_end_offset,
-            directory.high_watermarks.get(PARTITION, 0),
+            directory.high_watermarks.get(self.shown, 0),
             found.epochs.entries,
             read_log(found),
         )

@@ -4,10 +4,13 @@ Only an acknowledgement with acks=all is a promise, so `history.acked` contains 
 records. The consumer keeps its position and every record it read.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from tidelog.core.errors import ErrorCode
+from tidelog.core.lineage.transaction_index import AbortedTransaction
 from tidelog.core.node import events as on
 from tidelog.core.node.messages import (
     DeleteRecords,
@@ -27,12 +30,12 @@ from tidelog.core.record.compression import Codec
 from tidelog.core.record.encoder import NO_PRODUCER, Producer
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE
 from tidelog.core.storage.disk import Region, read_region
-from tidelog.core.types import Offset
+from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.spec.snapshot import LogEntry
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.controller import PARTITION
 from tidelog.lab.story.stage.narration import CLIENT, Line, message, names, shorten
-from tidelog.lab.story.stage.records import decode_names, encode_names
+from tidelog.lab.story.stage.records import decode_data, encode_names
 from tidelog.lab.story.stage.world import World
 
 TIMEOUT_MS = 120_000
@@ -41,13 +44,20 @@ READ_BYTES = 1 << 20
 ACKS_NAMES = {ACKS_ALL: "all", 1: "1", ACKS_NONE: "0"}
 
 
+Respond: TypeAlias = Callable[[Any], str | ErrorCode]
+
+
 @dataclass(slots=True)
-class _Pending:
+class Pending:
     """A client request without a response yet."""
 
     broker: StoryBroker
     names: tuple[str, ...] = ()
     acks: int = ACKS_ALL
+    client: str = CLIENT
+    respond: Respond | None = None
+    """Returns the text of the response, if that is not a response to a reader or a writer of the
+    story's partition."""
 
 
 class Clients:
@@ -58,10 +68,10 @@ class Clients:
         self.produced: set[str] = set()
         self.acked: set[str] = set()
         """Records acknowledged with any value of acks."""
-        self.position: Offset = 0
+        self.positions: defaultdict[TopicPartition, Offset] = defaultdict(int)
         self.last_read: list[LogEntry] = []
         self.listed: Offset | None = None
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._correlation = 0
         self._ack_names: list[str] = []
         self._ack_line: Line | None = None
@@ -80,21 +90,23 @@ class Clients:
         text = f"produce {shorten(batch)} acks={ACKS_NAMES[acks]}"
         self.world.last_error = ErrorCode.NONE
         records = encode_names(batch, self.world.now_ms, codec, producer)
-        request = Produce(acks, timeout_ms, [ProducePartition(PARTITION, records)])
-        self._send(broker, text, request, _Pending(broker, tuple(batch), acks))
+        request = Produce(acks, timeout_ms, [ProducePartition(broker.shown, records)])
+        self.send(text, request, Pending(broker, tuple(batch), acks))
 
     def delete_records(self, broker: StoryBroker, offset: Offset) -> None:
         """Send a request to delete all records before `offset`."""
         self.world.last_error = ErrorCode.NONE
         request = DeleteRecords(TIMEOUT_MS, [DeleteRecordsPartition(PARTITION, offset)])
-        self._send(broker, f"DeleteRecords before={offset}", request, _Pending(broker))
+        self.send(f"DeleteRecords before={offset}", request, Pending(broker))
 
-    def list_offsets(self, broker: StoryBroker, timestamp: int, text: str) -> None:
+    def list_offsets(
+        self, broker: StoryBroker, timestamp: int, text: str, *, committed: bool = False
+    ) -> None:
         """Request the offset where the log starts or ends for clients."""
         self.world.last_error = ErrorCode.NONE
         self.listed = None
-        request = ListOffsets(None, [ListOffsetsPartition(PARTITION, None, timestamp)])
-        self._send(broker, f"ListOffsets {text}", request, _Pending(broker))
+        asked = ListOffsetsPartition(PARTITION, None, timestamp)
+        self.send(f"ListOffsets {text}", ListOffsets(None, [asked], committed), Pending(broker))
 
     def report_no_leader(self) -> None:
         """Record that a client found no leader for the partition."""
@@ -102,30 +114,41 @@ class Clients:
         self.last_read, self.listed = [], None
         self.world.add_line(f"{CLIENT}: the partition has no leader")
 
-    def consume(self, broker: StoryBroker, offset: Offset | None, epoch: int | None) -> None:
-        """Read from the position, or from `offset`, until a fetch returns no record."""
+    def consume(
+        self,
+        broker: StoryBroker,
+        offset: Offset | None,
+        epoch: int | None,
+        *,
+        committed: bool = False,
+    ) -> None:
+        """Read from the position, or from `offset`, until a fetch returns nothing new."""
         self.world.last_error = ErrorCode.NONE
         self.last_read = []
         if offset is not None:
-            self.position = offset
-        while self._read(broker, epoch):
+            self.positions[broker.shown] = offset
+        while self._read(broker, epoch, committed=committed):
             epoch = None
         if self.world.last_error is ErrorCode.NONE:
             text = f"[{names(self.last_read)}]"
             self.world.lines.append(message(broker.name, CLIENT, text))
-        self.world.history.consumed += self.last_read
+        if broker.shown == PARTITION:
+            self.world.history.consumed += self.last_read
 
-    def _read(self, broker: StoryBroker, epoch: int | None) -> bool:
-        part = FetchPartition(PARTITION, None, self.position, READ_BYTES, epoch)
-        before = len(self.last_read)
-        self._send(broker, "", Fetch(None, None, 0, 0, READ_BYTES, [part]), _Pending(broker))
-        return len(self.last_read) > before
+    def _read(self, broker: StoryBroker, epoch: int | None, *, committed: bool) -> bool:
+        before = self.positions[broker.shown]
+        part = FetchPartition(broker.shown, None, before, READ_BYTES, epoch)
+        request = Fetch(None, None, 0, 0, READ_BYTES, [part], read_committed=committed)
+        self.send("", request, Pending(broker))
+        return self.positions[broker.shown] > before
 
-    def _send(self, broker: StoryBroker, text: str, request: object, pending: _Pending) -> None:
+    def send(self, text: str, request: object, pending: Pending) -> None:
+        """Send a request, and print it as `text`."""
+        broker = pending.broker
         lost = not broker.alive or not self.world.reachable(CLIENT, broker.name)
         if text:
             mark = "lost" if lost else ""
-            self.world.lines.append(message(CLIENT, broker.name, text, mark))
+            self.world.lines.append(message(pending.client, broker.name, text, mark))
         if lost:
             return
         self._correlation += 1
@@ -135,6 +158,9 @@ class Clients:
 
     def _answered(self, correlation: int, response: object) -> None:
         pending = self._pending.pop(correlation)
+        if pending.respond is not None:
+            self._print_outcome(pending, pending.respond(response))
+            return
         match response:
             case ProduceResponse(partitions=[produced]):
                 self._acknowledged(pending, produced.error, produced.base_offset)
@@ -142,7 +168,8 @@ class Clients:
                 if fetched.error is not ErrorCode.NONE:
                     self._print_error(pending, fetched.error)
                 elif isinstance(fetched.records, Region):
-                    self._read_records(pending, read_region(pending.broker.disk, fetched.records))
+                    records = read_region(pending.broker.disk, fetched.records)
+                    self._read_records(pending, records, fetched.aborted or ())
             case DeleteRecordsResponse(partitions=[deleted]):
                 if deleted.error is ErrorCode.NONE:
                     self._print_response(pending, f"low watermark {deleted.low_watermark}")
@@ -155,17 +182,21 @@ class Clients:
                 else:
                     self._print_error(pending, listed.error)
 
-    def _read_records(self, pending: _Pending, records: bytes) -> None:
-        found = [entry for entry in decode_names(records) if entry.offset >= self.position]
-        shown = pending.broker.visible.high_watermark
-        found = [entry for entry in found if entry.offset < shown]
-        self.last_read += found
-        if found:
-            self.position = found[-1].offset + 1
+    def _read_records(
+        self, pending: Pending, records: bytes, aborted: Iterable[AbortedTransaction]
+    ) -> None:
+        found, after = decode_data(records, aborted)
+        position, shown = self.positions[pending.broker.shown], pending.broker.visible
+        end = min(after, shown.high_watermark)
+        self.last_read += [entry for entry in found if position <= entry.offset < end]
+        self.positions[pending.broker.shown] = max(position, end)
 
-    def _acknowledged(self, pending: _Pending, error: ErrorCode, base: Offset | None) -> None:
+    def _acknowledged(self, pending: Pending, error: ErrorCode, base: Offset | None) -> None:
         if error is not ErrorCode.NONE:
             self._print_error(pending, error)
+            return
+        if pending.broker.shown != PARTITION:
+            self._print_ack(pending)
             return
         self.acked.update(pending.names)
         assert base is not None, "an acknowledged batch has its place"
@@ -175,10 +206,11 @@ class Clients:
             self.world.history.acked += [place[offset] for offset in ends if offset in place]
         self._print_ack(pending)
 
-    def _print_ack(self, pending: _Pending) -> None:
+    def _print_ack(self, pending: Pending) -> None:
         """Print an acknowledgement; consecutive ones of a broker share one line."""
         lines = self.world.lines
-        if lines and lines[-1] is self._ack_line and lines[-1].sender == pending.broker.name:
+        link = (pending.broker.name, pending.client)
+        if lines and lines[-1] is self._ack_line and link == (lines[-1].sender, lines[-1].receiver):
             lines.pop()
         else:
             self._ack_names = []
@@ -186,9 +218,15 @@ class Clients:
         self._print_response(pending, f"ack {shorten(self._ack_names)}")
         self._ack_line = lines[-1]
 
-    def _print_error(self, pending: _Pending, error: ErrorCode) -> None:
+    def _print_outcome(self, pending: Pending, outcome: str | ErrorCode) -> None:
+        if isinstance(outcome, ErrorCode):
+            self._print_error(pending, outcome)
+        elif outcome:
+            self._print_response(pending, outcome)
+
+    def _print_error(self, pending: Pending, error: ErrorCode) -> None:
         self.world.last_error = error
         self._print_response(pending, error.name)
 
-    def _print_response(self, pending: _Pending, text: str) -> None:
-        self.world.lines.append(message(pending.broker.name, CLIENT, text))
+    def _print_response(self, pending: Pending, text: str) -> None:
+        self.world.lines.append(message(pending.broker.name, pending.client, text))

@@ -25,6 +25,7 @@ from tidelog.core.controller.election import (
 )
 from tidelog.core.controller.events import (
     UNKNOWN_LOG,
+    AllocateProducerIdsReceived,
     AlterPartitionReceived,
     CreateTopicReceived,
     ElectionType,
@@ -59,15 +60,24 @@ from tidelog.core.controller.plans import create_topic
 from tidelog.core.controller.requests import Requests
 from tidelog.core.controller.store_transactions import TransactionsInFlight
 from tidelog.core.controller.upkeep import ControllerTerm
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.journal import Note
-from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.core.types import BrokerId, TopicId, TopicPartition
 
 CONTROLLER_ID = 0
 """Not a broker's id: stories number their brokers from 1."""
 TOPIC_ID = bytes(15) + b"\x01"
 PARTITION = TopicPartition("story", 0)
 KEY = PartitionKey(TOPIC_ID, 0)
+OTHER = TopicPartition("other", 0)
+"""A second partition, of stories about transactions."""
+_TOPIC_IDS: dict[str, TopicId] = {
+    name: bytes(15) + bytes((number,))
+    for number, name in enumerate(
+        (PARTITION.topic, OTHER.topic, TRANSACTIONS_TOPIC, OFFSETS_TOPIC), start=1
+    )
+}
 RECOVERY_TIMEOUT_MS = 30_000
 
 
@@ -79,6 +89,7 @@ class StoryController:
         min_insync_replicas: int,
         unclean_allowed: bool,
         recovery: UncleanRecovery | None = None,
+        transaction_version: int | None = None,
     ) -> None:
         self.store = Mvcc()
         self.image = ClusterImage()
@@ -94,11 +105,14 @@ class StoryController:
             MIN_INSYNC_REPLICAS: str(min_insync_replicas),
             UNCLEAN_LEADER_ELECTION: str(unclean_allowed).lower(),
         }
+        levels = features.newest_levels(())
+        if transaction_version is not None:
+            levels[features.TRANSACTION_VERSION] = transaction_version
         self._write(
             Put(keys.CONTROLLER_EPOCH, b"1"),
             Put(keys.CONTROLLER, values.encode_claim(CONTROLLER_ID, 0, 1)),
             Put(keys.DEFAULT_CONFIG, values.encode_config(config)),
-            Put(keys.FEATURES, values.encode_features(features.newest_levels(()))),
+            Put(keys.FEATURES, values.encode_features(levels)),
         )
         self._transactions.begin(self.store.revision)
 
@@ -153,12 +167,28 @@ class StoryController:
             elected = (made.leader, made.leader_epoch, made.old_leader, made.old_isr, made.old_elr)
             self.on_note(Note("unclean_election", (*PARTITION, *elected)))
 
-    def create_topic(self, replicas: tuple[BrokerId, ...]) -> None:
-        """Create the partition. The replicas that are up are in sync; the first leads epoch 0."""
+    def create_topic(
+        self, replicas: tuple[BrokerId, ...], name: str = PARTITION.topic, **configs: str
+    ) -> None:
+        """Create a topic of one partition. The replicas that are up are in sync; the first leads
+        epoch 0."""
         self.catch_up()
-        wanted = CreateTopicReceived(0, PARTITION.topic, TOPIC_ID, 0, 0, {}, (replicas,))
+        wanted = CreateTopicReceived(0, name, _TOPIC_IDS[name], 0, 0, configs, (replicas,))
         plan = create_topic(self._term, wanted)
         self._write(*(write.op for step in plan.steps for write in step))
+
+    def leader_of(self, partition: TopicPartition) -> BrokerId | None:
+        """Return the leader of any partition."""
+        known = self.image.partition(*partition)
+        return None if known is None else known.leader
+
+    def elect_others(self, able: frozenset[BrokerId]) -> None:
+        """Give each partition that stories do not show a leader that is `able`, by itself."""
+        for key, known in list(self.image.partitions.items()):
+            if key != KEY and known.leader not in able:
+                isr = tuple(member for member in known.isr if member in able)
+                changed = next_registration(known, Target(isr=isr), self._rules(able))
+                self.commit(changed)
 
     def admit(self, broker: BrokerId) -> None:
         """Unfence a broker that has registered."""
@@ -236,9 +266,9 @@ class StoryController:
         self._write(*self._changes(changed))
 
     def _changes(self, changed: PartitionRegistration) -> list[Put]:
-        if changed is self.partition:
+        if changed is self.image.partitions[changed.key]:
             return []
-        return [Put(keys.partition(TOPIC_ID, 0), values.encode_partition(changed))]
+        return [Put(keys.partition(*changed.key), values.encode_partition(changed))]
 
     def alter(self, request: AlterPartitionReceived) -> AlterPartitionAnswer:
         """Handle a leader's ISR proposal; return the response."""
@@ -246,18 +276,18 @@ class StoryController:
         error = check_sender(request.broker, request.broker_epoch, self.image.brokers)
         if error is not ErrorCode.NONE:
             return AlterPartitionAnswer(error)
-        (proposal,) = request.proposals
-        rules = self._rules(self.image.active)
-        outcome = alter_partition(
-            self.partition, proposal, request.broker, self.image.brokers, rules
-        )
-        if outcome.changed is not None:
-            self.commit(outcome.changed)
-        result = AlterPartitionResult(outcome.error, self.partition, self.store.revision)
-        return AlterPartitionAnswer(ErrorCode.NONE, {KEY: result})
+        results = {}
+        for proposal in request.proposals:
+            known, rules = self.image.partitions[proposal.key], self._rules(self.image.active)
+            outcome = alter_partition(known, proposal, request.broker, self.image.brokers, rules)
+            if outcome.changed is not None:
+                self.commit(outcome.changed)
+            after = self.image.partitions[proposal.key]
+            results[proposal.key] = AlterPartitionResult(outcome.error, after, self.store.revision)
+        return AlterPartitionAnswer(ErrorCode.NONE, results)
 
-    def report(self, request: LogReportsReceived) -> object:
-        """Handle a broker's report about its logs; return the controller's response."""
+    def serve(self, request: LogReportsReceived | AllocateProducerIdsReceived) -> object:
+        """Serve another request by the controller's own code; return its response."""
         self.catch_up()
         self._requests.receive(request)
         response = None
@@ -276,7 +306,8 @@ class StoryController:
         pending = self._transactions.pending[effect.tag]
         self._transactions.answered(pending, result)
         self._requests.committed(pending, result.rev)
-        self._transactions.settle(self.image.revision)
+        for settled in self._transactions.settle(self.image.revision):
+            self._requests.settled(settled)
 
     def _rules(self, able: frozenset[BrokerId]) -> ElectionRules:
         if self._elects_itself:

@@ -6,21 +6,26 @@ come from a comparison of its state before and after a step. So the broker's cod
 nothing for stories.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidelog.core.controller.events import AlterPartitionReceived, LogReportsReceived
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import (
     EARLIEST,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
     Fetch,
     FetchResponse,
     ListOffsets,
     ListOffsetsResponse,
     OffsetForLeaderEpoch,
     OffsetForLeaderEpochResponse,
+    TxnMarker,
+    WriteTxnMarkers,
+    WriteTxnMarkersResponse,
 )
-from tidelog.core.types import BrokerId, EpochEnd, LeaderEpoch, Offset
+from tidelog.core.types import BrokerId, EpochEnd, LeaderEpoch, Offset, TopicPartition
 from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
 from tidelog.lab.story.stage.records import decode_names
 
@@ -73,9 +78,12 @@ def members(brokers: Iterable[str]) -> str:
 
 
 def format_offsets(snapshot: ReplicaSnapshot) -> str:
-    """Return `LEO=2 HW=1`, with the log start if it is not 0."""
+    """Return `LEO=2 HW=1`, with the log start if it is not 0, and `LSO=1` in stories about
+    transactions."""
     start = f"start={snapshot.log_start_offset} " if snapshot.log_start_offset else ""
-    return f"{start}LEO={snapshot.log_end_offset} HW={snapshot.high_watermark}"
+    text = f"{start}LEO={snapshot.log_end_offset} HW={snapshot.high_watermark}"
+    stable = snapshot.last_stable_offset
+    return text if stable is None else f"{text} LSO={stable}"
 
 
 def compares_epochs(request: object) -> bool:
@@ -99,6 +107,12 @@ def request_text(request: object, compares: bool = False) -> str:
             return "ListOffsets " + ("earliest" if part.timestamp == EARLIEST else "latest")
         case AlterPartitionReceived():
             return "AlterPartition"
+        case WriteTxnMarkers():
+            return "WriteTxnMarkers " + "; ".join(map(_marker_text, request.markers))
+        case AddPartitionsToTxn(transactions=(asked,)):
+            verb = "verify " if asked.verify_only else ""
+            producer = f"producer={asked.producer_id} epoch={asked.producer_epoch}"
+            return f"AddPartitionsToTxn {verb}{topics(asked.partitions)} {producer}"
         case _:
             return type(request).__name__
 
@@ -125,8 +139,29 @@ def response_text(response: object, compared: bool = False) -> str:
             return offset.error.name if failed else f"offset={offset.offset}"
         case FetchResponse(error=error):
             return error.name
+        case WriteTxnMarkersResponse():
+            return _errors_text(results for _, results in response.markers)
+        case AddPartitionsToTxnResponse():
+            return _errors_text(response.results)
         case _:
             return type(response).__name__
+
+
+def _marker_text(marker: TxnMarker) -> str:
+    outcome = "commit" if marker.committed else "abort"
+    producer = f"producer={marker.producer_id} epoch={marker.producer_epoch}"
+    return f"{outcome} {topics(marker.partitions)} {producer}"
+
+
+def topics(partitions: Iterable[TopicPartition]) -> str:
+    """Return the names of the topics, each of which has one partition."""
+    return ",".join(sorted(partition.topic for partition in partitions)) or "none"
+
+
+def _errors_text(results: Iterable[Mapping[TopicPartition, ErrorCode]]) -> str:
+    """Return the errors of a response, or NONE."""
+    errors = {error for by_partition in results for error in by_partition.values()}
+    return ", ".join(sorted(error.name for error in errors))
 
 
 def report_text(report: LogReportsReceived) -> str:
@@ -162,6 +197,8 @@ class VisibleState:
     """The ISR of a pending proposal, as text; empty without one."""
     refused: Offset | None = None
     """The offset to which the replica refuses to truncate its log, if any."""
+    last_stable_offset: Offset | None = None
+    """None if the story has no transactions."""
 
 
 def describe_changes(
@@ -196,3 +233,6 @@ def describe_changes(
         yield f"{name} proposes ISR={after.proposed}"
     if after.high_watermark != before.high_watermark:
         yield f"{name} HW {before.high_watermark} -> {after.high_watermark}"
+    stable = before.last_stable_offset, after.last_stable_offset
+    if None not in stable and stable[0] != stable[1]:
+        yield f"{name} LSO {stable[0]} -> {stable[1]}"

@@ -5,6 +5,7 @@ the response. The story may lose either message, or hold it and deliver it later
 more. For the follower, a held message becomes a failed request at its next request.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.core.errors import ErrorCode
@@ -62,6 +63,8 @@ class Network:
     def __init__(self, world: World) -> None:
         self.world = world
         self.held: dict[str, Held] = {}
+        self.late: dict[str, Callable[[], None]] = {}
+        """Held requests of clients and coordinators: each call delivers one."""
 
     def fetch(self, broker: StoryBroker, fate: Fate = ARRIVES) -> None:
         """Run one fetch, with the requests needed before it and those that follow from it.
@@ -143,7 +146,7 @@ class Network:
         """Let the receiver reply; deliver, lose or hold the reply. True if it was delivered."""
         sender = sent.sender
         receiver = self.world.brokers[self.world.labels[sent.receiver]]
-        response = self._handle(sent, receiver)
+        response = self.handle(sent, receiver)
         lost, held = fate.lose == REPLY, fate.hold == REPLY
         compared = self._compares(sent)
         text = "no response" if response is None else response_text(response, compared)
@@ -157,7 +160,7 @@ class Network:
         self._arrive(sent, response)
         return True
 
-    def _handle(self, sent: Sent, receiver: StoryBroker) -> object | None:
+    def handle(self, sent: Sent, receiver: StoryBroker) -> object | None:
         """Return the receiver's response, with records read from its log at this moment."""
         peer = sent.sender.name
         event = on.RequestReceived(peer, sent.correlation, sent.request, self.world.now_ms)

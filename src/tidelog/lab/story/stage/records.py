@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from tidelog.core.record.compression import Codec
-from tidelog.core.record.decoder import decode
+from tidelog.core.lineage.transaction_index import AbortedTransaction
+from tidelog.core.record.control import TransactionMarker
+from tidelog.core.record.decoder import LogRecord, decode, read_committed
 from tidelog.core.record.encoder import NO_PRODUCER, Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import CorruptRecord, batches, parse
 from tidelog.core.storage.disk import Region
 from tidelog.core.storage.log import Log
+from tidelog.core.types import Offset
 from tidelog.lab.spec.snapshot import LogEntry
 
 RUN_MIN = 6
@@ -21,11 +23,11 @@ RUN_MIN = 6
 
 
 def encode_names(
-    names: Sequence[str], now_ms: int, codec: Codec = Codec.NONE, producer: Producer = NO_PRODUCER
+    names: Sequence[str], now_ms: int, attributes: int = 0, producer: Producer = NO_PRODUCER
 ) -> bytearray:
     """Return one batch with these records."""
     records = [Record(None, name.encode(), now_ms) for name in names]
-    return encode_batch(records, attributes=codec, producer=producer)
+    return encode_batch(records, attributes=attributes, producer=producer)
 
 
 @lru_cache(maxsize=256)
@@ -40,10 +42,30 @@ def decode_names(buffer: bytes) -> tuple[LogEntry, ...]:
 
 @lru_cache(maxsize=4096)
 def _decode_batch(buffer: bytes) -> tuple[LogEntry, ...]:
+    batch = parse(buffer)
     return tuple(
-        LogEntry(record.offset, record.leader_epoch, (record.value or b"").decode())
-        for record in decode(parse(buffer))
+        LogEntry(record.offset, record.leader_epoch, _name(record, batch.producer_id))
+        for record in decode(batch)
     )
+
+
+def _name(record: LogRecord, producer_id: int) -> str:
+    """Return a record's name; `commit(7)` is the marker of producer 7."""
+    if isinstance(record.control, TransactionMarker):
+        return f"{'abort' if record.control.is_abort else 'commit'}({producer_id})"
+    return (record.value or b"").decode()
+
+
+def decode_data(
+    buffer: bytes, aborted: Iterable[AbortedTransaction]
+) -> tuple[list[LogEntry], Offset]:
+    """Return the records that a consumer hands to its application: no markers and nothing of these
+    aborted transactions; and the offset of the next fetch."""
+    every = list(batches(buffer))
+    skipped = [(each.producer_id, each.first_offset) for each in aborted]
+    data = [bytes(batch.view()) for batch in read_committed(every, skipped)]
+    found = list(chain.from_iterable(map(_decode_batch, data)))
+    return found, every[-1].next_offset if every else 0
 
 
 def read_log(log: Log) -> tuple[LogEntry, ...]:

@@ -17,23 +17,32 @@ from typing import Any
 from tidelog.core.controller.effects import HeartbeatAnswer, StoreTransaction
 from tidelog.core.controller.election import UncleanRecovery
 from tidelog.core.controller.events import (
+    AllocateProducerIdsReceived,
     AlterPartitionReceived,
     HeartbeatReceived,
     LogReportsReceived,
 )
+from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.history import HistoryEvent
 from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.config import NodeConfig
+from tidelog.core.node.messages import AddPartitionsToTxn, WriteTxnMarkers
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.cleaning.cleaner import clean
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.lab.broker_history import ReplicaSamples, logged, stopped
 from tidelog.lab.spec.snapshot import ClusterSnapshot, ControllerSnapshot, History
 from tidelog.lab.story.grammar import StoryError, known_name
 from tidelog.lab.story.stage.broker import NOT_VISIBLE, Sent, StoryBroker, as_recovered
-from tidelog.lab.story.stage.controller import CONTROLLER_ID, PARTITION, StoryController
+from tidelog.lab.story.stage.controller import (
+    CONTROLLER_ID,
+    KEY,
+    OTHER,
+    PARTITION,
+    StoryController,
+)
 from tidelog.lab.story.stage.disk import StoryDisk
 from tidelog.lab.story.stage.narration import (
     CLIENT,
@@ -69,7 +78,19 @@ class Setup:
     itself, and ignores reports about logs."""
     disks: int = 1
     """How many log directories each broker has; the partition is in the first."""
+    coordinators: tuple[str, ...] = ()
+    """Brokers with the internal topics of transactions and groups; the first leads them."""
+    other: str = ""
+    """The broker with the only replica of a second partition."""
+    transaction_version: int | None = None
+    """The level of `transaction.version`; None is the newest."""
     config: NodeConfig = field(default_factory=lambda: NodeConfig(0))
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """All brokers, in the order of their ids."""
+        other = (self.other,) if self.other else ()
+        return (*self.brokers, *self.spares, *other, *self.coordinators)
 
 
 class World:
@@ -84,11 +105,15 @@ class World:
         """The events that brokers and controller logged, and samples of the replicas, with the time
         of the story."""
         self._samples: defaultdict[BrokerId, ReplicaSamples] = defaultdict(ReplicaSamples)
-        self.controller = StoryController(setup.min_insync_replicas, setup.unclean, setup.recovery)
+        self.controller = StoryController(
+            setup.min_insync_replicas, setup.unclean, setup.recovery, setup.transaction_version
+        )
         self.controller.on_note = lambda note: self.events.extend(logged(None, self.now_ms, [note]))
         self.proposals: list[Sent] = []
         self._reports: list[Sent] = []
         """Reports about logs, on their way to the controller."""
+        self.calls: list[Sent] = []
+        """Requests of and to coordinators that were sent, and are not delivered yet."""
         self.cuts: set[frozenset[str]] = set()
         self.answers: dict[object, object] = {}
         """Responses to brokers, by (receiver, correlation id)."""
@@ -98,22 +123,32 @@ class World:
         self._why = ""
         self._read_at: int | None = None
         """The revision that a read of the store returns; None means the newest."""
-        all_names = (*setup.brokers, *setup.spares)
-        self.labels = dict(enumerate(all_names, start=1))
+        self.labels = dict(enumerate(setup.everyone, start=1))
         self.brokers = {
             name: StoryBroker(name, replace(setup.config, broker_id=index), policy, self.labels)
             for index, name in self.labels.items()
         }
         for broker in self.brokers.values():
             broker.other_disks = [StoryDisk() for _ in range(setup.disks - 1)]
+            broker.shown = OTHER if broker.name == setup.other else PARTITION
+            broker.shows_transactions = bool(setup.coordinators)
             self.start(broker, quiet=True)
         for name in setup.down:
             self._end(self.brokers[name], clean=False)
             self.controller.store.expire(self.brokers[name].session)
-        replicas = tuple(self.brokers[name].id for name in setup.brokers)
-        self.controller.create_topic(replicas)
+        self.controller.create_topic(self._ids(setup.brokers))
+        if setup.other:
+            self.controller.create_topic(self._ids((setup.other,)), OTHER.topic)
+        if setup.coordinators:
+            for topic in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
+                self.controller.create_topic(
+                    self._ids(setup.coordinators), topic, **{"cleanup.policy": "compact"}
+                )
         self.send_changes_to_all()
         self.lines.clear()
+
+    def _ids(self, names: Iterable[str]) -> tuple[BrokerId, ...]:
+        return tuple(self.brokers[name].id for name in names)
 
     # -- look-ups --------------------------------------------------------------------------
 
@@ -132,6 +167,11 @@ class World:
     def leader(self) -> StoryBroker | None:
         """Return the leader in the controller's registration, if any."""
         leader = self.controller.partition.leader
+        return None if leader is None else self.brokers[self.labels[leader]]
+
+    def coordinator(self) -> StoryBroker | None:
+        """Return the broker that coordinates transactions and groups, if any."""
+        leader = self.controller.leader_of(TopicPartition(TRANSACTIONS_TOPIC, 0))
         return None if leader is None else self.brokers[self.labels[leader]]
 
     def reachable(self, one: str, other: str) -> bool:
@@ -164,6 +204,8 @@ class World:
                 self.add_line(text)
         partition = self.controller.image.partitions and self.controller.partition
         if not partition or broker.visible.leader_epoch != partition.leader_epoch:
+            return
+        if broker.shown != PARTITION:
             return
         if broker.visible.leads:
             for entry in broker.visible.log:
@@ -241,13 +283,25 @@ class World:
             broker, effect.broker, effect.correlation, effect.request, epoch, broker.incarnation
         )
         if effect.broker != CONTROLLER_ID:
-            broker.outbox.append(sent)
+            coordination = isinstance(effect.request, WriteTxnMarkers | AddPartitionsToTxn)
+            internal = coordination or broker.name in self.setup.coordinators
+            (self.calls if internal else broker.outbox).append(sent)
+        elif isinstance(effect.request, AllocateProducerIdsReceived):
+            self._answer_at_once(sent, self.controller.serve(effect.request))
         elif isinstance(effect.request, AlterPartitionReceived):
-            self.proposals.append(sent)
+            if any(proposal.key != KEY for proposal in effect.request.proposals):
+                self._answer_at_once(sent, self.controller.alter(effect.request))
+            else:
+                self.proposals.append(sent)
         elif isinstance(effect.request, HeartbeatReceived):
             self._heartbeat(sent, effect.request)
         elif isinstance(effect.request, LogReportsReceived) and self.setup.recovery is not None:
             self._reports.append(sent)
+
+    def _answer_at_once(self, sent: Sent, answer: object) -> None:
+        """Deliver the controller's response to a request that stories do not show."""
+        self.send_changes_to_all()
+        self.step(sent.sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
 
     def _heartbeat(self, sent: Sent, request: HeartbeatReceived) -> None:
         """Respond to the heartbeat of a reachable broker; it may shut down whenever it wants."""
@@ -287,7 +341,7 @@ class World:
         line = message(sender.name, CONTROLLER, report_text(request))
         if line not in self.lines:  # the broker resends it whenever the cluster changes
             self.lines.append(line)
-        answer = self.controller.report(request)
+        answer = self.controller.serve(request)
         self.send_changes_to_all()
         self.step(sender, on.ResponseReceived(sent.correlation, answer, self.now_ms))
 
@@ -302,6 +356,14 @@ class World:
         self.controller.commit(changed)
         self.send_changes_to_all()
         return True
+
+    def elect_others(self, without: BrokerId | None = None) -> None:
+        """Elect leaders of the partitions that stories do not show, which needs no command."""
+        before = self.coordinator()
+        self.controller.elect_others(self.able() - {without})
+        after = self.coordinator()
+        if after is not before and after is not None:
+            self.add_line(f"controller: {after.name} coordinates transactions")
 
     # -- metadata --------------------------------------------------------------------------
 
@@ -366,6 +428,7 @@ class World:
         """Register a broker: it loses leadership, its reports are handled, then it is unfenced."""
         controller = self.controller
         if controller.image.partitions:
+            self.elect_others(without=broker.id)
             others = self.able() - {broker.id}
             if controller.partition.leader == broker.id:
                 controller.commit(controller.reelected(others))
@@ -376,6 +439,7 @@ class World:
         broker.registered = True
         if self.setup.recovery is None or broker.may_join:
             controller.admit(broker.id)
+            self.elect_others()
 
     def _admit(self, broker: StoryBroker, want_fence: bool) -> None:
         """Unfence a registered broker once it has sent all required reports."""
