@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SEED_MAX = 2**31 - 1
 SECONDS = 120
 MACHINE_SECONDS = 300
+RATE = 5000
+TXN_RATE = 300
 LIMITS = (
     "A clean run shows that under these faults every client saw the same log. It does not cover"
     " power loss (the system's cache keeps what a killed process wrote), other machines, or other"
@@ -69,6 +71,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
         "tidelog verify --seconds 30 --faults kill,pause --seed 7",
         f"tidelog verify --bootstrap {LAST_RESORT} --seconds 20",
         "tidelog verify --acks 1 --faults kill --keep evidence",
+        "tidelog verify --transactions --seconds 150",
         "tidelog verify --machines 3",
         "tidelog verify --seconds 30 --history run.jsonl",
     ),
@@ -113,6 +116,12 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     help="Brokers on each machine.",
 )
 @click.option(
+    "--transactions",
+    is_flag=True,
+    help="Run transactional clients and a group that processes exactly once, and check for torn,"
+    " aborted and intermediate reads and for cycles. Producers are then writers of transactions.",
+)
+@click.option(
     "--producers",
     type=click.IntRange(1, 100),
     default=4,
@@ -122,9 +131,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
 @click.option(
     "--rate",
     type=click.IntRange(min=1),
-    default=5000,
-    show_default=True,
-    help="Records per second of all producers together.",
+    help="Records per second of all producers together.  [default: 5000; with --transactions 300]",
 )
 @click.option(
     "--acks",
@@ -167,8 +174,9 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     kinds: tuple[str, ...] | None,
     machines: int | None,
     brokers_per_machine: int,
+    transactions: bool,
     producers: int,
-    rate: int,
+    rate: int | None,
     acks: str,
     no_idempotence: bool,
     partitions: int,
@@ -189,6 +197,20 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from tidelog.apps.verify.run import verify as make_run
 
     _check_machines(machines, bootstrap, kinds)
+    if transactions and (acks != "all" or no_idempotence or client == "own"):
+        wrong = next(
+            name
+            for name, given in (
+                ("--acks 1", acks != "all"),
+                ("--no-idempotence", no_idempotence),
+                ("--client own", client == "own"),
+            )
+            if given
+        )
+        raise click.UsageError(
+            f"{wrong} can't be combined with --transactions: transactional clients use librdkafka"
+            " with acks=all and idempotence"
+        )
 
     if bootstrap is not None and kinds:
         raise click.UsageError(
@@ -206,7 +228,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         bootstrap,
         kinds,
         producers,
-        rate,
+        rate or (TXN_RATE if transactions else RATE),
         acks,
         not no_idempotence and acks == "all",
         partitions,
@@ -215,6 +237,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         machines or 0,
         brokers_per_machine,
         history_file,
+        transactions,
     )
     try:
         with output.progress(f"seed {options.seed}", seconds) as show_progress:
@@ -280,6 +303,7 @@ class VerifyView:
             "replicas compared on disk": f"{figures.replicas_compared:,}",
             "faults": f"{len(report.faults):,}",
             "kill -9": f"{report.kills:,}",
+            **{name: f"{count:,}" for name, count in (report.transactions or {}).items()},
         }
         for row in rows.items():
             table.add_row(*row)
@@ -331,17 +355,20 @@ class VerifyView:
         screen.print(output.faint(TIMES))
 
     def _show_anomalies(self, screen: "Console") -> None:
-        from tidelog.apps.verify.checker.findings import KINDS
+        from tidelog.apps.verify.checker.findings import ALLOWED_WITH_TRANSACTIONS
 
-        findings, allowed = self.report.findings, self.report.guarantees.allows()
+        findings, guarantees = self.report.findings, self.report.guarantees
+        allowed = guarantees.allows()
         table = output.table(["anomaly", "count", ""], numbers=["count"])
-        for kind, meaning in KINDS.items():
+        for kind, meaning in guarantees.kinds.items():
             count = findings.counts[kind]
             style = output.GOOD if not count else output.WARN if kind in allowed else output.BAD
             text = f"{meaning} (these settings allow it)" if kind in allowed else meaning
             table.add_row(kind, output.styled(f"{count:,}", style), text)
         output.show_table(screen, table)
         for kind, found in findings.examples.items():
+            if kind in ALLOWED_WITH_TRANSACTIONS:
+                continue
             screen.print(output.heading(kind))
             for example in found:
                 screen.print(output.indented(output.styled(example)))
@@ -351,8 +378,10 @@ class VerifyView:
         from tidelog.apps.verify.report import Options
 
         options = self.report.options
-        usual = Options(options.seed)
+        usual = Options(options.seed, rate=TXN_RATE if options.transactions else RATE)
         words = [f"tidelog verify --seed {options.seed} --seconds {options.seconds:g}"]
+        if options.transactions:
+            words.append("--transactions")
         if options.machines:
             words.append(f"--machines {options.machines}")
         if options.brokers_per_machine > 1:
@@ -378,10 +407,8 @@ class VerifyView:
         return f"{what}; {self._allowed() or '0 lost, 0 anomalies'}"
 
     def _allowed(self) -> str:
-        from tidelog.apps.verify.checker.findings import KINDS
-
-        counts = self.report.findings.counts
-        found = [f"{counts[kind]:,} × {kind}" for kind in KINDS if counts[kind]]
+        counts, kinds = self.report.findings.counts, self.report.guarantees.kinds
+        found = [f"{counts[kind]:,} × {kind}" for kind in kinds if counts[kind]]
         return f"{', '.join(found)}, which these settings allow" if found else ""
 
 

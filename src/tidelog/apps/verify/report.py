@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tidelog.apps.verify.checker.findings import KINDS, Findings, Guarantees
+from tidelog.apps.verify.checker.findings import Findings, Guarantees
 from tidelog.apps.verify.journals import TICKS_A_SECOND
 from tidelog.apps.verify.nemesis.failover import Failover, Injected, Waits, summarize
 from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
@@ -32,11 +32,17 @@ class Options(NamedTuple):
     brokers_per_machine: int = 1
     history: str | None = None
     """Write what happened to this file, as history events."""
+    transactions: bool = False
+    """Run transactional clients instead of plain producers."""
 
     @property
     def guarantees(self) -> Guarantees:
         """The guarantees of these settings."""
-        return Guarantees(acks_all=self.acks == "all", idempotence=self.idempotence)
+        return Guarantees(
+            acks_all=self.acks == "all",
+            idempotence=self.idempotence,
+            transactions=self.transactions,
+        )
 
 
 class Figures(NamedTuple):
@@ -75,6 +81,8 @@ class Report(NamedTuple):
     """The folder with the journals and logs; None if it was deleted."""
     pauses: tuple[int, ...] = ()
     """The longest pause of writes by fault, of all partitions, in ticks."""
+    transactions: dict[str, int] | None = None
+    """Counts of a run with transactions, by what the report calls them."""
 
     @property
     def guarantees(self) -> Guarantees:
@@ -127,6 +135,7 @@ class Report(NamedTuple):
             "client": options.client,
             "machines": options.machines,
             "brokers_per_machine": options.brokers_per_machine,
+            "transactions": self.transactions,
             "topic": self.topic,
             **figures._asdict(),
             "seconds": options.seconds,
@@ -156,7 +165,7 @@ class Report(NamedTuple):
                     "allowed": kind in allowed,
                     "examples": self.findings.examples.get(kind, []),
                 }
-                for kind in KINDS
+                for kind in self.guarantees.kinds
             },
             "troubles": self.troubles,
             "kept": self.kept,

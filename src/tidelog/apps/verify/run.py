@@ -59,7 +59,7 @@ def verify(options: Options, progress: Progress) -> Report:
     os.makedirs(folder, exist_ok=True)
     keep = options.keep is not None
     try:
-        report = Run(options, folder, progress).make()
+        report = _kind_of_run(options)(options, folder, progress).make()
         keep |= not report.holds
         report = report._replace(kept=folder if keep else None)
         with open(os.path.join(folder, "report.json"), "w") as file:
@@ -70,6 +70,14 @@ def verify(options: Options, progress: Progress) -> Report:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kind_of_run(options: Options) -> "type[Run]":
+    if not options.transactions:
+        return Run
+    from tidelog.apps.verify.transactions.run import TransactionRun
+
+    return TransactionRun
 
 
 class Run:
@@ -88,12 +96,17 @@ class Run:
         self._workers = Workers()
         self._nemesis: Nemesis | None = None
         self._history_events: RunHistory | None = None
-        self._checks = RunChecks(
-            self._topic, tag, options.partitions, lambda what: progress(options.seconds, what)
-        )
+        self._checks = self._new_checks()
         self._troubles: list[str] = []
         self._last_acked = (0.0, 0)
         self._rate = 0.0
+
+    def _new_checks(self) -> RunChecks:
+        options = self._options
+        return RunChecks(self._topic, self._tag, options.partitions, self._note_check)
+
+    def _note_check(self, what: str) -> None:
+        self._progress(self._options.seconds, what)
 
     def make(self) -> Report:
         """Run all steps and return the report."""
@@ -154,6 +167,8 @@ class Run:
         if not options.machines:
             # The history has the events of the brokers' logs.
             settings = {} if options.history is None else {"tidelog.log.format": "json"}
+            if options.transactions:
+                settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "1000"
             return LocalCluster(BROKERS, data, settings, fault_switches=True)
         from tidelog.apps.verify.machines.machine_cluster import MachineCluster
 
@@ -181,6 +196,9 @@ class Run:
             )
 
     def _create_topic(self, cluster: Cluster) -> None:
+        self._create(cluster, self._topic)
+
+    def _create(self, cluster: Cluster, topic: str) -> None:
         replicas = min(BROKERS, len(registered_brokers(cluster)))
         configs = {
             "min.insync.replicas": str(min(MIN_ISR, replicas)),
@@ -188,7 +206,7 @@ class Run:
             "retention.bytes": "-1",
             "segment.bytes": str(SEGMENT_BYTES),
         }
-        admin.create_topic(cluster, self._topic, self._options.partitions, replicas, configs)
+        admin.create_topic(cluster, topic, self._options.partitions, replicas, configs)
 
     def _delete_topic(self, cluster: Cluster) -> None:
         with suppress(ClientError):
@@ -331,7 +349,7 @@ class Run:
             {"librdkafka": tally["read"], "own": tally["read raw"]},
             checks.records,
             checks.batches,
-            checks.leader_epochs - self._options.partitions,
+            checks.leader_changes,
             checks.replicas_compared,
         )
         findings, waits = checks.findings, checks.waits
@@ -345,4 +363,9 @@ class Run:
             self._troubles,
             None,
             tuple(checks.pauses),
+            self._transactions(),
         )
+
+    def _transactions(self) -> dict[str, int] | None:
+        """Return the counts that only a run with transactions has."""
+        return None

@@ -5,6 +5,7 @@ Only one partition is in memory at a time.
 
 from collections.abc import Callable, Iterator
 
+from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.partition_check import History, check_partition
 from tidelog.apps.verify.checker.replicas import Served, check_replicas
@@ -28,13 +29,13 @@ class RunChecks:
         """The longest pause of writes by fault, of all partitions, in ticks."""
         self.records = 0
         self.batches = 0
-        self.leader_epochs = 0
+        self.leader_changes = 0
         self.replicas_compared = 0
         self._topic = topic
         self._tag = tag
         self._progress = progress
         self._partitions = range(partitions)
-        self._served: dict[int, Served] = {}
+        self._served: dict[TopicPartition, Served] = {}
 
     def check_served(self, cluster: Cluster, history: History, faults: list[Injected]) -> None:
         """Read every partition again and compare it with everything that clients saw."""
@@ -45,10 +46,13 @@ class RunChecks:
             self.waits += failovers(faults, partition, self._acks(history, partition))
             pauses = longest_pauses(faults, self._acks(history, partition))
             self.pauses = list(map(max, pauses, self.pauses or pauses))
-            self._served[partition] = Served.of(log)
-            self.records += len(log.values)
-            self.batches += log.batches
-            self.leader_epochs += len(set(log.leader_epochs))
+            self._note_log(self._topic, log)
+
+    def _note_log(self, topic: str, log: FinalLog) -> None:
+        self._served[TopicPartition(topic, log.partition)] = Served.of(log)
+        self.records += len(log.values)
+        self.batches += log.batches
+        self.leader_changes += max(0, len(set(log.leader_epochs)) - 1)
 
     def _acks(self, history: History, partition: int) -> list[Iterator[tuple[int, ...]]]:
         """The outcomes of the sends to a partition, by producer."""
@@ -58,7 +62,8 @@ class RunChecks:
     def check_disks(self, local: LocalCluster) -> None:
         """Stop all brokers cleanly; compare their logs with each other and with the served log."""
         self._progress("stopping brokers, comparing their disks")
-        placed = local.metadata(local.ids[0], [self._topic]).topics[self._topic]
+        topics = sorted({key.topic for key in self._served})
+        placed = local.metadata(local.ids[0], topics).topics
         local.close()
         for broker in local.ids:
             if local.exit_code(broker):
@@ -66,9 +71,12 @@ class RunChecks:
                 self.findings.add(
                     "broker failed", f"broker {broker} failed while it stopped: {why}"
                 )
-        for partition in self._partitions:
-            place = TopicPartition(self._topic, partition)
-            brokers = placed[partition].replicas
+        for place, served in self._served.items():
+            brokers = placed[place.topic][place.partition].replicas
             replicas = {b: stored_batches(local.log_dir(b), place) for b in brokers}
-            self.findings.merge(check_replicas(partition, self._served[partition], dict(replicas)))
+            self.findings.merge(check_replicas(self._name(place), served, dict(replicas)))
             self.replicas_compared += len(replicas)
+
+    def _name(self, place: TopicPartition) -> int | str:
+        """Return the name of a partition for examples: its number, if there is one topic."""
+        return place.partition if place.topic == self._topic else str(place)

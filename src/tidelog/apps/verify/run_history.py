@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from tidelog.apps.verify.checker.findings import KINDS, Findings
+from tidelog.apps.verify.checker.findings import MEANINGS, Findings
 from tidelog.apps.verify.journals import TICKS_A_SECOND
 from tidelog.apps.verify.nemesis.failover import Injected
 from tidelog.core.history import HistoryEvent
@@ -114,7 +114,7 @@ class RunHistory:
         """Add the anomalies, at the end of the history."""
         for kind, count in findings.counts.items():
             example = "; ".join(findings.examples.get(kind, ())[:1])
-            text = f"verify: {kind} ({KINDS[kind]}): {count}; {example}"
+            text = f"verify: {kind} ({MEANINGS[kind]}): {count}; {example}"
             fields = {"topic": self._topic, "kind": kind, "count": count}
             self._add(_now_ms(), None, ANOMALY, fields, text, "ERROR")
 

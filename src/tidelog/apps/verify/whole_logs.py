@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from tidelog.apps.verify.checker.final_log import FinalLog
 from tidelog.apps.verify.checker.findings import Findings
 from tidelog.apps.verify.checker.replicas import StoredBatch
+from tidelog.apps.verify.checker.transactions.txn_log import TxnLog
 from tidelog.apps.verify.journals import ReadBatch
 from tidelog.apps.verify.record_value import ABSENT, STRANGER, VALUE_SIZE, read_id
 from tidelog.core.record.compression import Codec
-from tidelog.core.record.decoder import decode
+from tidelog.core.record.decoder import decode, decode_marker
 from tidelog.core.record.record_batch import (
     HEADER_SIZE,
     CorruptRecord,
@@ -20,7 +21,7 @@ from tidelog.core.storage import layout
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.fetching import READ_COMMITTED, fetch_partition
+from tidelog.shell.client.fetching import READ_COMMITTED, READ_UNCOMMITTED, fetch_partition
 from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offset
 from tidelog.shell.os_disk import OsDisk
 
@@ -34,22 +35,46 @@ def read_log(cluster: Cluster, topic: str, partition: int, tag: bytes, found: Fi
 
     Invalid batches are added to `found`, and their records count as absent.
     """
-    start = list_offset(cluster, topic, partition, EARLIEST).offset
-    end = list_offset(cluster, topic, partition, LATEST).offset
-    log = FinalLog(partition, start)
-    key = TopicPartition(topic, partition)
+    log = FinalLog(partition, list_offset(cluster, topic, partition, EARLIEST).offset)
+    for batch in _served_batches(cluster, topic, log, READ_COMMITTED, found):
+        log.add_batch(_row(batch), value_ids(batch, tag, partition, found))
+    return log
+
+
+def read_txn_log(
+    cluster: Cluster, topic: str, partition: int, tag: bytes, found: Findings
+) -> TxnLog:
+    """Read a log as `read_log` does, also aborted and open transactions, with their markers."""
+    log = TxnLog(partition, list_offset(cluster, topic, partition, EARLIEST).offset)
+    for batch in _served_batches(cluster, topic, log, READ_UNCOMMITTED, found):
+        marker = decode_marker(batch) if batch.is_control and batch.crc_ok() else None
+        if marker is not None:
+            log.add_marker(_row(batch), batch.producer_id, committed=not marker.is_abort)
+            continue
+        values = value_ids(batch, tag, partition, found)
+        log.add(_row(batch), values, batch.producer_id, transactional=batch.is_transactional)
+    return log
+
+
+def _served_batches(
+    cluster: Cluster, topic: str, log: FinalLog, isolation: int, found: Findings
+) -> Iterator[RecordBatch]:
+    """Yield the batches from the end of `log` to that of the partition; the caller adds them."""
+    key = TopicPartition(topic, log.partition)
+    end = list_offset(cluster, *key, LATEST).offset
     while log.end < end:
         before = log.end
-        fetched = fetch_partition(cluster, key, log.end, FETCH_BYTES, READ_COMMITTED)
+        fetched = fetch_partition(cluster, key, log.end, FETCH_BYTES, isolation)
         for batch in batches(fetched.records):
-            if batch.base_offset < log.end:
-                continue
-            row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
-            log.add_batch(ReadBatch(*row), value_ids(batch, tag, partition, found))
+            if batch.base_offset >= log.end:
+                yield batch
         if log.end == before:
-            found.add("corrupt", f"partition {partition}: nothing to read at offset {before}")
-            return log
-    return log
+            found.add("corrupt", f"{key}: nothing to read at offset {before}")
+            return
+
+
+def _row(batch: RecordBatch) -> ReadBatch:
+    return ReadBatch(batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
 
 
 def value_ids(batch: RecordBatch, tag: bytes, partition: int, found: Findings) -> list[int]:
@@ -117,8 +142,7 @@ def stored_batches(log_dir: str, partition: TopicPartition) -> Iterator[StoredBa
 def _segment(disk: OsDisk, path: str, base_offset: int) -> Iterator[StoredBatch]:
     try:
         for batch in whole_batches(disk, path, 0, disk.size(path), check_crc=True):
-            row = (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.crc)
-            yield StoredBatch(ReadBatch(*row), bytes(batch.view()))
+            yield StoredBatch(_row(batch), bytes(batch.view()))
     except InvalidBatch as error:
         # This row replaces the rest of the segment: bytes after an invalid batch are not trusted.
         yield StoredBatch(ReadBatch(base_offset, base_offset, -1, 0), error.data[:100], False)

@@ -30,16 +30,62 @@ KINDS = {
 }
 """All kinds of anomalies in the order of the report, with their meaning."""
 
+TRANSACTION_KINDS = {
+    "lost": "its transaction was committed, but the record is missing or aborted in the final log",
+    "torn": "only a part of a transaction's records is visible to read-committed consumers",
+    "G1a aborted read": "a record of an aborted transaction is visible to read-committed consumers",
+    "G1b intermediate read": "a consumer read a record before its transaction began to commit",
+    "G1c read cycle": "transactions that each read a record of the next one, in a circle",
+    "zombie committed": "a producer could commit although a newer one had fenced it",
+    "processed twice": "an input record has more than one committed output record",
+    "not processed": "the group's offset is past an input record without a committed output record",
+    "offset not committed": "an output record is committed, but not the offset of its input",
+    "duplicated": KINDS["duplicated"],
+    "reordered": "records are not in the order in which they were sent, or in that of the input",
+    "phantom": KINDS["phantom"],
+    "hanging": "a transaction never ended in a partition, and blocks read-committed consumers",
+    "stuck": "a client or the processors could not go on within a minute without faults",
+    "out-of-order read": "a consumer received a lower offset after a higher one",
+    **{
+        kind: KINDS[kind]
+        for kind in (
+            "skipped",
+            "read, then gone",
+            "changed after read",
+            "read above HW",
+            "offsets backwards",
+            "epochs backwards",
+            "corrupt",
+            "fatal error",
+            "not created",
+            "broker failed",
+            "never settled",
+            "replicas differ",
+        )
+    },
+    "G0 write cycle": "transactions whose records are interleaved; Kafka does not isolate writes",
+    "mixed cycle": "such transactions that also read each other's records",
+}
+"""The kinds of anomalies of a run with transactions."""
+MEANINGS = TRANSACTION_KINDS | KINDS
+ALLOWED_WITH_TRANSACTIONS = frozenset({"G0 write cycle", "mixed cycle"})
+
 
 class Guarantees(NamedTuple):
     """The guarantees of the producers' settings."""
 
     acks_all: bool = True
     idempotence: bool = True
+    transactions: bool = False
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kinds of anomalies that the checker looks for, with their meaning."""
+        return TRANSACTION_KINDS if self.transactions else KINDS
 
     def allows(self) -> frozenset[str]:
         """Return the kinds of anomalies that these settings permit."""
-        allowed = set()
+        allowed = set(ALLOWED_WITH_TRANSACTIONS if self.transactions else ())
         if not self.idempotence:
             allowed |= {"duplicated", "reordered"}
         if not self.acks_all:
@@ -56,7 +102,7 @@ class Findings:
 
     def add(self, kind: str, example: str, times: int = 1) -> None:
         """Count an anomaly, and keep the example if there are few so far."""
-        assert kind in KINDS, kind
+        assert kind in MEANINGS, kind
         self.counts[kind] += times
         kept = self.examples.setdefault(kind, [])
         if len(kept) < EXAMPLES_MAX:
@@ -73,5 +119,7 @@ class Findings:
         """Return the count of each kind that breaks a guarantee."""
         allowed = guarantees.allows()
         return {
-            kind: self.counts[kind] for kind in KINDS if self.counts[kind] and kind not in allowed
+            kind: self.counts[kind]
+            for kind in guarantees.kinds
+            if self.counts[kind] and kind not in allowed
         }

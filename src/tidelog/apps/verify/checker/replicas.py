@@ -52,7 +52,7 @@ class _BatchDigest:
 
 
 def check_replicas(
-    partition: int, served: Served, replicas: dict[int, Iterable[StoredBatch]]
+    partition: int | str, served: Served, replicas: dict[int, Iterable[StoredBatch]]
 ) -> Findings:
     """Check that all replicas have the batches of the served log, up to its end."""
     found = Findings()

@@ -26,7 +26,7 @@ QUEUE_MAX = 20_000
 """Maximum number of records that wait in a producer: limits the loss if a worker dies."""
 
 
-def _shared(task: Task, name: str) -> dict[str, Any]:
+def shared_settings(task: Task, name: str) -> dict[str, Any]:
     """Settings of every client."""
     return {
         "bootstrap.servers": task.bootstrap,
@@ -41,7 +41,7 @@ def _shared(task: Task, name: str) -> dict[str, Any]:
 
 def producer_settings(task: Task, name: str) -> dict[str, Any]:
     """Settings of a producer. No record times out within a run: it is written, or it waits."""
-    return _shared(task, name) | {
+    return shared_settings(task, name) | {
         "acks": task.acks,
         "enable.idempotence": task.idempotence,
         "linger.ms": 5,
@@ -54,7 +54,7 @@ def producer_settings(task: Task, name: str) -> dict[str, Any]:
 
 def consumer_settings(task: Task, name: str) -> dict[str, Any]:
     """Settings of a consumer: it commits nothing, and an offset out of range is an error."""
-    return _shared(task, name) | {
+    return shared_settings(task, name) | {
         "group.id": f"{task.topic}-{name}",
         "enable.auto.commit": False,
         "auto.offset.reset": "error",

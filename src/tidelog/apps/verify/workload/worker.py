@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.apps.verify.journals import TICKS_A_SECOND
+from tidelog.apps.verify.transactions.names import PROCESSOR, READERS, WRITER
 
 ORPHANED = 3
 REPORT_EVERY_S = 0.2
@@ -44,6 +45,8 @@ class Task(NamedTuple):
     acks: str = "all"
     idempotence: bool = True
     seed: int = 0
+    life: int = 0
+    """How often the worker was restarted after it had killed itself."""
 
     def ticks(self) -> int:
         """The time since the run began."""
@@ -114,6 +117,9 @@ ROLES = {
     "own producers": "tidelog.apps.verify.workload.own_producers:run",
     "librdkafka consumer": "tidelog.apps.verify.workload.librdkafka_clients:run_consumer",
     "own reader": "tidelog.apps.verify.workload.raw_reader:run",
+    WRITER: "tidelog.apps.verify.transactions.writer:run",
+    PROCESSOR: "tidelog.apps.verify.transactions.processor:run",
+    READERS: "tidelog.apps.verify.transactions.readers:run",
 }
 """The function of each role. Only that module is imported: librdkafka may be missing."""
 

@@ -5,9 +5,11 @@ Invariant: after `close` no worker is left, whatever happened before.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -30,9 +32,13 @@ class Worker:
         self.task = task
         self.reported: dict[str, Any] = {}
         """The latest value of everything that the worker reported."""
+        role = f"{task.role.replace(' ', '-')}-{task.names[0]}"
         self._errors = open(  # noqa: SIM115 - closed in close
-            os.path.join(task.folder, f"worker-{task.role.replace(' ', '-')}.err"), "wb"
+            os.path.join(task.folder, f"worker-{role}.err"), "wb"
         )
+        self._start()
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", ENTRY],
             stdin=subprocess.PIPE,
@@ -42,7 +48,7 @@ class Worker:
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
-        self._send(task._asdict())
+        self._send(self.task._asdict())
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -56,6 +62,10 @@ class Worker:
             self._process.stdin.flush()
         except OSError:
             raise WorkerFailed(self._failure()) from None
+
+    def tally(self) -> Counter[str]:
+        """Return what the worker has counted so far."""
+        return Counter(self.reported.get("tally", {}))
 
     def check(self) -> None:
         """Raise WorkerFailed if the worker ended too early."""
@@ -88,6 +98,11 @@ class Worker:
         """Kill the worker if it still runs, and close its pipes."""
         if self._process.poll() is None and not self.reported.get("done"):
             self._process.kill()
+        self._end()
+        self._errors.close()
+
+    def _end(self) -> None:
+        """Wait for the exit of the process, and close its pipes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):
@@ -95,7 +110,55 @@ class Worker:
         self._process.wait()
         self._listener.join()
         self._process.stdout.close()
-        self._errors.close()
+
+
+class MortalWorker(Worker):
+    """A worker that may kill itself with SIGKILL: it is restarted with its next life."""
+
+    def __init__(self, task: Task) -> None:
+        self._before: Counter[str] = Counter()
+        self._stuck: list[str] = []
+        """What former lives counted and reported."""
+        super().__init__(task)
+
+    def tally(self) -> Counter[str]:
+        return self._before + super().tally()
+
+    @property
+    def stuck(self) -> list[str]:
+        """What took the clients too long."""
+        return self._stuck + list(self.reported.get("stuck", []))
+
+    def check(self) -> None:
+        if self._process.poll() == -signal.SIGKILL:
+            self._restart()
+        super().check()
+
+    def stop(self, ends: list[int] | None = None) -> None:
+        try:
+            super().stop(ends)
+        except WorkerFailed:
+            if self._process.poll() != -signal.SIGKILL:  # `await_end` starts the next life
+                raise
+
+    def await_end(self) -> None:
+        """Wait until the worker is done; a life that began for this ends at once."""
+        until = time.monotonic() + END_S
+        while True:
+            self._listener.join(max(0.0, until - time.monotonic()))
+            if self._listener.is_alive() or self._process.wait() != -signal.SIGKILL:
+                break
+            self._restart()
+            self.stop()
+        super().await_end()
+
+    def _restart(self) -> None:
+        self._end()
+        self._before, self._stuck = self.tally(), self.stuck
+        self._before["killed"] += 1
+        self.reported.clear()
+        self.task = self.task._replace(life=self.task.life + 1)
+        self._start()
 
 
 class Workers:
@@ -113,7 +176,7 @@ class Workers:
         """Add up what all workers have counted so far."""
         total: Counter[str] = Counter()
         for worker in self.all:
-            total.update(worker.reported.get("tally", {}))
+            total.update(worker.tally())
         return total
 
     def check(self) -> None:

@@ -1,0 +1,1 @@
+"""Check a history of transactions against the final logs. Pure."""

@@ -1,0 +1,1 @@
+"""`tidelog verify --transactions`: transactional clients, and the journals of what they did."""
