@@ -6,6 +6,7 @@ from typing import Any
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api_table import APIS
+from tidelog.core.controller.metadata.features import TRANSACTIONS
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.wire.codec import decode_request, decode_response, encode_request, encode_response
@@ -21,7 +22,10 @@ PARTITIONS = 2
 class Image:
     """An image with topics of two partitions each, by default one: `orders`."""
 
-    def __init__(self, topic_names: dict[bytes, str] | None = None) -> None:
+    def __init__(
+        self, topic_names: dict[bytes, str] | None = None, tidelog_version: int = TRANSACTIONS
+    ) -> None:
+        self.tidelog_version = tidelog_version
         self.topic_names = topic_names or {ORDERS_ID: "orders"}
         self.topic_names[bytes(15) + b"\3"] = OFFSETS_TOPIC
         self.topic_names[bytes(15) + b"\4"] = TRANSACTIONS_TOPIC

@@ -1,7 +1,7 @@
 """DescribeGroups, ListGroups, DeleteGroups and FindCoordinator, from bytes and back."""
 
 import pytest
-from group_requests import ask, code, versions
+from group_requests import Image, ask, code, versions
 
 from tidelog.core.api.handlers.coordinators import find_coordinator
 from tidelog.core.api.handlers.groups import (
@@ -29,6 +29,8 @@ from tidelog.core.groups.messages import (
 
 FIND, DESCRIBE, LIST, DELETE = 10, 15, 16, 42
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION
 NOT_ASKED_FOR = -(2**31)
 STABLE = DescribeGroupResponse(
     ErrorCode.NONE,
@@ -167,6 +169,30 @@ def test_the_coordinator_of_a_transactional_id(version: int) -> None:
     response, coordinator = ask(find_coordinator, FIND, version, asked, answer)
     assert coordinator.only == FindCoordinator("t", CoordinatorType.TRANSACTION)
     assert response["node_id"] == 2
+
+
+@pytest.mark.parametrize("version", [1, 6])
+@pytest.mark.parametrize(
+    ("software", "error"),
+    [
+        ("confluent-kafka-python 2.5.0-rdkafka-2.5.0", TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("apache-kafka-java 4.3.1", UNSUPPORTED_VERSION),
+    ],
+)
+def test_transactions_are_refused_at_once_below_their_feature_level(
+    version: int, software: str, error: ErrorCode
+) -> None:
+    """Older brokers may be in the cluster, or come back. Clients must not retry for ever."""
+    asked: dict[str, object] = {"key_type": TRANSACTION}
+    asked |= {"coordinator_keys": ["t"]} if version >= 4 else {"key": "t"}
+    image = Image(tidelog_version=2)
+    response, coordinator = ask(
+        find_coordinator, FIND, version, asked, image=image, software=software
+    )
+    assert coordinator.asked == []
+    found = response["coordinators"][0] if version >= 4 else response
+    assert code(found) is error
+    assert "tidelog features upgrade --feature tidelog.version=3" in found["error_message"]
 
 
 @pytest.mark.parametrize("key_type", [SHARE, 3, -1])

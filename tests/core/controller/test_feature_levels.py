@@ -18,6 +18,7 @@ from tidelog.core.controller.metadata.features import (
     FeatureRange,
 )
 from tidelog.core.controller.metadata.metadata_store import Delete, Put, TxnResult
+from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 
 OLD = values.encode_broker("old", (), None, -1, features=())
@@ -265,6 +266,19 @@ def test_a_safe_downgrade_follows_the_return_of_the_log_directory() -> None:
     epoch = image(cluster).brokers[1].epoch
     cluster.request(on.LogReportsReceived(cluster.number(), 1, epoch, found=(KEY,)))
     assert cluster.partition().offline == ()
+    assert update(cluster, 2, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
+
+
+def test_older_software_returns_only_after_transactions_are_deleted() -> None:
+    """It could lead a partition of a transaction, and would write no markers."""
+    cluster = Cluster(1, 2, 3)
+    create = on.CreateTopicReceived(cluster.number(), TRANSACTIONS_TOPIC, b"\x09" * 16, 1, 3, {})
+    assert cluster.request(create).error is ErrorCode.NONE
+    refused = update(cluster, 2, UpgradeType.SAFE_DOWNGRADE)
+    assert refused.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert "delete the topic __transaction_state" in (refused.message or "")
+    assert level(cluster) == 3
+    cluster.request(on.DeleteTopicReceived(cluster.number(), TRANSACTIONS_TOPIC))
     assert update(cluster, 2, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
 
 

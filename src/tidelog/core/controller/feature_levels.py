@@ -6,7 +6,8 @@ broker must be started or unregistered first.
 
 A change of `tidelog.version` also rewrites the records whose fields depend on it. So a downgrade
 leaves no field of the higher level behind. A safe downgrade is refused while that would delete what
-a restart does not bring back: the replicas whose log directory failed.
+a restart does not bring back, the replicas whose log directory failed, and while there may be
+transactions, which older software can't end.
 """
 
 from tidelog.core.controller.events import UpdateFeaturesReceived, UpgradeType
@@ -17,6 +18,7 @@ from tidelog.core.controller.metadata.features import (
     OFFLINE_REPLICAS,
     RANGES_IN_STATES,
     TIDELOG_VERSION,
+    TRANSACTIONS,
     FeatureRange,
     range_of,
 )
@@ -24,6 +26,7 @@ from tidelog.core.controller.metadata.metadata_store import Guard, Put
 from tidelog.core.controller.plans import Plan
 from tidelog.core.controller.store_transactions import Write, pack
 from tidelog.core.controller.upkeep import ControllerTerm
+from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.slotted import replace
 from tidelog.core.types import BrokerId
@@ -81,6 +84,11 @@ def _problem(
             f" information: the log directory of {offline} failed, and the lower level does not"
             " store that. Bring the directory back or move the replica first; an unsafe downgrade"
             " counts its log as lost."
+        )
+    if safe and level < TRANSACTIONS and TRANSACTIONS_TOPIC in term.image.topics:
+        return (
+            "Refusing to perform the requested downgrade because older software can't end"
+            f" transactions: end them, then delete the topic {TRANSACTIONS_TOPIC}."
         )
     return None
 

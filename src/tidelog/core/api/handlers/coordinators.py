@@ -7,7 +7,7 @@ from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import error_text
 from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived
-from tidelog.core.controller.metadata.features import TRANSACTION_VERSION
+from tidelog.core.controller.metadata.features import TIDELOG_VERSION, TRANSACTIONS
 from tidelog.core.coordinator.lookup import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
@@ -39,6 +39,8 @@ def find_coordinator(broker: BrokerContext, request: Struct) -> Handling:
         message = f"Coordinator type {key_type} is unknown; groups are 0, transactional ids are 1."
         refusal = FindCoordinatorResponse(ErrorCode.INVALID_REQUEST, error_message=message)
         answers = [refusal] * len(keys)
+    elif topic == TRANSACTIONS_TOPIC and broker.node.image.tidelog_version < TRANSACTIONS:
+        answers = [_no_transactions(broker)] * len(keys)
     else:
         created = yield from internal_topic(broker, topic)
         if created.error in _CREATED:
@@ -61,23 +63,20 @@ def internal_topic(
     """Create an internal topic, unless it exists."""
     if topic in broker.node.image.topics:
         return _THERE
-    if topic == TRANSACTIONS_TOPIC and (reason := _too_old(broker)) is not None:
-        return TopicAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
     create = _offsets_topic if topic == OFFSETS_TOPIC else _transactions_topic
     [created] = yield [create(broker)]
     answer: TopicAnswer = created
     return answer
 
 
-def _too_old(broker: BrokerContext) -> str | None:
-    """Return which broker has software without transactions; None if all brokers have them.
-
-    Any broker may lead a partition of a transaction, so all must be able to write its markers.
-    """
-    for known in broker.node.image.brokers.values():
-        if all(feature.name != TRANSACTION_VERSION for feature in known.features):
-            return f"broker {known.id} runs software without transactions; upgrade it first"
-    return None
+def _no_transactions(broker: BrokerContext) -> FindCoordinatorResponse:
+    """Refuse transactions for good: the level stays below until an operator raises it."""
+    message = (
+        f"This cluster has no transactions yet: {TIDELOG_VERSION} is"
+        f" {broker.node.image.tidelog_version}. Upgrade all brokers, then run"
+        f" tidelog features upgrade --feature {TIDELOG_VERSION}={TRANSACTIONS}"
+    )
+    return FindCoordinatorResponse(broker.no_transactions, error_message=message)
 
 
 def _not_created(topic: str, answer: TopicAnswer) -> FindCoordinatorResponse:

@@ -15,7 +15,8 @@ Levels of `tidelog.version`:
 1. The fields of stores without the key `features`.
 2. `brokers/state/<id>` has the ranges that the broker's software supports, so that they are known
    while the broker is down.
-3. A partition has `offline`, the replicas whose log directory failed.
+3. A partition has `offline`, the replicas whose log directory failed. There may be transactions:
+   every broker can coordinate them and write their markers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,9 @@ RANGES_IN_STATES = 2
 """The first level of `tidelog.version` at which broker states have the supported ranges."""
 OFFLINE_REPLICAS = 3
 """The first level at which partitions have the replicas whose log directory failed."""
+TRANSACTIONS = 3
+"""The first level at which there may be transactions. Any broker may lead a partition of one, so a
+broker whose software can't write markers must not join."""
 
 
 class FeatureRange(NamedTuple):
