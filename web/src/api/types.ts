@@ -32,7 +32,10 @@ export interface Session {
     readonly bytes: number;
     readonly max_bytes: number;
   } | null;
+  /** `cluster`, or `file NAME`. */
   readonly source: string;
+  /** What a file does not know; null for a cluster. */
+  readonly missing?: string | null;
 }
 
 export interface BrokerRow {
@@ -231,27 +234,59 @@ export interface HistoryEvent {
   readonly partition?: number;
 }
 
-/** What a partition had at two moments; null: no leader. */
+/** A value of something at two moments: a number, a name, brokers or members, a reassignment; null: none. */
+type ChangedValue =
+  | number
+  | string
+  | readonly (number | string)[]
+  | { readonly adding: readonly number[]; readonly removing: readonly number[] }
+  | null;
+
+export interface Change {
+  readonly what: string;
+  readonly before: ChangedValue;
+  readonly after: ChangedValue;
+}
+
 export interface PartitionChange {
   readonly topic: string;
   readonly partition: number;
-  readonly changes: readonly {
-    readonly what: string;
-    readonly before: number | readonly number[] | null;
-    readonly after: number | readonly number[] | null;
-  }[];
+  readonly changes: readonly Change[];
+}
+
+export interface BrokerChange {
+  readonly broker: number;
+  /** `up`, `silent` or `away`. */
+  readonly before: string;
+  readonly after: string;
+  readonly restarted: boolean;
+  readonly changes: readonly Change[];
+}
+
+export interface GroupChange {
+  readonly group: string;
+  readonly changes: readonly Change[];
+  readonly offsets: readonly { readonly topic: string; readonly partition: number; readonly before: number | null; readonly after: number | null }[];
 }
 
 export interface Difference {
   readonly from_ms: number;
   readonly to_ms: number;
-  readonly brokers: readonly { readonly broker: number; readonly before: string; readonly after: string; readonly restarted: boolean }[];
+  readonly brokers: readonly BrokerChange[];
   readonly controller: { readonly before: number | null; readonly after: number | null } | null;
   readonly topics: {
     readonly created: readonly string[];
     readonly deleted: readonly string[];
+    readonly changed: readonly { readonly topic: string; readonly changes: readonly Change[] }[];
     readonly written: readonly { readonly topic: string; readonly written: number; readonly committed: number }[];
   };
+  /** Null if the history has no groups of these times. */
+  readonly groups: {
+    readonly created: readonly string[];
+    readonly deleted: readonly string[];
+    readonly changed: readonly GroupChange[];
+    readonly groups_changed: number;
+  } | null;
   readonly partitions: readonly PartitionChange[];
   readonly partitions_changed: number;
   readonly events: Readonly<Record<string, number>>;
@@ -375,7 +410,10 @@ export interface RecordsPage {
   readonly next_offset: number;
 }
 
-export type MarkKind = "leader" | "isr" | "unclean" | "loss" | "broker" | "other";
+export type MarkKind =
+  | "leader" | "isr" | "unclean" | "loss" | "broker" | "group" | "other"
+  /** Only in files: a step of the model checker, a fault, a broken invariant. */
+  | "step" | "fault" | "broken";
 
 export interface Timeline {
   readonly from_ms: number | null;

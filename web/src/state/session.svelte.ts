@@ -22,6 +22,11 @@ class SessionState {
     setTimeout(() => void this.#load(), next);
   }
 
+  /** Whether a file of a run that has ended is shown instead of a cluster. */
+  get isFile(): boolean {
+    return this.value !== null && this.value.source !== "cluster";
+  }
+
   /** Whether buttons for this action are shown. */
   offers(action: string): boolean {
     const session = this.value;
