@@ -330,6 +330,10 @@ export interface GroupRow {
   readonly state: string | null;
   readonly kind: string | null;
   readonly coordinator: number;
+  /** How many; null if unknown. */
+  readonly members: number | null;
+  /** The sum over the partitions; null if unknown. */
+  readonly lag: number | null;
 }
 
 export interface GroupsPage {
@@ -366,24 +370,31 @@ export interface GroupPage {
   readonly assignor: string | null;
   readonly members: readonly Member[];
   readonly offsets: readonly GroupOffset[];
-  readonly lag: number;
+  readonly lag: number | null;
+  readonly events: readonly HistoryEvent[];
 }
 
+/** `avro`: decoded, shown as JSON; `bytes`: base64. */
 export type Form = "text" | "json" | "avro" | "bytes" | "null";
 
 export interface Header {
   readonly key: string;
   readonly value: string | null;
-  readonly form?: Form;
+  readonly form: Form;
 }
 
 export interface LogRecord {
   readonly offset: number;
+  /** Negative: the record has none. */
   readonly at_ms: number;
+  /** `CreateTime` or `LogAppendTime`. */
+  readonly timestamp_type: string;
   readonly key: string | null;
-  readonly key_form?: Form;
+  readonly key_form: Form;
   readonly value: string | null;
   readonly form: Form;
+  /** The id in the prefix of a value that was written with a schema registry. */
+  readonly schema_id: number | null;
   readonly headers: readonly Header[];
   readonly size: number;
   readonly epoch: number;
@@ -396,10 +407,12 @@ export interface Batch {
   readonly last_offset: number;
   readonly leader_epoch: number;
   readonly producer_id: number;
+  readonly producer_epoch: number;
+  readonly base_sequence: number;
   readonly codec: string;
   readonly bytes: number;
-  readonly records?: number;
-  readonly control?: boolean;
+  readonly records: number;
+  readonly control: boolean;
 }
 
 export interface RecordsPage {
