@@ -1,11 +1,15 @@
 """The console's resources on a real cluster: their shapes, and what they say."""
 
+import io
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from console_client import INDEX, Client, eventually, serve
 
+from tidelog.apps.console.avro_values import BadSchema, read_schemas
 from tidelog.apps.console.target import RemoteCluster
 from tidelog.core.record.record import Header, Record
 from tidelog.core.types import TopicPartition
@@ -119,13 +123,82 @@ def test_records_are_shown_in_their_form(client: Client) -> None:
         "bytes",
         "null",
         "text",
-        "avro",
+        "bytes",
     ]
+    assert found["records"][5]["schema_id"] == 7
     assert found["records"][4]["value"] == HOSTILE
     assert found["records"][2]["headers"][0] == {"key": "h", "form": "text", "value": "v"}
     assert found["records"][5]["headers"][0]["key"] == "\udcff"
     assert [each["base_offset"] for each in found["batches"]] == [0, 2]
     assert found["next_offset"] == 6
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "when", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "raw", "type": "bytes"},
+    ],
+}
+
+
+def test_avro_is_decoded_with_the_schema_of_its_topic(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    import fastavro
+
+    row = {"id": 2**60, "when": 0, "note": HOSTILE, "raw": b"\xff"}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, SCHEMA, row)
+    plain = out.getvalue()
+    framed = b"\x00\x00\x00\x01\x02" + plain
+    json_framed = b'\x00\x00\x00\x00\x09{"a": 1}'
+    (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
+    avro = read_schemas([f"avro={tmp_path / 'order.avsc'}"])
+    with Cluster(cluster.bootstrap) as admin_client:
+        admin.create_topic(admin_client, "avro", 1, 3)
+        values = [plain, framed, framed[:-1], plain + b"x", json_framed, b"no Avro"]
+        Producer(admin_client).append("avro", 0, [Record(None, each, 5) for each in values])
+    with serve(RemoteCluster(cluster.bootstrap), tmp_path / "pages", avro=avro) as decoding:
+        found = decoding.read("records/avro/0")["records"]
+        assert [(each["form"], each["schema_id"]) for each in found] == [
+            ("avro", None),
+            ("avro", 258),
+            ("bytes", 258),
+            ("bytes", None),
+            ("json", 9),
+            ("text", None),
+        ]
+        when = "1970-01-01T00:00:00+00:00"
+        for each in found[:2]:
+            decoded = json.loads(each["value"])
+            assert decoded == {"id": 2**60, "when": when, "note": HOSTILE, "raw": "/w=="}
+        assert found[4]["value"] == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is not JSON"),
+        ('{"type": "nothing"}', "is not an Avro schema"),
+        ('{"type": "array", "items": "null"}', "items take no bytes"),
+        (
+            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "array",'
+            ' "items": {"type": "record", "name": "e", "fields": []}}}]}',
+            "items take no bytes",
+        ),
+    ],
+)
+def test_schema_that_can_not_be_used_is_rejected(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "schema.avsc"
+    path.write_text(text)
+    with pytest.raises(BadSchema, match=why):
+        read_schemas([f"orders={path}"])
+    with pytest.raises(BadSchema, match="TOPIC=FILE"):
+        read_schemas([str(path)])
 
 
 def test_records_are_read_page_by_page(client: Client) -> None:

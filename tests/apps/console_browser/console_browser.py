@@ -67,8 +67,8 @@ def cluster(data: Path) -> Iterator[str]:
 class ConsoleProcess:
     """`tidelog console` on a port that stays the same after a restart."""
 
-    def __init__(self, data: Path, *options: str) -> None:
-        self._data = data
+    def __init__(self, data: Path | None, *options: str) -> None:
+        self._data = [] if data is None else ["--data", str(data)]
         self._options = options
         self.port = 0
         self._process: subprocess.Popen[str] | None = None
@@ -78,7 +78,7 @@ class ConsoleProcess:
         return f"http://localhost:{self.port}"
 
     def start(self) -> None:
-        words = ["console", "--data", str(self._data), "--port", str(self.port), *self._options]
+        words = ["console", *self._data, "--port", str(self.port), *self._options]
         self._process = subprocess.Popen([*TIDELOG, *words], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -275,6 +275,31 @@ def test_hostile_records_and_groups_are_shown_as_text(tab: Tab) -> None:
     assert page.locator("img").count() == 0
 
 
+def test_groups_are_listed_with_members_and_lag(tab: Tab, console: ConsoleProcess) -> None:
+    page = tab.open("/groups")
+    row = page.get_by_role("table", name="Groups").get_by_role("row").filter(has_text="billing")
+    known = next(each for each in console.read("groups")["groups"] if each["group"] == "billing")
+    assert known["lag"] is not None
+    sync_api.expect(row.get_by_role("cell").nth(2)).to_have_text("0")
+    sync_api.expect(row.get_by_role("cell").nth(3)).to_have_text(str(known["lag"]))
+
+
+def test_values_are_shown_as_they_were_written(tab: Tab, console: ConsoleProcess) -> None:
+    console.act("create-topic", topic="values", partitions=1, replication_factor=1)
+    big = '{"id":12345678901234567890,"id":1.50}'
+    console.act("produce", topic="values", partition=0, value=big)
+    console.act("produce", topic="values", partition=0, value="\x00\x01\x02\x03\x04\x05\x06")
+    page = tab.open("/topics/values/0/records")
+    for button in page.locator(".record button").all():
+        button.click()
+    tab.expect(".detail", '"id": 12345678901234567890,')
+    tab.expect(".detail", '"id": 1.50')
+    second = page.locator(".detail").nth(1)
+    sync_api.expect(second).to_contain_text("Value (bytes, schema id 16909060)")
+    sync_api.expect(second).to_contain_text("0000  00 01 02 03 04 05 06")
+    sync_api.expect(second).to_contain_text("1 record")
+
+
 def test_hostile_addresses_run_nothing(browser: "Browser", console: ConsoleProcess) -> None:
     tab = Tab(browser, console)
     for path in (
@@ -305,6 +330,21 @@ def test_dead_server_is_shown_and_recovered_from(tab: Tab, console: ConsoleProce
         console.start()
     tab.expect("[data-connection='live']", "live")
     sync_api.expect(page.locator("[data-failure]")).to_have_count(0)
+
+
+def test_dead_server_is_shown_on_a_page_without_a_stream(tab: Tab, console: ConsoleProcess) -> None:
+    page = tab.open("/topics/orders/0/records")
+    page.wait_for_selector(".record")
+    console.kill()
+    try:
+        tab.expect("[data-connection]", "disconnected")
+        tab.expect("[data-failure]", "does not respond")
+        assert page.locator(".record").count() == 40, "the records stay visible"
+        page.get_by_role("button", name="Newest").click()
+    finally:
+        console.start()
+    tab.expect("[data-connection='live']", "live")
+    sync_api.expect(page.locator("[data-failure]")).to_have_count(0, timeout=PATIENCE_MS)
 
 
 def test_actions_are_hidden_unless_allowed(

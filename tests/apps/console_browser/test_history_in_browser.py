@@ -6,6 +6,7 @@ skipped.
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -15,6 +16,7 @@ from console_browser import (
     browser_path,
     cluster,
     eventually,
+    tidelog,
 )
 from tab import Tab, sync_api
 
@@ -156,19 +158,29 @@ def test_every_page_keeps_the_moment(tab: Tab, past: Past) -> None:
 
 
 def test_hostile_comparisons_run_nothing(tab: Tab, past: Past) -> None:
+    change = {"what": HOSTILE, "before": HOSTILE, "after": [HOSTILE]}
+    moved = {"what": "reassignment", "before": None, "after": {"adding": [3], "removing": [1]}}
+    offset = {"topic": HOSTILE, "partition": 0, "before": None, "after": 7}
     stub = {
         "from_ms": past.ten_ms,
         "to_ms": past.after_ms,
-        "brokers": [{"broker": 1, "before": HOSTILE, "after": "up", "restarted": False}],
-        "controller": None,
-        "topics": {"created": [HOSTILE], "deleted": [HOSTILE + "x"], "written": []},
-        "partitions": [
-            {
-                "topic": HOSTILE,
-                "partition": 0,
-                "changes": [{"what": HOSTILE, "before": None, "after": [1]}],
-            }
+        "brokers": [
+            {"broker": 1, "before": HOSTILE, "after": "up", "restarted": False, "changes": [change]}
         ],
+        "controller": None,
+        "topics": {
+            "created": [HOSTILE],
+            "deleted": [HOSTILE + "x"],
+            "changed": [{"topic": HOSTILE + "y", "changes": [change]}],
+            "written": [],
+        },
+        "groups": {
+            "created": [HOSTILE],
+            "deleted": [HOSTILE],
+            "changed": [{"group": HOSTILE, "changes": [change], "offsets": [offset]}],
+            "groups_changed": 1,
+        },
+        "partitions": [{"topic": HOSTILE, "partition": 0, "changes": [change, moved]}],
         "partitions_changed": 1,
         "events": {HOSTILE: 1},
         "losses": [],
@@ -176,6 +188,8 @@ def test_hostile_comparisons_run_nothing(tab: Tab, past: Past) -> None:
     tab.page.route("**/api/diff?*", lambda route: route.fulfill(json=stub))
     page = tab.open(f"/compare?from=%22%3E%3Cscript%3E&at={past.after_ms}")
     tab.expect("[data-difference]", HOSTILE)
+    tab.expect("[data-groups]", HOSTILE)
+    tab.expect("table[aria-label=Partitions]", "reassignment none → adds 3, removes 1")
     assert page.evaluate("window.hacked") is None
     assert page.locator("main img").count() == 0
 
@@ -192,3 +206,42 @@ def test_the_comparison_fits(browser: "Browser", past: Past, width: int) -> None
     assert box is not None
     assert box["x"] + box["width"] <= width, "the page's own link is in view"
     tab.context.close()
+
+
+# -- a file instead of a cluster -------------------------------------------------------------
+
+STORY = "unclean-election-loses-and-says-so"
+
+
+def test_a_file_is_shown_from_its_first_to_its_last_moment(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    """Its virtual times begin at 0, far from the present."""
+    path = tmp_path / "story.jsonl"
+    tidelog("story", "play", STORY, "--policy", "leader-epoch", "--history", str(path))
+    console = ConsoleProcess(None, "--history", str(path))
+    console.start()
+    try:
+        tab = Tab(browser, console, viewport={"width": 1280, "height": 900})
+        page = tab.open("/topics/story/0")
+        tab.expect("[data-connection]", "end of the file")
+        tab.expect(".cluster", "file story.jsonl")
+        tab.expect("main", "a file of events does not say: sizes of logs")
+        assert page.get_by_role("link", name="Records", exact=True).count() == 0
+        moment = page.get_by_role("slider", name="Moment")
+        last = int(console.read("timeline")["to_ms"])
+        sync_api.expect(moment).to_have_attribute("max", str(last))
+        sync_api.expect(moment).to_have_attribute("min", "0")
+        tab.expect(".lane-row.leads[data-broker='2']", "LEO 2")
+        page.get_by_role("button", name="Play", exact=True).click()
+        tab.expect(".lane-row.leads[data-broker='1']", "leader")
+        tab.expect(".lane-row.leads[data-broker='2']", "LEO 2")
+        sync_api.expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Event before").click()
+        tab.expect("[data-connection='past']", "at ")
+        page = tab.open("/compare?from=0")
+        tab.expect("[data-difference]", "leader 1 → 2")
+        tab.context.close()
+        assert tab.errors == []
+    finally:
+        console.kill()

@@ -1,12 +1,15 @@
 """Pages of earlier moments on a real cluster: a leader is killed, then the page looks back."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from console_client import eventually, serve
 
+from tidelog.apps.cli.main import cli
 from tidelog.apps.console.history.place import FILE, recorder_for, state_folder
 from tidelog.apps.console.target import RemoteCluster
 from tidelog.core.record.record import Record
@@ -72,6 +75,13 @@ def test_scrub_back_before_the_death_of_a_leader(tmp_path: Path) -> None:
             assert pages.get(f"/api/{partition}?at=5").status == 404
             assert pages.read("session")["history"]["max_bytes"] == 256 << 20
         assert (data / FILE).exists()
+        words = ["explain", "orders/0", "--at", str(before_ms), "--format", "json"]
+        shown = CliRunner().invoke(cli, [*words, "--data", str(data)])
+        assert shown.exit_code == 0, shown.output
+        explained = json.loads(shown.stdout)
+        assert explained["sampled_at_ms"] == past["sampled_at_ms"]
+        assert explained["partition"]["leader"] == leader
+        assert explained["explain"] == past["explain"]
         # The next console has the history of the first one.
         with serve(target, tmp_path / "static", recorder=recorder_for(str(data))) as pages:
             assert pages.read(f"{partition}?at={before_ms}")["partition"]["leader"] == leader

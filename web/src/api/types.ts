@@ -32,7 +32,10 @@ export interface Session {
     readonly bytes: number;
     readonly max_bytes: number;
   } | null;
+  /** `cluster`, or `file NAME`. */
   readonly source: string;
+  /** What a file does not know; null for a cluster. */
+  readonly missing?: string | null;
 }
 
 export interface BrokerRow {
@@ -231,27 +234,59 @@ export interface HistoryEvent {
   readonly partition?: number;
 }
 
-/** What a partition had at two moments; null: no leader. */
+/** A value of something at two moments: a number, a name, brokers or members, a reassignment; null: none. */
+type ChangedValue =
+  | number
+  | string
+  | readonly (number | string)[]
+  | { readonly adding: readonly number[]; readonly removing: readonly number[] }
+  | null;
+
+export interface Change {
+  readonly what: string;
+  readonly before: ChangedValue;
+  readonly after: ChangedValue;
+}
+
 export interface PartitionChange {
   readonly topic: string;
   readonly partition: number;
-  readonly changes: readonly {
-    readonly what: string;
-    readonly before: number | readonly number[] | null;
-    readonly after: number | readonly number[] | null;
-  }[];
+  readonly changes: readonly Change[];
+}
+
+export interface BrokerChange {
+  readonly broker: number;
+  /** `up`, `silent` or `away`. */
+  readonly before: string;
+  readonly after: string;
+  readonly restarted: boolean;
+  readonly changes: readonly Change[];
+}
+
+export interface GroupChange {
+  readonly group: string;
+  readonly changes: readonly Change[];
+  readonly offsets: readonly { readonly topic: string; readonly partition: number; readonly before: number | null; readonly after: number | null }[];
 }
 
 export interface Difference {
   readonly from_ms: number;
   readonly to_ms: number;
-  readonly brokers: readonly { readonly broker: number; readonly before: string; readonly after: string; readonly restarted: boolean }[];
+  readonly brokers: readonly BrokerChange[];
   readonly controller: { readonly before: number | null; readonly after: number | null } | null;
   readonly topics: {
     readonly created: readonly string[];
     readonly deleted: readonly string[];
+    readonly changed: readonly { readonly topic: string; readonly changes: readonly Change[] }[];
     readonly written: readonly { readonly topic: string; readonly written: number; readonly committed: number }[];
   };
+  /** Null if the history has no groups of these times. */
+  readonly groups: {
+    readonly created: readonly string[];
+    readonly deleted: readonly string[];
+    readonly changed: readonly GroupChange[];
+    readonly groups_changed: number;
+  } | null;
   readonly partitions: readonly PartitionChange[];
   readonly partitions_changed: number;
   readonly events: Readonly<Record<string, number>>;
@@ -295,6 +330,10 @@ export interface GroupRow {
   readonly state: string | null;
   readonly kind: string | null;
   readonly coordinator: number;
+  /** How many; null if unknown. */
+  readonly members: number | null;
+  /** The sum over the partitions; null if unknown. */
+  readonly lag: number | null;
 }
 
 export interface GroupsPage {
@@ -331,24 +370,31 @@ export interface GroupPage {
   readonly assignor: string | null;
   readonly members: readonly Member[];
   readonly offsets: readonly GroupOffset[];
-  readonly lag: number;
+  readonly lag: number | null;
+  readonly events: readonly HistoryEvent[];
 }
 
+/** `avro`: decoded, shown as JSON; `bytes`: base64. */
 export type Form = "text" | "json" | "avro" | "bytes" | "null";
 
 export interface Header {
   readonly key: string;
   readonly value: string | null;
-  readonly form?: Form;
+  readonly form: Form;
 }
 
 export interface LogRecord {
   readonly offset: number;
+  /** Negative: the record has none. */
   readonly at_ms: number;
+  /** `CreateTime` or `LogAppendTime`. */
+  readonly timestamp_type: string;
   readonly key: string | null;
-  readonly key_form?: Form;
+  readonly key_form: Form;
   readonly value: string | null;
   readonly form: Form;
+  /** The id in the prefix of a value that was written with a schema registry. */
+  readonly schema_id: number | null;
   readonly headers: readonly Header[];
   readonly size: number;
   readonly epoch: number;
@@ -361,10 +407,12 @@ export interface Batch {
   readonly last_offset: number;
   readonly leader_epoch: number;
   readonly producer_id: number;
+  readonly producer_epoch: number;
+  readonly base_sequence: number;
   readonly codec: string;
   readonly bytes: number;
-  readonly records?: number;
-  readonly control?: boolean;
+  readonly records: number;
+  readonly control: boolean;
 }
 
 export interface RecordsPage {
@@ -375,7 +423,10 @@ export interface RecordsPage {
   readonly next_offset: number;
 }
 
-export type MarkKind = "leader" | "isr" | "unclean" | "loss" | "broker" | "other";
+export type MarkKind =
+  | "leader" | "isr" | "unclean" | "loss" | "broker" | "group" | "other"
+  /** Only in files: a step of the model checker, a fault, a broken invariant. */
+  | "step" | "fault" | "broken";
 
 export interface Timeline {
   readonly from_ms: number | null;

@@ -1,12 +1,22 @@
 /** The history that the time bar shows: its span and marks, steps between marks, and playing. */
 import type { Timeline } from "../api/types";
-import { loadTimeline } from "../state/session.svelte";
+import { loadTimeline, session } from "../state/session.svelte";
 import { moment } from "../state/moment.svelte";
 
 const RELOAD_MS = 5_000;
 const FRAME_MS = 100;
+/** Playing begins so long before the present. */
+const LAST_MS = 60_000;
 
 export const SPEEDS = [0.25, 1, 4, 16, 64] as const;
+
+/** How long a file is played at least, if a speed allows it: a story's run lasts two seconds of virtual time. */
+const FILE_MS = 10_000;
+
+/** Return the speed at which a file of this length is played until a person chooses another. */
+export function speedOfFile(lengthMs: number): number {
+  return SPEEDS.findLast((speed) => lengthMs / speed >= FILE_MS) ?? SPEEDS[0];
+}
 
 class TimeTravel {
   timeline = $state.raw<Timeline>({ from_ms: null, to_ms: null, marks: [] });
@@ -30,6 +40,12 @@ class TimeTravel {
   /** Whether there is a history to go back to. */
   get available(): boolean {
     return this.timeline.from_ms !== null && this.timeline.to_ms !== null;
+  }
+
+  /** The newest moment: now, or the last one of a file. Times of a simulator's file begin at 0. */
+  get end(): number {
+    const last = this.timeline.to_ms ?? 0;
+    return session.isFile ? last : Math.max(last, this.now);
   }
 
   /** Show marks of this partition, topic, or of the whole cluster. */
@@ -70,7 +86,7 @@ class TimeTravel {
     if (!this.available) return;
     this.playing = !this.playing;
     if (this.playing && moment.at === null && this.timeline.from_ms !== null) {
-      moment.show(Math.max(this.timeline.from_ms, Date.now() - 60_000));
+      moment.show(session.isFile ? this.timeline.from_ms : Math.max(this.timeline.from_ms, this.end - LAST_MS));
     }
   }
 

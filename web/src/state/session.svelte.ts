@@ -7,6 +7,8 @@ const RETRY_MS = 2_000;
 
 class SessionState {
   value = $state.raw<Session | null>(null);
+  /** Whether the server did not respond to the last request. */
+  lost = $state(false);
 
   constructor() {
     void this.#load();
@@ -16,10 +18,17 @@ class SessionState {
     let next = AGAIN_MS;
     try {
       if (!document.hidden) this.value = await getJson<Session>("/api/session");
+      this.lost = false;
     } catch {
+      this.lost = true;
       next = RETRY_MS;
     }
     setTimeout(() => void this.#load(), next);
+  }
+
+  /** Whether a file of a run that has ended is shown instead of a cluster. */
+  get isFile(): boolean {
+    return this.value !== null && this.value.source !== "cluster";
   }
 
   /** Whether buttons for this action are shown. */

@@ -27,6 +27,7 @@ REFUSED = 1
         "tidelog console -b broker1:9092 --port 8081",
         "tidelog console --host 0.0.0.0 --token-file console-token",
         "tidelog console --history tidelog-demo/report-history.jsonl",
+        "tidelog console --avro-schema orders=orders.avsc",
     )
 )
 @click.option(
@@ -86,6 +87,14 @@ REFUSED = 1
     help="Show a file of history events instead of a cluster: of `tidelog demo`, or of"
     " --history of `tidelog sim replay`, `story play`, `model check` or `verify`.",
 )
+@click.option(
+    "--avro-schema",
+    "avro_schemas",
+    multiple=True,
+    metavar="TOPIC=FILE",
+    help="Decode the values of TOPIC with the Avro schema in FILE; several are allowed. Needs"
+    " fastavro.",
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
 def console(
     data: str | None,
@@ -96,6 +105,7 @@ def console(
     allow_actions: bool,
     history_mib: int,
     history_file: str | None,
+    avro_schemas: tuple[str, ...],
     open_browser: bool,
 ) -> int:
     """Serve the web console: live state of a cluster in a browser, until Ctrl-C.
@@ -112,21 +122,24 @@ def console(
             "--history shows a file; it can't be combined with --data, --bootstrap or"
             " --allow-actions"
         )
+    from tidelog.apps.console.avro_values import BadSchema, read_schemas
     from tidelog.apps.console.history.event_file import CannotRead, EventFile
     from tidelog.apps.console.history.file_collector import FileTarget
     from tidelog.apps.console.history.place import recorder_for
     from tidelog.apps.console.listener import bind
     from tidelog.apps.console.security import TokenUnusable, is_loopback, read_token
     from tidelog.apps.console.server import Console, Options
+    from tidelog.apps.pipeline.decoding.avro import NoFastavro
 
     try:
+        avro = read_schemas(avro_schemas)
         file = None if history_file is None else EventFile.open(history_file)
         target = FileTarget() if file is not None else _target(data, bootstrap)
         token = None
         if token_file is not None or not is_loopback(host):
             token = read_token(token_file)
         listener = bind(host, port)
-    except (CannotRead, TokenUnusable) as error:
+    except (BadSchema, CannotRead, NoFastavro, TokenUnusable) as error:
         click.echo(f"tidelog: {error}", err=True)
         return REFUSED
     except ValueError as error:
@@ -138,7 +151,7 @@ def console(
         )
         return REFUSED
     recorder = None if file is not None else recorder_for(target.data, history_mib << 20)
-    options = Options(target, listener, host, token, allow_actions, recorder, file)
+    options = Options(target, listener, host, token, allow_actions, recorder, file, avro=avro)
     served = Console(options)
     click.echo(f"Tidelog console: {served.url()}")
     sys.stdout.flush()

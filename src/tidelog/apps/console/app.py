@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tidelog.apps.console.actions import Actions
+from tidelog.apps.console.avro_values import AvroValues
 from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.failure import INVALID, NOT_FOUND, Failure, before_history, of_client
 from tidelog.apps.console.history.diff import diff
@@ -44,6 +45,7 @@ class Parts(NamedTuple):
     static: StaticFiles
     session: Callable[[], Json]
     """Returns what does not change while a page is open."""
+    avro: AvroValues
 
 
 def make_app(
@@ -112,7 +114,7 @@ def _losses(parts: Parts, request: Request) -> Json:
 def _records(parts: Parts, request: Request) -> Json:
     key = TopicPartition(request.path_params["topic"], request.path_params["partition"])
     offset, limit = number(request, "offset"), number(request, "limit")
-    return read_records(parts.pool, key, offset, LIMIT if limit is None else limit)
+    return read_records(parts.pool, key, offset, LIMIT if limit is None else limit, parts.avro)
 
 
 def _unknown(request: Request) -> Response:

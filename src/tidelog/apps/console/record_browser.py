@@ -1,4 +1,5 @@
-"""Reads a few records of a partition for display: batches, and records as text, JSON or base64.
+"""Reads a few records of a partition for display: batches, and records as text, JSON, decoded
+Avro, or base64.
 
 Keys, values and headers come from anybody who can produce. They are only data in JSON here; long
 ones are cut.
@@ -6,8 +7,9 @@ ones are cut.
 
 import json
 from base64 import b64encode
-from typing import Any
+from typing import Any, NamedTuple
 
+from tidelog.apps.console.avro_values import AvroValues, schema_id_of
 from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.failure import INVALID, NOT_FOUND, Failure, of_client
 from tidelog.core.errors import ErrorCode
@@ -28,20 +30,26 @@ OPENED_BYTES_MAX = 16 << 20
 SHOWN_MAX = 16 * 1024
 """Bytes of a key or value that are shown."""
 _CODECS = {int(codec): codec.name.lower() for codec in Codec}
-_AVRO_HEAD = 5
-"""A zero byte and the schema's id, as Confluent's serializers write them."""
+_PREFIX = 5
+"""A zero byte and the schema's id, as serializers write that use a schema registry."""
 
 
-def read_records(pool: ClusterPool, key: TopicPartition, offset: Offset | None, limit: int) -> Json:
-    """Return batches and records from `offset`; None: the last `limit` records. Raises Failure,
-    ClientError."""
+def read_records(
+    pool: ClusterPool,
+    key: TopicPartition,
+    offset: Offset | None,
+    limit: int,
+    avro: AvroValues,
+) -> Json:
+    """Return batches and records from `offset`; None: the last `limit` records. `avro` decodes
+    values of topics whose schema is known. Raises Failure, ClientError."""
     limit = max(1, min(limit, LIMIT_MAX))
     with pool.borrow() as cluster:
         try:
             cluster.partition(*key)
             start = list_offset(cluster, *key, EARLIEST).offset
             end = list_offset(cluster, *key, LATEST).offset
-            return _read(cluster, key, offset, limit, start, end)
+            return _read(cluster, key, offset, limit, start, end, avro)
         except (NoSuchTopic, NoSuchPartition) as error:
             raise of_client(error, NOT_FOUND) from error
         except BrokerError as error:
@@ -63,6 +71,7 @@ def _read(
     limit: int,
     start: Offset,
     end: Offset,
+    avro: AvroValues,
 ) -> Json:
     at = max(start, end - limit) if offset is None else offset
     if not start <= at <= end:
@@ -81,7 +90,7 @@ def _read(
             batches.append(_batch(batch))
             opened = [] if batch.last_offset < at else decode(batch, OPENED_BYTES_MAX)
             shown = [each for each in opened if each.offset >= at][: limit - len(records)]
-            records += [_record(each) for each in shown]
+            records += [_record(key.topic, each, avro) for each in shown]
             whole = not shown or shown[-1].offset == opened[-1].offset
             next_offset = batch.next_offset if whole else shown[-1].offset + 1
         if next_offset == before:
@@ -101,6 +110,8 @@ def _batch(batch: RecordBatch) -> Json:
         "last_offset": batch.last_offset,
         "leader_epoch": batch.leader_epoch,
         "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
         "codec": _CODECS.get(batch.codec, str(batch.codec)),
         "bytes": batch.size,
         "records": batch.count,
@@ -108,21 +119,22 @@ def _batch(batch: RecordBatch) -> Json:
     }
 
 
-def _record(record: LogRecord) -> Json:
-    form, value = _shown(record.value)
-    key_form, key = _shown(record.key)
+def _record(topic: str, record: LogRecord, avro: AvroValues) -> Json:
+    value, key = _value(topic, record.value, avro), _shown(record.key)
     size = len(record.key or b"") + len(record.value or b"")
     return {
         "offset": record.offset,
         "at_ms": record.timestamp,
         "timestamp_type": str(record.timestamp_type),
-        "key": key,
-        "key_form": key_form,
-        "value": value,
-        "form": form,
-        "truncated": max(len(record.key or b""), len(record.value or b"")) > SHOWN_MAX,
+        "key": key.text,
+        "key_form": key.form,
+        "key_schema_id": key.schema_id,
+        "value": value.text,
+        "form": value.form,
+        "schema_id": value.schema_id,
+        "truncated": key.cut or value.cut,
         "headers": [
-            {"key": each.key, "form": shown[0], "value": shown[1]}
+            {"key": each.key, "form": shown.form, "value": shown.text}
             for each in record.headers
             for shown in [_shown(each.value)]
         ],
@@ -132,22 +144,43 @@ def _record(record: LogRecord) -> Json:
     }
 
 
-def _shown(data: bytes | None) -> tuple[str, str | None]:
-    """Return the form of a key or value, and its text; base64 if it is not text."""
+class _Shown(NamedTuple):
+    """How a key or value is shown."""
+
+    form: str
+    """`null`, `text`, `json`, `avro` (decoded, as JSON), or `bytes` (base64)."""
+    text: str | None
+    schema_id: int | None = None
+    cut: bool = False
+
+
+def _value(topic: str, data: bytes | None, avro: AvroValues) -> _Shown:
+    decoded = None if data is None else avro.decode(topic, data)
+    if data is None or decoded is None:
+        return _shown(data)
+    return _Shown("avro", decoded[:SHOWN_MAX], schema_id_of(data), len(decoded) > SHOWN_MAX)
+
+
+def _shown(data: bytes | None) -> _Shown:
     if data is None:
-        return "null", None
+        return _Shown("null", None)
+    schema_id, cut = schema_id_of(data), len(data) > SHOWN_MAX
+    text = _text(data if schema_id is None else data[_PREFIX:])
+    if text is not None and _is_json(text):
+        return _Shown("json", text, schema_id, cut)
+    if text is None or schema_id is not None:
+        return _Shown("bytes", b64encode(data[:SHOWN_MAX]).decode(), schema_id, cut)
+    return _Shown("text", text, None, cut)
+
+
+def _text(data: bytes) -> str | None:
+    """Return the text that is shown; None if the bytes are not a text."""
     cut = data[:SHOWN_MAX]
     try:
         text = data.decode() if len(data) <= SHOWN_MAX else cut.decode(errors="ignore")
     except UnicodeDecodeError:
-        return _binary(data), b64encode(cut).decode()
-    if any(ord(each) < 32 and each not in "\t\r\n" for each in text):
-        return _binary(data), b64encode(cut).decode()
-    return "json" if _is_json(text) else "text", text
-
-
-def _binary(data: bytes) -> str:
-    return "avro" if len(data) > _AVRO_HEAD and data[0] == 0 else "bytes"
+        return None
+    return None if any(ord(each) < 32 and each not in "\t\r\n" for each in text) else text
 
 
 def _is_json(text: str) -> bool:

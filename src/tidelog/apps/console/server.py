@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from tidelog.apps.console.actions import Actions
 from tidelog.apps.console.app import Parts, make_app
+from tidelog.apps.console.avro_values import AvroValues
 from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.collector import Collector, Pace
 from tidelog.apps.console.failure import Failure
@@ -53,6 +54,7 @@ class Options(NamedTuple):
     static: str = FOLDER
     pace: Pace | None = None
     group_pace: GroupPace | None = None
+    avro: AvroValues | None = None
     routes: Sequence[BaseRoute] = ()
 
 
@@ -90,6 +92,7 @@ class Console:
             self._actions,
             StaticFiles(options.static),
             self.session,
+            options.avro or AvroValues({}),
         )
         self._lessons = LessonCluster(allowed=options.allow_actions, pace=options.pace)
         more = [*story_routes(), *lesson_routes(self._lessons), *options.routes]

@@ -21,8 +21,16 @@ def recorder_for(data: str | None, max_bytes: int = MAX_BYTES) -> Recorder:
     if max_bytes <= 0:
         return NoRecorder()
     if data is not None:
-        return HistoryStore(os.path.join(data, FILE), max_bytes)
+        return HistoryStore(history_path(data, None), max_bytes)
     return StoreByClusterId(max_bytes)
+
+
+def history_path(data: str | None, cluster_id: str | None) -> str:
+    """Return the file of a cluster's history: in its data folder, or by its id."""
+    if data is not None:
+        return os.path.join(data, FILE)
+    name = "".join(each if each.isalnum() or each in "-_" else "_" for each in cluster_id or "")
+    return os.path.join(state_folder(), name[:100], FILE)
 
 
 def state_folder() -> str:
@@ -46,8 +54,7 @@ class StoreByClusterId:
         found = metadata.cluster_id
         if found and found != self._cluster_id:
             old, self._cluster_id = self._store, found
-            name = "".join(each if each.isalnum() or each in "-_" else "_" for each in found)
-            path = os.path.join(state_folder(), name[:100], FILE)
+            path = history_path(None, found)
             with suppress(OSError):  # the store says why it can't write
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             self._store = HistoryStore(path, self._max_bytes)

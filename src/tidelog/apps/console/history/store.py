@@ -83,9 +83,15 @@ class HistoryStore:
     """A `Recorder` (apps/console/recorder.py) on a file."""
 
     def __init__(
-        self, path: str, max_bytes: int = MAX_BYTES, *, sample_ms: int = SAMPLE_MS
+        self,
+        path: str,
+        max_bytes: int = MAX_BYTES,
+        *,
+        sample_ms: int = SAMPLE_MS,
+        read_only: bool = False,
     ) -> None:
-        """Open the store to write, or only to read if another process writes it."""
+        """Open the store to write, or only to read if another process writes it. With `read_only`
+        no file is created, changed or locked."""
         self.path = path
         self.max_bytes = max_bytes
         self._sample_ms = sample_ms
@@ -105,7 +111,8 @@ class HistoryStore:
         self._closed = False
         self.problem = ""
         """Why samples are not recorded; empty if they are."""
-        self._try_to_write()
+        if not read_only:
+            self._try_to_write()
 
     @property
     def writes(self) -> bool:
