@@ -34,6 +34,7 @@ from tidelog.lab.sim.swarm import (
     CLOCKS,
     FAIL_DIRECTORY,
     FAULTS,
+    KILL_AT_OUTCOME,
     MOVE,
     STORE_AWAY,
     UNREGISTER,
@@ -281,6 +282,7 @@ FILES = [
                 *UPGRADES,
                 UNREGISTER,
                 STORE_AWAY,
+                KILL_AT_OUTCOME,
                 MOVE,
             ],
         ),
@@ -326,7 +328,7 @@ def test_mutants_that_the_lab_does_not_find_are_listed() -> None:
 def test_named_faults_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
     known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, *UPGRADES}
-    known |= {UNREGISTER, STORE_AWAY, FAIL_DIRECTORY, MOVE}
+    known |= {UNREGISTER, STORE_AWAY, FAIL_DIRECTORY, MOVE, KILL_AT_OUTCOME}
     assert not set(re.findall(r"`([^`]+)`", table)) - known
 
 
