@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sink_rows import committed_values, values_of
 from sink_tasks import COLUMNS, Killed, arrow, new_topic, options_for, rows_for, run_task
@@ -176,6 +176,7 @@ def all_values(batches: range) -> Counter[bytes]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(batches=st.lists(st.lists(lives, max_size=3), min_size=1, max_size=3))
+@example([[Life([], "task", False, False, None), Life([0], "complete", False, False, None)]])
 def test_committed_readers_see_each_row_once_whatever_dies(
     broker: LocalCluster, batches: list[list[Life]]
 ) -> None:

@@ -60,6 +60,7 @@ def commit_transactions(options: WriteOptions, written: Sequence[Written]) -> No
     with process_client(options) as client:
         if is_complete(written):
             _abandon(client, options, query, opened(written))
+            _sweep(client, options, query, now=False)  # the run that completed it may have died
             return
         line = line_of(written)
         late = [each for each in unsettled(line, written) if settle(client, query, each)]
