@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,13 @@ def read(bootstrap: str, *words: str) -> dict[str, Any]:
     return document
 
 
+def eventually(what: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.05)
+
+
 def listed(bootstrap: str, name: str) -> dict[str, Any]:
     found = read(bootstrap, "transaction", "list", "--pattern", name)["transactions"]
     assert len(found) == 1
@@ -64,9 +71,8 @@ def listed(bootstrap: str, name: str) -> dict[str, Any]:
 
 def open_transaction(bootstrap: str, name: str, topic: str) -> confluent_kafka.Producer:
     """Return a producer with an open transaction of one record."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0}
-    )
+    settings = {"transactional.id": name, "transaction.timeout.ms": 600_000, "log_level": 0}
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=0)
@@ -114,7 +120,8 @@ def test_the_commands_of_the_how_to_follow_a_transaction(bootstrap: str) -> None
     assert consumed == "", "a read-committed reader waits at the open transaction"
     assert "stop at offset 0: the first record of the oldest open transaction" in explained
     producer.commit_transaction(PATIENCE_S)
-    assert run(bootstrap, *shlex.split(shown[0].splitlines()[2])[1:]).stdout == "x\n"
+    consume = shlex.split(shown[0].splitlines()[2])[1:]
+    eventually(lambda: run(bootstrap, *consume).stdout == "x\n")  # once the marker is written
 
 
 def test_a_hanging_transaction_is_found_and_aborted(bootstrap: str) -> None:
@@ -156,4 +163,4 @@ def test_a_transaction_that_its_coordinator_will_end_is_not_aborted_in_a_partiti
     with pytest.raises(confluent_kafka.KafkaException) as caught:
         producer.commit_transaction(PATIENCE_S)
     assert caught.value.args[0].fatal()
-    assert listed(bootstrap, "billing-1")["state"] in ("CompleteAbort", "Empty")
+    eventually(lambda: listed(bootstrap, "billing-1")["state"] in ("CompleteAbort", "Empty"))

@@ -20,7 +20,11 @@ from driver_lines import (
     until,
 )
 from kafka import admin as kafka_admin
-from kafka.errors import KafkaError, ProducerFencedError  # type: ignore[import-untyped]
+from kafka.errors import (  # type: ignore[import-untyped]
+    KafkaConnectionError,
+    KafkaError,
+    ProducerFencedError,
+)
 
 
 def reader(conf: dict[str, Any], **more: Any) -> Any:
@@ -237,7 +241,10 @@ class Copier:
         self._consumer.subscribe([self._source])
 
     def poll(self) -> list[tuple[int, int, bytes]]:
-        found = self._consumer.poll(200, max_records=BURST)
+        try:
+            found = self._consumer.poll(200, max_records=BURST)
+        except KafkaConnectionError:  # raised for a broker that was just killed
+            return []
         return [(at.partition, at.offset, at.value) for batch in found.values() for at in batch]
 
     def begin(self) -> None:
