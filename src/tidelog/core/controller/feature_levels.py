@@ -95,11 +95,11 @@ def _problem(
 
 def _offline_replicas(image: ClusterImage) -> str:
     """Name a replica whose log directory failed, and how many others there are; "" without one."""
-    found = [
+    found = sorted(
         f"{image.name_of(key)} on broker {broker}"
-        for key, known in sorted(image.partitions.items())
+        for key, known in image.partitions.items()
         for broker in known.offline
-    ]
+    )
     if len(found) <= 1:
         return "".join(found)
     return f"{found[0]} and of {len(found) - 1} other replicas"
