@@ -17,8 +17,12 @@ from txn_cluster import (
 )
 
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import TxnPartitions, WriteTxnMarkers
+from tidelog.core.node.messages import Produce, ProducePartition, TxnPartitions, WriteTxnMarkers
 from tidelog.core.node.serving import txn_produce, txn_verification
+from tidelog.core.record import work_budget
+from tidelog.core.record.encoder import Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import TRANSACTIONAL
 from tidelog.core.types import TopicPartition
 
 OK = ErrorCode.NONE
@@ -195,6 +199,29 @@ def test_the_records_are_kept_while_the_batch_waits(
     cluster.run_until(lambda: number in cluster.answers)
     assert cluster.answers[number].partitions[0].error is OK
     assert cluster.consume(leader) == [b"kept"]
+
+
+def test_a_batch_that_waited_has_the_work_budget_of_its_own_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other requests use up theirs meanwhile."""
+    monkeypatch.setattr(work_budget, "STEPS_MAX", 25)
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(cleanup_policy="compact")
+    leader = cluster.leader()
+    assert leader is not None
+    coordinator = Coordinator(cluster, leader)
+    coordinator.hold()
+    records = [Record(b"k1", b"v", 5), Record(b"k2", b"v", 6)]
+    mine = encode_batch(records, attributes=TRANSACTIONAL, producer=Producer(PID, 0, 0))
+    number = cluster.ask(leader, request(mine))
+    other = Produce(-1, 1000, [ProducePartition(ORDERS, encode_batch(records))])
+    assert cluster.call(leader, other).partitions[0].error is OK
+    coordinator.release()
+    cluster.run_until(lambda: number in cluster.answers)
+    answer = cluster.answers[number].partitions[0]
+    assert (answer.error, answer.error_message) == (OK, None)
 
 
 def test_too_many_waiting_bytes_are_refused(

@@ -184,7 +184,7 @@ class TransactionalProduce:
 
         def answered(error: ErrorCode) -> None:
             for batch in self._waiting.pop(key):
-                self._resume(batch, replica, verification, error)
+                self._resume(batch, replica, producer.id, verification, error)
 
         self._verification.ask(producer, asked.topic_partition, answered)
 
@@ -196,6 +196,7 @@ class TransactionalProduce:
         self,
         batch: WaitingBatch,
         replica: HostedReplica,
+        producer_id: int,
         verification: Verification,
         error: ErrorCode,
     ) -> None:
@@ -208,8 +209,8 @@ class TransactionalProduce:
             self._reject(replica, asked, part, error_for(request.version, error))
         else:
             current = self._gate.find(asked.topic_partition, asked.topic_id)
-            known = replica.log.producers.verifications.values()
-            verified = current is replica and verification in known
+            known = replica.log.producers.verifications.get(producer_id)
+            verified = current is replica and verification is known
             self._append(request, asked, part, verified=verified)
         if request.acks == ACKS_NONE and pending.answers[part.index].error is not ErrorCode.NONE:
             self._turn.emit(Close(pending.peer))
