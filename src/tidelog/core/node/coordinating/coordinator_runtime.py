@@ -198,6 +198,8 @@ class ShardWriter:
         gate: Gate,
         replicas: Replicas,
         wake_resting: Callable[[HostedReplica], None],
+        *,
+        verifies: bool,
     ) -> None:
         self.done: list[tuple[HostedShard[Any], int, ErrorCode]] = []
         """Outcomes of appends by their tokens, for `take_done`."""
@@ -206,6 +208,8 @@ class ShardWriter:
         self._gate = gate
         self._replicas = replicas
         self._wake_resting = wake_resting
+        self._verifies = verifies
+        """Whether a transactional append may begin a transaction only if it was verified."""
         self._waiting: Deadlines[Pending] = Deadlines()
 
     def write(self, hosted: HostedShard[Any], appends: list[Append | AppendMarker]) -> None:
@@ -217,7 +221,8 @@ class ShardWriter:
                 self._write_group(hosted, group)
                 group, size = [], 0
                 batch = _marker_of(append.marker, self._turn.wall_ms)
-                self._append(hosted, batch, [append.token])
+                version = append.marker.transaction_version
+                self._append(hosted, batch, [append.token], transaction_version=version)
                 continue
             more = sum(len(key) + len(value or b"") for key, value in append.records)
             if group and (group[0].producer != append.producer or size + more > SHARED_BYTES_MAX):
@@ -249,6 +254,7 @@ class ShardWriter:
         tokens: list[int],
         *,
         too_large: bool = False,
+        transaction_version: int = 0,
     ) -> None:
         replica = hosted.replica
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -264,7 +270,15 @@ class ShardWriter:
             self._wake_resting(replica)
         if not replica.acks_seen & 1:
             self._replicas.note_acks(replica, ACKS_ALL)
-        event = ProduceReceived(Part(pending, 0), batch, ACKS_ALL, self._turn.now_ms)
+        event = ProduceReceived(
+            Part(pending, 0),
+            batch,
+            ACKS_ALL,
+            self._turn.now_ms,
+            # A marker that was appended since the verification has removed it.
+            verified=not self._verifies or batch.producer_id in replica.log.producers.verifications,
+            transaction_version=transaction_version,
+        )
         self._replicas.step(replica, event)
         if not pending.done:
             self._waiting.add(pending, pending.deadline_ms)
@@ -365,7 +379,12 @@ class CoordinatorRuntime(ABC, Generic[S]):
         self._replicas = host.replicas
         self._gate = host.gate
         self._writer = ShardWriter(
-            write_timeout_ms, host.turn, host.gate, host.replicas, host.wake_resting
+            write_timeout_ms,
+            host.turn,
+            host.gate,
+            host.replicas,
+            host.wake_resting,
+            verifies=host.config.transaction_partition_verification_enable,
         )
         self._active: dict[HostedShard[S], None] = {}
         """Shards with effects to carry out, or with a log to read."""
