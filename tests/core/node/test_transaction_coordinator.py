@@ -1,19 +1,23 @@
 """The transaction coordinator of a broker, beside the leaders that ask it."""
 
 from node_cluster import ORDERS, Cluster
-from txn_cluster import ID, batch, read, request
+from txn_cluster import ID, VERIFYING, batch, read, request
 
 from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.transactions.messages import (
+    AddPartitions,
+    DescribeTransaction,
     EndTransaction,
     InitTransactionalId,
     InitTransactionalIdResponse,
 )
 from tidelog.core.transactions.transaction import ProducerIdentity
+from tidelog.core.types import TopicPartition
 
 OK = ErrorCode.NONE
 COORDINATOR = 3
+TIMEOUT_MS = 600_000
 
 
 def cluster_with_coordinator() -> tuple[Cluster, ProducerIdentity]:
@@ -22,14 +26,19 @@ def cluster_with_coordinator() -> tuple[Cluster, ProducerIdentity]:
     cluster.start()
     name = TRANSACTIONS_TOPIC
     cluster.create_topic(name, (COORDINATOR,), b"s" * 16, cleanup_policy="compact")
+    return cluster, initialised(cluster)
+
+
+def initialised(cluster: Cluster) -> ProducerIdentity:
+    """Return a producer, once the coordinator serves."""
     found: list[InitTransactionalIdResponse] = []
 
-    def initialised() -> bool:
-        found.append(cluster.call(COORDINATOR, InitTransactionalId(ID, 60_000)))
+    def is_done() -> bool:
+        found.append(cluster.call(COORDINATOR, InitTransactionalId(ID, TIMEOUT_MS)))
         return found[-1].error_code is OK
 
-    cluster.run_until(initialised)
-    return cluster, ProducerIdentity(found[-1].producer_id, found[-1].producer_epoch)
+    cluster.run_until(is_done)
+    return ProducerIdentity(found[-1].producer_id, found[-1].producer_epoch)
 
 
 def test_a_coordinator_adds_no_partition_that_its_metadata_lacks() -> None:
@@ -54,3 +63,47 @@ def test_a_coordinator_adds_no_partition_that_its_metadata_lacks() -> None:
     assert cluster.call(COORDINATOR, end).error_code is OK
     cluster.run_until(lambda: not cluster.replica(leader).log.producers.open_transactions)
     cluster.run_until(lambda: read(cluster, leader).last_stable_offset == 2)
+
+def test_a_reloaded_shard_leaves_no_markers_of_its_predecessor() -> None:
+    """The leader epoch stays the same if the broker only stops to serve for a while. A marker that
+    is repeated later would end the next transaction: before version 2 it has the same epoch."""
+    cluster = Cluster(settings={"request_timeout_ms": 120_000})
+    cluster.start()
+    state = TopicPartition(TRANSACTIONS_TOPIC, 0)
+    cluster.create_topic(state.topic, (COORDINATOR, 2), b"s" * 16, cleanup_policy="compact")
+    cluster.create_topic(replicas=(1, 2))
+    producer = initialised(cluster)
+    cluster.run_until(lambda: cluster.leader() == 1 and cluster.leader(state) == COORDINATOR)
+    log = cluster.replica(1).log
+
+    def write(sequence: int) -> None:
+        wanted = AddPartitions(ID, producer, frozenset({ORDERS}))
+        assert cluster.call(COORDINATOR, wanted).error_code is OK
+        sent = batch(sequence, of=producer.producer_id, epoch=producer.epoch)
+        answer = cluster.call(1, request(sent, version=VERIFYING))
+        assert answer.partitions[0].error is OK
+
+    write(0)
+    cluster.cut.add((COORDINATOR, 1))
+    end = EndTransaction(ID, producer, True, 0)
+    assert cluster.call(COORDINATOR, end).error_code is OK
+    cluster.run(10)
+    first = cluster.nodes[COORDINATOR].coordinators.shards(state.topic)[0]
+    cluster.store_away = True
+    cluster.cut.add((2, COORDINATOR))
+    cluster.ask(COORDINATOR, InitTransactionalId("another", TIMEOUT_MS))
+    shards = cluster.nodes[COORDINATOR].coordinators.shards(state.topic)
+    cluster.run_until(lambda: shards[0] is not first)
+    assert shards[0].leader_epoch == first.leader_epoch
+    cluster.cut.clear()
+    cluster.return_store()
+    cluster.run_until(lambda: not log.producers.open_transactions)
+    cluster.run_until(lambda: described(cluster) == "CompleteCommit")
+    write(1)
+    cluster.run(150_000)
+    assert log.producers.open_transactions
+
+
+def described(cluster: Cluster) -> str:
+    state: str = cluster.call(COORDINATOR, DescribeTransaction(ID)).state
+    return state

@@ -77,6 +77,7 @@ class HostedShard(Generic[S]):
         "replica",
         "shard",
         "target",
+        "unloaded",
     )
 
     def __init__(self, shard: S, replica: HostedReplica, began_ms: int = 0) -> None:
@@ -88,15 +89,18 @@ class HostedShard(Generic[S]):
         self.target: Offset = replica.log.log_end_offset
         """The end of the log when this broker became leader."""
         self.loaded = False
+        self.unloaded = False
         self.damaged = 0
         """Batches and records that could not be decoded. They are skipped, as in Kafka."""
         self._position: Offset = replica.log.log_start_offset
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still leads in the leader epoch of the shard."""
+        """Whether this broker still leads in the leader epoch of the shard, with this shard: a
+        broker that stopped to serve for a while loads another one in the same leader epoch."""
         partition = self.replica.partition
-        return partition.is_leader and partition.leader_epoch == self.leader_epoch
+        leads = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        return leads and not self.unloaded
 
     @property
     def has_read_all(self) -> bool:
@@ -525,6 +529,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
         if hosted is None or hosted.replica is not replica:
             return
         del self.shards[replica.topic_partition.partition]
+        hosted.unloaded = True
         self._active.pop(hosted, None)
         self._writer.forget(hosted)
         hosted.shard.unload(ErrorCode.NOT_COORDINATOR)
