@@ -64,6 +64,7 @@ def test_a_coordinator_adds_no_partition_that_its_metadata_lacks() -> None:
     cluster.run_until(lambda: not cluster.replica(leader).log.producers.open_transactions)
     cluster.run_until(lambda: read(cluster, leader).last_stable_offset == 2)
 
+
 def test_a_reloaded_shard_leaves_no_markers_of_its_predecessor() -> None:
     """The leader epoch stays the same if the broker only stops to serve for a while. A marker that
     is repeated later would end the next transaction: before version 2 it has the same epoch."""

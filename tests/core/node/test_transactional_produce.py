@@ -176,6 +176,23 @@ def test_a_marker_that_comes_before_the_append_takes_the_permission_back(
     assert not cluster.replica(leader).log.producers.open_transactions
 
 
+def test_a_batch_after_the_marker_has_a_question_of_its_own(
+    cluster: Cluster, leader: int, coordinator: Coordinator
+) -> None:
+    """The question from before the marker was about the transaction that it ended."""
+    coordinator.hold()
+    early = cluster.ask(leader, request(batch(0), version=VERIFYING))
+    cluster.run(10)
+    assert end(cluster, leader, committed=False) is OK
+    late = cluster.ask(leader, request(batch(0), version=VERIFYING))
+    cluster.run(10)
+    coordinator.release()
+    cluster.run_until(lambda: early in cluster.answers and late in cluster.answers)
+    errors = [cluster.answers[number].partitions[0].error for number in (early, late)]
+    assert errors == [ErrorCode.INVALID_TXN_STATE, OK]
+    assert len(coordinator.asked) == 2
+
+
 def test_a_batch_that_timed_out_is_not_appended(
     cluster: Cluster, leader: int, coordinator: Coordinator
 ) -> None:
