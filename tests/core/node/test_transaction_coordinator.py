@@ -1,10 +1,12 @@
 """The transaction coordinator of a broker, beside the leaders that ask it."""
 
+import pytest
 from node_cluster import ORDERS, Cluster
 from txn_cluster import ID, VERIFYING, batch, read, request
 
 from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
+from tidelog.core.node.coordinating import marker_sender
 from tidelog.core.transactions.messages import (
     AddPartitions,
     DescribeTransaction,
@@ -29,12 +31,12 @@ def cluster_with_coordinator() -> tuple[Cluster, ProducerIdentity]:
     return cluster, initialised(cluster)
 
 
-def initialised(cluster: Cluster) -> ProducerIdentity:
+def initialised(cluster: Cluster, name: str = ID) -> ProducerIdentity:
     """Return a producer, once the coordinator serves."""
     found: list[InitTransactionalIdResponse] = []
 
     def is_done() -> bool:
-        found.append(cluster.call(COORDINATOR, InitTransactionalId(ID, TIMEOUT_MS)))
+        found.append(cluster.call(COORDINATOR, InitTransactionalId(name, TIMEOUT_MS)))
         return found[-1].error_code is OK
 
     cluster.run_until(is_done)
@@ -108,3 +110,31 @@ def test_a_reloaded_shard_leaves_no_markers_of_its_predecessor() -> None:
 def described(cluster: Cluster) -> str:
     state: str = cluster.call(COORDINATOR, DescribeTransaction(ID)).state
     return state
+
+
+def test_markers_do_not_wait_for_a_former_leader_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They wait while the open requests to it have no answer."""
+    monkeypatch.setattr(marker_sender, "REQUESTS_AT_ONCE", 1)
+    cluster = Cluster(settings={"request_timeout_ms": 300_000})
+    cluster.start()
+    state = TopicPartition(TRANSACTIONS_TOPIC, 0)
+    cluster.create_topic(state.topic, (COORDINATOR,), b"s" * 16, cleanup_policy="compact")
+    cluster.create_topic(replicas=(1, 2))
+    producers = [initialised(cluster, name) for name in ("first", "second")]
+    cluster.run_until(lambda: cluster.leader() == 1)
+    for producer, name in zip(producers, ("first", "second"), strict=True):
+        sent = batch(0, of=producer.producer_id, epoch=producer.epoch)
+        answer = cluster.call(1, request(sent, transactional_id=name))
+        assert answer.partitions[0].error is OK
+    cluster.cut |= {(COORDINATOR, 1), (1, COORDINATOR)}
+    for producer, name in zip(producers, ("first", "second"), strict=True):
+        end = EndTransaction(name, producer, True, 2)
+        assert cluster.call(COORDINATOR, end).error_code is OK
+        cluster.run(10)
+    cluster.lose_session(1)
+    cluster.run_until(lambda: cluster.leader() == 2)
+    second = producers[1].producer_id
+    opened = cluster.replica(2).log.producers.open_transactions
+    cluster.run_until(lambda: second not in opened)
