@@ -16,6 +16,7 @@ from txn_cluster import (
     write,
 )
 
+from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Produce, ProducePartition, TxnPartitions, WriteTxnMarkers
 from tidelog.core.node.serving import txn_produce, txn_verification
@@ -27,6 +28,7 @@ from tidelog.core.types import TopicPartition
 
 OK = ErrorCode.NONE
 OTHER = TopicPartition("payments", 0)
+STATE = TopicPartition(TRANSACTIONS_TOPIC, 0)
 
 
 @pytest.fixture
@@ -274,6 +276,29 @@ def test_questions_to_one_broker_share_requests(
     cluster.run_until(lambda: all(number in cluster.answers for number in numbers))
     assert len(coordinator.requests) == txn_verification.REQUESTS_AT_ONCE + 1
     assert len(coordinator.asked) == 10
+
+
+def test_questions_do_not_wait_for_a_former_coordinator_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They wait while the open requests to it have no answer."""
+    monkeypatch.setattr(txn_verification, "REQUESTS_AT_ONCE", 1)
+    cluster = Cluster(settings={"request_timeout_ms": 300_000})
+    cluster.start()
+    cluster.create_topic(replicas=(1,))
+    coordinator = Coordinator(cluster, replicas=(3, 2))
+    cluster.run_until(lambda: cluster.leader(STATE) == 3)
+    cluster.cut |= {(1, 3), (3, 1)}
+    cluster.ask(1, request(batch(0)))
+    cluster.run(10)
+    waiting = request(batch(0, of=8), transactional_id="another")
+    waiting.timeout_ms = 120_000
+    second = cluster.ask(1, waiting)
+    cluster.lose_session(3)
+    cluster.run_until(lambda: cluster.leader(STATE) == 2)
+    cluster.run_until(lambda: second in cluster.answers)
+    assert cluster.answers[second].partitions[0].error is OK
+    assert len(coordinator.requests) == 1
 
 
 @pytest.mark.parametrize("transactional_id", [None, ID])
