@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-START_S = 20.0
+START_S = 60.0
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "300")
 """Elections in a third of a second; leases from one second on."""
 _DIE_WITH_PARENT = 1
