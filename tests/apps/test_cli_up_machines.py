@@ -4,6 +4,7 @@ The machines are addresses of the loopback interface, which Linux has without a 
 """
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_cluster import eventually
+from real_cluster import eventually, read_values, send_all
 from real_etcd import EtcdCluster, running_etcd
 
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.store.etcd.store_admin import read_registrations
 from tidelog.shell.store.store_backend import NO_ACCESS
 
@@ -115,6 +118,25 @@ def test_each_machine_controls_its_own_brokers(
     with running(b) as again:  # the folder notes its options
         assert [broker["id"] for broker in again["brokers"]] == [21, 22]
         assert {broker["host"] for broker in again["brokers"]} == {"127.0.0.3"}
+
+
+def test_a_machine_with_an_ipv6_address(tmp_path: Path, secret: Path) -> None:
+    """etcd, the listeners for clients and those for brokers: all are on IPv6 only."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with running_etcd(1, host="[::1]") as etcd:
+        words = ("--store", etcd.url("six"), "--secret-file", str(secret))
+        machine = ("--host", "[::1]", "--node-ids", "1,2")
+        with running(tmp_path / "a", *words, *machine) as found:
+            bootstrap = found["bootstrap"]
+            assert {broker["host"] for broker in found["brokers"]} == {"::1"}
+            assert all(address.startswith("[::1]:") for address in bootstrap.split(","))
+            with Cluster(bootstrap) as client:
+                create_topic(client, "kept", partitions=2, replication_factor=2)
+            send_all(bootstrap, "kept", [b"one", b"two"], conf={"acks": "all"})
+            assert read_values(bootstrap, "kept") == [b"one", b"two"]
+            health = tidelog("cluster", "health", "-b", bootstrap)
+            assert health.returncode == 0, health.stdout
 
 
 def test_the_supervisor_ends_the_session_of_its_last_broker(
