@@ -76,17 +76,33 @@ def test_status_shows_brokers_that_serve_without_the_store(
     tmp_path: Path, etcd: EtcdCluster
 ) -> None:
     words = ("--store", etcd.url("away"), "--brokers", "2")
-    with running(tmp_path / "a", *words, "--set", "broker.session.timeout.ms=3000"):
+    with running(tmp_path / "a", *words, "--set", "broker.session.timeout.ms=3000") as found:
+        at = ("-b", found["bootstrap"])
         etcd.nodes[0].freeze()
         try:
             eventually(
                 lambda: states(tmp_path / "a") == {1: "no store", 2: "no store"}, "no store", 60.0
             )
             shown = tidelog("status", "--data", str(tmp_path / "a")).stdout
+            health = tidelog("cluster", "health", *at)
+            brokers = tidelog("cluster", "brokers", *at).stdout
+            refused = [
+                tidelog("topic", "create", "refused", *at),
+                tidelog("config", "alter", "brokers", "--set", "log.retention.ms=1000", *at),
+            ]
         finally:
             etcd.nodes[0].thaw()
         assert "0 of 2 brokers up, 2 serving without the metadata store" in shown
+        assert health.returncode == 1
+        assert "brokers 1, 2 can't reach the metadata store" in health.stdout
+        assert brokers.count("serves without the metadata store") == 2
+        for one in refused:
+            assert one.returncode == 1
+            assert (
+                "NOT_CONTROLLER; try again when a controller is elected" in one.stderr + one.stdout
+            )
         eventually(lambda: states(tmp_path / "a") == {1: "up", 2: "up"}, "up again", 60.0)
+        eventually(lambda: tidelog("cluster", "health", *at).returncode == 0, "healthy", 60.0)
     log = (tmp_path / "a" / "broker-1.log").read_text()
     assert "broker 1: serves without the metadata store" in log
 
