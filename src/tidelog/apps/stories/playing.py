@@ -1,4 +1,4 @@
-"""A played story as data: each step under each truncation rule, with the replicas after it.
+"""A played story as data: each step under each rule, with the replicas after it.
 
     story_data(story, text, performances)    everything that a player draws
 
@@ -10,9 +10,10 @@ from typing import Any
 
 from tidelog.core.types import BrokerId
 from tidelog.lab.spec.snapshot import LogEntry
-from tidelog.lab.story.grammar import SHIPPED, Step, Story
+from tidelog.lab.story.grammar import Step, Story
 from tidelog.lab.story.legend import used
 from tidelog.lab.story.library import broken_invariants, kept_invariants
+from tidelog.lab.story.rules import RULES
 from tidelog.lab.story.runner import Frame, Performance, Replica
 
 RECORDS_MAX = 300
@@ -25,7 +26,8 @@ def story_data(story: Story, text: str, performances: Sequence[Performance]) -> 
     """Return a story that was played under one or more rules."""
     frames = _frames_by_line(performances)
     steps = [_step_data(frames[line], performances) for line in sorted(frames)]
-    parting = (index for index, step in enumerate(steps) if step["differs"])
+    differing = [index for index, step in enumerate(steps) if step["differs"]]
+    parting = iter([index for index in differing if not steps[index]["given"]] or differing)
     printed = [
         shown
         for played in frames.values()
@@ -64,7 +66,7 @@ def _frames_by_line(performances: Sequence[Performance]) -> dict[int, dict[str, 
 def _verdict_data(performance: Performance) -> dict[str, Any]:
     return {
         "policy": performance.policy,
-        "shipped": performance.policy == SHIPPED,
+        "shipped": RULES[performance.policy].shipped,
         "passed": performance.passed,
         "kept": kept_invariants(performance),
         "broken": [
