@@ -170,8 +170,11 @@ def test_a_log_is_boxes_with_marks_below_their_boundaries() -> None:
     replica = {
         "name": "B",
         "role": "follower",
+        "topic": "story",
         "alive": True,
+        "assigned": True,
         "in_isr": True,
+        "last_stable_offset": None,
         "leader_epoch": 1,
         "epochs": [[0, 0], [1, 1]],
         "log": [[0, 0, "m1"], [1, 1, "m3"]],
@@ -197,3 +200,12 @@ def test_a_log_is_boxes_with_marks_below_their_boundaries() -> None:
     boxes = [line.plain for line in replica_box(long, 80)]
     assert boxes[2].startswith("… 34 more │ m35@0 │")
     assert max(map(len, boxes)) <= 80
+
+
+def test_a_story_about_transactions_shows_coordinators_and_the_last_stable_offset() -> None:
+    story = played("transactions/a-written-decision-outlives-its-coordinator")
+    at = next(n for n, step in enumerate(story["steps"]) if step["command"] == "commit p1")
+    text = "\n".join(line.plain for line in step_screen(story, at, Console(width=100, height=60)))
+    assert "A leader  epoch 0  in sync  LSO 0" in text
+    assert "C leader  epoch 0  in sync  of __transaction_state" in text
+    assert "│ Empty(t)@0 │ Ongoing(t)@0 │ PrepareCommit(t)@0 │" in text

@@ -8,7 +8,7 @@ JSON calls a rule `policy`, as the option --policy does.
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.core.types import BrokerId
+from tidelog.core.types import INTERNAL_TOPICS, BrokerId
 from tidelog.lab.spec.snapshot import LogEntry
 from tidelog.lab.story.grammar import Step, Story
 from tidelog.lab.story.legend import used
@@ -99,18 +99,21 @@ def _frame_data(frame: Frame, performance: Performance) -> dict[str, Any]:
             for line in frame.lines
         ],
         "problems": list(frame.problems),
-        "replicas": [_replica_data(replica, frame) for replica in frame.replicas],
+        "replicas": list(map(_replica_data, frame.replicas)),
         "registration": _registration_data(frame, performance.labels),
         "lost": [list(entry) for entry in lost_records(frame, performance)],
     }
 
 
-def _replica_data(replica: Replica, frame: Frame) -> dict[str, Any]:
-    snapshot, known = replica.snapshot, frame.registration
+def _replica_data(replica: Replica) -> dict[str, Any]:
+    snapshot, known = replica.snapshot, replica.registration
     log = list(snapshot.log)
     return {
         "name": replica.name,
         "role": replica.role,
+        "topic": replica.topic,
+        "internal": replica.topic in INTERNAL_TOPICS,
+        "leads": known is not None and known.leader == snapshot.broker,
         "alive": snapshot.alive,
         "assigned": known is not None and snapshot.broker in known.replicas,
         "in_isr": known is not None and snapshot.broker in known.isr,
@@ -119,6 +122,7 @@ def _replica_data(replica: Replica, frame: Frame) -> dict[str, Any]:
         "log_start_offset": snapshot.log_start_offset,
         "log_end_offset": snapshot.log_end_offset,
         "high_watermark": snapshot.high_watermark,
+        "last_stable_offset": snapshot.last_stable_offset,
         "epochs": [[entry.epoch, entry.start_offset] for entry in snapshot.epochs],
         "log": [list(entry) for entry in log[-RECORDS_MAX:]],
         "omitted": max(0, len(log) - RECORDS_MAX),

@@ -38,6 +38,10 @@ class Replica:
     role: str
     """`leader`, `follower`, `waiting` (without a leader), or `down`."""
     snapshot: ReplicaSnapshot
+    topic: str
+    """Its topic. It is not the story's own for the option `other`, and for coordinators."""
+    registration: PartitionRegistration | None
+    """Its partition in the controller's image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,9 @@ def _replicas(current: Play) -> tuple[Replica, ...]:
     found = []
     for name, broker in current.world.brokers.items():
         snapshot, role = broker.snapshot(current.world.now_ms), looking.role_of(broker)
-        found.append(Replica(name, looking.describe_snapshot(role, snapshot), role, snapshot))
+        text = looking.describe_snapshot(role, snapshot)
+        known = current.world.controller.image.partition(*broker.shown)
+        found.append(Replica(name, text, role, snapshot, broker.shown.topic, known))
     return tuple(found)
 
 

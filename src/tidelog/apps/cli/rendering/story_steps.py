@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidelog.apps.cli import output
+from tidelog.lab.story.stage.controller import PARTITION
 
 COLUMN_MIN = 46
 """Rules are side by side if each gets this width."""
@@ -165,7 +166,12 @@ def replica_box(replica: Data, width: int) -> list[Text]:
     head.append(replica["role"], "bold" if replica["role"] == "leader" else output.FAINT)
     if replica["leader_epoch"] is not None:
         head.append(f"  epoch {replica['leader_epoch']}", output.FAINT)
-    head.append("  in sync" if replica["in_isr"] else "  not in sync", output.FAINT)
+    if replica["assigned"]:
+        head.append("  in sync" if replica["in_isr"] else "  not in sync", output.FAINT)
+    if replica["topic"] != PARTITION.topic:
+        head.append(f"  of {replica['topic']}", output.FAINT)
+    if replica["last_stable_offset"] is not None:
+        head.append(f"  LSO {replica['last_stable_offset']}", output.FAINT)
     if replica["epochs"]:
         pairs = " ".join(f"{epoch}:{start}" for epoch, start in replica["epochs"])
         head.append(f"  epochs [{pairs}]", output.FAINT)
