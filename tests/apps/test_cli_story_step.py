@@ -171,6 +171,7 @@ def test_a_log_is_boxes_with_marks_below_their_boundaries() -> None:
         "name": "B",
         "role": "follower",
         "topic": "story",
+        "internal": False,
         "alive": True,
         "assigned": True,
         "in_isr": True,
@@ -208,4 +209,20 @@ def test_a_story_about_transactions_shows_coordinators_and_the_last_stable_offse
     text = "\n".join(line.plain for line in step_screen(story, at, Console(width=100, height=60)))
     assert "A leader  epoch 0  in sync  LSO 0" in text
     assert "C leader  epoch 0  in sync  of __transaction_state" in text
-    assert "│ Empty(t)@0 │ Ongoing(t)@0 │ PrepareCommit(t)@0 │" in text
+    assert "Empty(t) · Ongoing(t) · PrepareCommit(t)" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (60, "Empty(t) · Ongoing(t) · PrepareCommit(t)"),
+        (34, "… · Ongoing(t) · PrepareCommit(t)"),
+        (10, "… · PrepareCommit(t)"),
+    ],
+)
+def test_of_a_coordinator_the_newest_records_are_shown(width: int, shown: str) -> None:
+    story = played("transactions/a-written-decision-outlives-its-coordinator")
+    step = next(step for step in story["steps"] if step["command"] == "commit p1")
+    replicas = step["frames"]["leader-epoch"]["replicas"]
+    coordinator = next(each for each in replicas if each["name"] == "C")
+    assert replica_box(coordinator, width)[1].plain == shown
