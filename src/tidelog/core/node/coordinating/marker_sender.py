@@ -75,6 +75,9 @@ class MarkerSender:
         self._retries: dict[Outcome, set[TopicPartition]] = {}
         """Markers that are sent again at `_retry_at_ms`, to the leaders of that time."""
         self._retry_at_ms: int | None = None
+        self._has_new_retry = False
+        """Whether `_retry_at_ms` was set since the last `flush`: the node must compute again when
+        it wakes, also if a fetch of a follower ended the request."""
 
     @property
     def waiting(self) -> int:
@@ -97,8 +100,8 @@ class MarkerSender:
 
     @property
     def is_active(self) -> bool:
-        """Whether `flush` has something to send."""
-        return any(self._may_send(broker) for broker in self._queues)
+        """Whether `flush` has something to do."""
+        return self._has_new_retry or any(self._may_send(broker) for broker in self._queues)
 
     def _may_send(self, broker: BrokerId) -> bool:
         return self._open.get(broker, 0) < REQUESTS_AT_ONCE
@@ -125,9 +128,11 @@ class MarkerSender:
         self._retries.setdefault(outcome, set()).add(name)
         if self._retry_at_ms is None:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
+            self._has_new_retry = True
 
     def flush(self) -> None:
         """Send a request to each broker with markers, unless too many are open."""
+        self._has_new_retry = False
         for broker in list(self._queues):
             if self._may_send(broker):
                 self._send_to(broker)
