@@ -89,12 +89,12 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
         def serve(number: int, each: TxnPartitions) -> None:
             def answered(response: Any) -> None:
-                results[number] = _results(each, response)
+                results[number] = results_of(each, response)
                 done = [result for result in results if result is not None]
                 if len(done) == len(wanted):
                     respond(AddPartitionsToTxnResponse(tuple(done)))
 
-            self.serve_locally(each.transactional_id, _request_of(each), answered)
+            self.serve_locally(each.transactional_id, request_of(each), answered)
 
         if not wanted:
             respond(AddPartitionsToTxnResponse(()))
@@ -161,7 +161,8 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         return soonest
 
 
-def _request_of(each: TxnPartitions) -> on.AddPartitions | on.VerifyPartitions:
+def request_of(each: TxnPartitions) -> on.AddPartitions | on.VerifyPartitions:
+    """Return the request of a partition leader about one transaction for its shard."""
     producer = ProducerIdentity(each.producer_id, each.producer_epoch)
     partitions = frozenset(each.partitions)
     if each.verify_only:
@@ -169,9 +170,10 @@ def _request_of(each: TxnPartitions) -> on.AddPartitions | on.VerifyPartitions:
     return on.AddPartitions(each.transactional_id, producer, partitions, EPOCH_BUMPS)
 
 
-def _results(
+def results_of(
     each: TxnPartitions, response: on.AddPartitionsResponse | on.VerifyPartitionsResponse
 ) -> Results:
+    """Return the result of each partition."""
     error = response.error_code
     missing: frozenset[TopicPartition] = getattr(response, "missing", frozenset())
     return {
