@@ -110,7 +110,7 @@ model: $(STAMP) ## check the published models, and the shipped code within eleve
 	$(BIN)/tidelog model transactions --transactions 2 --late-markers 1 --failures 0 --time-outs 0
 	$(BIN)/tidelog model transactions --elections 1 --failures 0
 	$(BIN)/tidelog model transactions --transactions 2 --epochs-left 1 --failures 0 --time-outs 0
-	$(BIN)/tidelog model transactions --version 1 --failures 0
+	$(BIN)/tidelog model transactions --client-version 1 --failures 0
 
 mutants: $(STAMP) ## put known mistakes into the code, one by one, and check that each is found
 	$(BIN)/tidelog model mutants

@@ -36,13 +36,21 @@ def after(model: TransactionModel, *actions: str) -> State:
     [
         pytest.param({"transactions": 2}, id="two transactions"),
         pytest.param({"late_requests": 1}, id="a late request"),
-        pytest.param({"late_markers": 1, "transactions": 1}, id="a late marker"),
+        pytest.param({"late_markers": 1}, id="a late marker", marks=pytest.mark.ci),
         pytest.param({"failures": 1}, id="a coordinator fails"),
-        pytest.param({"time_outs": 1, "failures": 1}, id="a transaction times out"),
+        pytest.param(
+            {"time_outs": 1, "failures": 1}, id="a transaction times out", marks=pytest.mark.ci
+        ),
         pytest.param({"elections": 1}, id="a partition gets another leader"),
         pytest.param({"transactions": 2, "epochs_left": 1}, id="the epochs are used up"),
-        pytest.param({"version": 1, "cluster_version": 1, "late_requests": 1}, id="version 1"),
-        pytest.param({"version": 1, "time_outs": 1, "failures": 1}, id="old clients"),
+        pytest.param(
+            {"client_version": 1, "cluster_version": 1, "late_requests": 1}, id="version 1"
+        ),
+        pytest.param(
+            {"client_version": 1, "time_outs": 1, "failures": 1},
+            id="old clients",
+            marks=pytest.mark.ci,
+        ),
     ],
 )
 def test_transactions_hold_in_the_whole_state_space(limits: dict[str, int]) -> None:
@@ -70,7 +78,7 @@ def counterexample(**limits: int) -> tuple[str, list[str], list[str]]:
 
 
 def test_version_1_without_verification_leaves_a_hanging_transaction() -> None:
-    limits = {"version": 1, "verification": 0, "late_requests": 1}
+    limits = {"client_version": 1, "verification": 0, "late_requests": 1}
     broken, steps, end = counterexample(**limits)
     assert broken == transactions.NOT_STUCK
     assert steps == [
@@ -101,14 +109,15 @@ def test_version_1_confuses_a_transaction_with_the_next_one(
     late: dict[str, int], last: str
 ) -> None:
     """Verification can't prevent this: both transactions have the same epoch."""
-    _, steps, _ = counterexample(version=1, transactions=2, **late)
+    _, steps, _ = counterexample(client_version=1, transactions=2, **late)
     assert last in steps
     assert not checked(transactions=2, **late).violations
 
 
-@pytest.mark.parametrize("mutant", CHECKED, ids=lambda m: m.name)
-def test_checker_finds_each_rule_that_is_taken_out(mutant: Mutant) -> None:
-    assert mutant.finder == "checker"
+# `make mutants` hunts all of them.
+@pytest.mark.parametrize("mutant", CHECKED[::6], ids=lambda m: m.name)
+def test_checker_finds_a_rule_that_is_taken_out(mutant: Mutant) -> None:
+    assert all(each.finder == "checker" for each in CHECKED)
     catch = hunt(mutant)
     assert catch.found, catch.broke
     assert catch.broke in transactions.NAMES

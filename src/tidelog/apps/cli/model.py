@@ -232,11 +232,11 @@ def lease_command(
     "transactions",
     epilog=examples(
         "tidelog model transactions --failures 0",
-        "tidelog model transactions --version 1 --no-verification",
+        "tidelog model transactions --client-version 1 --no-verification",
         "tidelog model transactions --elections 1 --late-requests 0 --format json",
     ),
 )
-@_bound("--version", 2, 1, 2, "Transaction version of the producers.")
+@_bound("--client-version", 2, 1, 2, "Transaction version of the producers.")
 @_bound("--cluster-version", 2, 1, 2, "The cluster's level of transaction.version.")
 @click.option(
     "--verification/--no-verification",

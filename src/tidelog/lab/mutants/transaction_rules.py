@@ -1,8 +1,8 @@
 """Mutants that each remove one rule of transactions.
 
 The checker's model of transactions (lab/modelcheck/transactions) must find each of the first list:
-rules of the coordinator, of the markers and of partition leaders. The simulator finds those about
-offsets in transactions.
+rules of the coordinator, of markers and of partition leaders. Offsets in transactions are not in
+that model: the simulator and a story find their mutants.
 """
 
 from tidelog.lab.modelcheck.transactions.model import TransactionBounds
@@ -15,10 +15,10 @@ def _bounds(**bounds: int) -> TransactionBounds:
     return TransactionBounds(**{**none, **bounds})
 
 
-VERSION_1 = _bounds(version=1, cluster_version=1, late_requests=1)
-VERSION_1_TWICE = _bounds(version=1, cluster_version=1, transactions=2)
+VERSION_1 = _bounds(client_version=1, cluster_version=1, late_requests=1)
+VERSION_1_TWICE = _bounds(client_version=1, cluster_version=1, transactions=2)
 VERSION_1_OLD_COORDINATOR = _bounds(
-    version=1, cluster_version=1, transactions=2, failures=1, late_markers=1
+    client_version=1, cluster_version=1, transactions=2, failures=1, late_markers=1
 )
 PLAIN = _bounds()
 LATE_REQUEST_TWICE = _bounds(transactions=2, late_requests=1)
@@ -327,4 +327,52 @@ CHECKED: tuple[Mutant, ...] = (
     ),
 )
 
-RULES: tuple[Mutant, ...] = CHECKED
+_BY_SIMULATOR: tuple[Mutant, ...] = (
+    mutant(
+        "offsets-of-an-aborted-transaction",
+        "the offsets of a transaction count if it is committed",
+        "own: a group continues after records that nobody has processed",
+        Change(
+            "tidelog.core.groups.offsets",
+            "            if committed and value is not None:\n",
+            "            if value is not None:\n",
+        ),
+    ),
+    mutant(
+        "offsets-before-the-marker",
+        "the offsets of a transaction count when its marker is committed",
+        "own: the transaction may still be aborted",
+        Change(
+            "tidelog.core.groups.committing",
+            "self.put_in_transaction(group, request.producer_id, partition, value)",
+            "group.offsets.put(*partition, value)",
+        ),
+    ),
+    mutant(
+        "offsets-of-an-older-epoch",
+        "the transaction coordinator verifies the producer before offsets join its transaction",
+        "KIP-890: no marker would end the late offsets",
+        Change(
+            f"{_SERVING}.txn_verification",
+            "        needed = self.needed(producer)\n",
+            "        needed = producer.add\n",
+        ),
+    ),
+)
+
+_BY_STORIES: tuple[Mutant, ...] = (
+    mutant(
+        "offsets-of-an-older-generation",
+        "a member commits offsets in a transaction only in the generation of its group",
+        "KIP-447: a consumer that lost its partitions in a rebalance commits after its successor",
+        Change(
+            "tidelog.core.groups.committing",
+            '    """Check whether a commit in a transaction is allowed (KIP-447).\n',
+            "    return ErrorCode.NONE\n"
+            '    """Check whether a commit in a transaction is allowed (KIP-447).\n',
+        ),
+        only_stories=True,
+    ),
+)
+
+RULES: tuple[Mutant, ...] = (*CHECKED, *_BY_SIMULATOR, *_BY_STORIES)

@@ -106,7 +106,7 @@ OUTCOME_CHANGED, FENCED_ACCEPTED = 1, 2
 class TransactionBounds:
     """The limits of the search."""
 
-    version: int = 2
+    client_version: int = 2
     """The transaction version of the producers."""
     cluster_version: int = 2
     """The cluster's level of `transaction.version`."""
@@ -198,7 +198,7 @@ class TransactionModel(Model[State]):
         """Build the model; the search starts after the actions of `prologue`."""
         self.bounds = bounds
         self._prologue = tuple(prologue)
-        self._adds = bounds.version >= EPOCH_BUMPS
+        self._adds = bounds.client_version >= EPOCH_BUMPS
         self._first_of_b = bounds.transactions
         self._coordinator_steps: dict[Any, Any] = {}
         self._partition_steps: dict[Any, Any] = {}
