@@ -27,7 +27,7 @@ def sender_of_own_partitions(turn: Turn, sent: list[tuple[WriteTxnMarkers, Answe
         "config": SimpleNamespace(broker_id=BROKER, request_timeout_ms=1_000),
         "turn": turn,
         "calls": Calls(turn),
-        "image": SimpleNamespace(partition=lambda *_: SimpleNamespace(leader=BROKER)),
+        "image": SimpleNamespace(revision=0, partition=lambda *_: SimpleNamespace(leader=BROKER)),
         "write_markers": lambda request, answered: sent.append((request, answered)),
     }
 

@@ -349,13 +349,13 @@ _BY_SIMULATOR: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "offsets-of-an-older-epoch",
-        "the transaction coordinator verifies the producer before offsets join its transaction",
-        "KIP-890: no marker would end the late offsets",
+        "offsets-without-their-coordinator",
+        "the transaction coordinator adds or verifies the partition before offsets join",
+        "KIP-890: no marker would end the offsets' transaction",
         Change(
             f"{_SERVING}.txn_verification",
             "        needed = self.needed(producer)\n",
-            "        needed = producer.add\n",
+            "        needed = False\n",
         ),
     ),
 )

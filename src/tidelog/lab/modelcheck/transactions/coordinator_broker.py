@@ -112,7 +112,7 @@ def loaded(frozen: Frozen, record: Stored, version: int) -> Frozen:
 
 def question_of(requester: Requester, question: Question) -> TxnPartitions:
     """Return the transaction in a partition leader's AddPartitionsToTxn request."""
-    index, producer_id, epoch = requester
+    index, producer_id, epoch, _ = requester
     names = (PARTITIONS[index],)
     return TxnPartitions(TRANSACTIONAL_ID, producer_id, epoch, bool(question.verify_only), names)
 
@@ -149,7 +149,7 @@ class CoordinatorBroker:
 
     def _host(self) -> CoordinatorHost:
         image = SimpleNamespace(
-            partition=lambda _, partition: SimpleNamespace(leader=1 + partition)
+            revision=0, partition=lambda _, partition: SimpleNamespace(leader=1 + partition)
         )
         parts: Any = dict.fromkeys(CoordinatorHost._fields, None)
         parts |= {

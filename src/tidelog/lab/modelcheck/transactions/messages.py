@@ -74,7 +74,7 @@ Message: TypeAlias = Init | Add | Produce | End | Marker
 
 Requester: TypeAlias = tuple[int, ...]
 """Who waits for a response: a client, as (index,); nobody, LATE; a partition leader with a
-question, as (partition, producer id, epoch); or the coordinator, as the `Marker` that it sent."""
+question, as (partition, producer id, epoch, number); or the coordinator, as its `Marker`."""
 LATE: Requester = (-1,)
 
 

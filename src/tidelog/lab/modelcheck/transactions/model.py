@@ -28,6 +28,7 @@ from tidelog.core.node.coordinating.transaction_coordinator import results_of
 from tidelog.core.transactions.transaction import (
     EPOCH_BUMPS,
     LAST_CLIENT_EPOCH,
+    NO_EPOCH,
     TransactionState,
     created,
     initialised,
@@ -43,6 +44,7 @@ from tidelog.lab.modelcheck.transactions.coordinator_broker import (
     loaded,
     question_of,
     stored,
+    transaction,
 )
 from tidelog.lab.modelcheck.transactions.messages import (
     LATE,
@@ -307,7 +309,7 @@ class TransactionModel(Model[State]):
 
     def reached(self, state: State) -> Collection[str]:
         """Return the goals met."""
-        coordinator, _, clients, late, (promises, _, _, used) = state
+        coordinator, _, clients, _, (promises, _, _, used) = state
         seen = self._readers(state)
         aborts = TransactionState(coordinator.stored[3]) is TransactionState.PREPARE_ABORT
         successor_waits = isinstance(clients[B].request, Init)
@@ -318,7 +320,7 @@ class TransactionModel(Model[State]):
             any(each.aborted for each in seen),
             aborts and used.time_outs > 0,
             cut_off and not used.time_outs,
-            any(isinstance(old, Marker) and _is_repeated(old, coordinator) for old in late),
+            bool(coordinator.base.current) and _has_taken_over(coordinator),
         )
         return [goal for goal, is_met in zip(GOALS, met, strict=True) if is_met]
 
@@ -468,7 +470,7 @@ class TransactionModel(Model[State]):
                 pending = group._replace(stage=PENDING)
                 groups = (*partition.groups[:at], pending, *partition.groups[at + 1 :])
                 asked = _with_partition(state, index, partition._replace(groups=groups))
-                requester = (index, group.producer_id, group.epoch)
+                requester = (index, *group[:3])
                 question = Question(group.verify_only)
                 return self._coordinator_step(asked, "handle", requester, question)
         return state
@@ -485,7 +487,7 @@ class TransactionModel(Model[State]):
     def _answer(self, state: State, index: int, producer: tuple[int, ...], error: int) -> State:
         partition = state.partitions[index]
         for at, group in enumerate(partition.groups):
-            if group[:2] == producer and group.stage == PENDING:
+            if group[:3] == producer and group.stage == PENDING:
                 answered = group._replace(stage=ANSWERED, error=error)
                 groups = (*partition.groups[:at], answered, *partition.groups[at + 1 :])
                 state = _with_partition(state, index, partition._replace(groups=groups))
@@ -504,7 +506,7 @@ class TransactionModel(Model[State]):
         after = State(successor, state.partitions, clients, state.late, state.history)
         for index, partition in enumerate(state.partitions):
             for group in partition.groups:
-                after = self._answer(after, index, group[:2], NO_RESPONSE)
+                after = self._answer(after, index, group[:3], NO_RESPONSE)
         return self._settled(_used(after, failures=1))
 
     def _coordinator(self, frozen: coordinator_broker.Frozen) -> CoordinatorBroker:
@@ -679,12 +681,11 @@ def _client_text(client: Client) -> str:
     return text
 
 
-def _is_repeated(old: Marker, coordinator: coordinator_broker.Frozen) -> bool:
-    """Whether a later coordinator sends the same marker."""
-    epoch = coordinator.epoch
-    return old.coordinator_epoch < epoch and old._replace(coordinator_epoch=epoch) in (
-        coordinator.markers
-    )
+def _has_taken_over(coordinator: coordinator_broker.Frozen) -> bool:
+    """Whether a coordinator sends markers of an outcome that it has loaded. The epoch before the
+    last raise is not in the log."""
+    known = transaction(coordinator.base.current)
+    return coordinator.epoch > 0 and bool(coordinator.markers) and known.last_epoch == NO_EPOCH
 
 
 def _is_for_coordinator(client: Client) -> bool:

@@ -84,6 +84,8 @@ class Group(NamedTuple):
 
     producer_id: int
     epoch: int
+    number: int
+    """Tells the groups of one producer apart: a marker came between them."""
     verify_only: int
     stage: int
     error: int
@@ -164,6 +166,7 @@ class PartitionLeader:
             add_partitions_to_txn_retry_backoff_max_ms=0,
         )
         image = SimpleNamespace(
+            revision=0,
             topics={TRANSACTIONS_TOPIC: SimpleNamespace(partition_count=1)},
             partition=lambda *_: SimpleNamespace(leader=COORDINATOR),
             brokers={COORDINATOR: SimpleNamespace(id=COORDINATOR, fenced=False)},
@@ -258,7 +261,13 @@ class PartitionLeader:
         waits = (peer, message)
         for send in questions:
             [asked] = cast(Any, send.request).transactions
-            group = Group(*message[1:3], int(asked.verify_only), ASKED, 0, 1, (waits,))
+            producer_id, epoch = message.producer_id, message.epoch
+            numbers = {
+                each.number for each, _, _ in self._groups if each[:2] == (producer_id, epoch)
+            }
+            number = min(set(range(len(numbers) + 1)) - numbers)
+            verify_only = int(asked.verify_only)
+            group = Group(producer_id, epoch, number, verify_only, ASKED, 0, 1, (waits,))
             known = self._state.verifications.get(message.producer_id)
             self._groups.append((group, known, send.correlation))
         answered = any(peer == one for one, _ in self.responses)
@@ -267,8 +276,9 @@ class PartitionLeader:
 
     def _join(self, message: Produce, waits: tuple[Requester, Produce]) -> None:
         """The batch waits behind one of the same producer, for the same response."""
+        current = self._state.verifications.get(message.producer_id)
         for at, (group, known, correlation) in enumerate(self._groups):
-            if (group.producer_id, group.epoch) == message[1:3]:
+            if group[:2] == message[1:3] and known is current:
                 group = group._replace(batches=(*group.batches, waits))
                 self._groups[at] = (group, known, correlation)
 
