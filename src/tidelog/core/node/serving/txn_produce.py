@@ -182,11 +182,17 @@ class TransactionalProduce:
             return
         self._waiting[key] = [batch]
 
+        def renew() -> None:
+            nonlocal verification
+            if replica.partition.is_leader:
+                state = replica.log.producers
+                verification = state.renew_verification(producer.id, verification)
+
         def answered(error: ErrorCode) -> None:
             for batch in self._waiting.pop(key):
                 self._resume(batch, replica, verification, error)
 
-        self._verification.ask(producer, asked.topic_partition, answered)
+        self._verification.ask(producer, asked.topic_partition, answered, renew)
 
     def send(self) -> None:
         """Send the questions to coordinators."""

@@ -36,6 +36,8 @@ REQUESTS_AT_ONCE = 4
 
 Then: TypeAlias = Callable[[ErrorCode], None]
 """Called once with the coordinator's result; NONE if the batch may be appended."""
+Renew: TypeAlias = Callable[[], None]
+"""Called each time before the coordinator is asked; puts back a removed verification."""
 Answered: TypeAlias = Callable[[AddPartitionsToTxnResponse], None]
 AskLocal: TypeAlias = Callable[[AddPartitionsToTxn, Answered], None]
 """Passes a request to this broker's own coordinator."""
@@ -57,6 +59,7 @@ class Question:
     producer: TxnProducer
     topic_partition: TopicPartition
     then: Then
+    renew: Renew
     repeat_until_ms: int
     """Until when to ask again if the previous transaction is not complete."""
 
@@ -113,6 +116,10 @@ class TxnVerification:
             return
         verification = found
 
+        def renew() -> None:
+            nonlocal verification
+            verification = state.renew_verification(producer_id, verification)
+
         def answered(error: ErrorCode) -> None:
             if error is ErrorCode.NONE and not (
                 state.verifications.get(producer_id) is verification
@@ -121,19 +128,24 @@ class TxnVerification:
                 error = ErrorCode.INVALID_TXN_STATE  # a marker has ended the transaction
             then(error)
 
-        self.ask(producer, topic_partition, answered)
+        self.ask(producer, topic_partition, answered, renew)
         self.send()
 
     def needed(self, producer: TxnProducer) -> bool:
         """Whether the coordinator must be asked; partitions are always added."""
         return producer.add or self._config.transaction_partition_verification_enable
 
-    def ask(self, producer: TxnProducer, topic_partition: TopicPartition, then: Then) -> None:
+    def ask(
+        self, producer: TxnProducer, topic_partition: TopicPartition, then: Then, renew: Renew
+    ) -> None:
         """Add a question, for `send`. `then` may be called at once, with an error."""
+        if not producer.transactional_id:
+            then(ErrorCode.INVALID_REQUEST)
+            return
         until_ms = self._turn.now_ms
         if producer.add:
             until_ms += self._config.add_partitions_to_txn_retry_backoff_max_ms
-        self._queue(Question(producer, topic_partition, then, until_ms))
+        self._queue(Question(producer, topic_partition, then, renew, until_ms))
 
     def _queue(self, question: Question) -> None:
         broker = self._coordinator(question.producer.transactional_id)
@@ -166,6 +178,7 @@ class TxnVerification:
     def _send(self, broker: BrokerId, questions: list[Question]) -> None:
         groups: dict[TxnProducer, list[Question]] = {}
         for question in questions:
+            question.renew()
             groups.setdefault(question.producer, []).append(question)
         request = AddPartitionsToTxn(
             tuple(
