@@ -18,6 +18,7 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart
 from tidelog.core.record.record_batch import MAGIC, TRANSACTIONAL, CorruptRecord, RecordBatch, parse
 from tidelog.core.replication.events import ACKS_NONE
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import INTERNAL_TOPICS
 
 FIRST_WITH_ABORTABLE = 11
@@ -74,6 +75,17 @@ class WaitingProducer(NamedTuple):
     replica: HostedReplica
     producer_id: int
     producer_epoch: int
+
+
+@slotted(eq=False)
+class WaitingBatches:
+    """The batches of one producer that wait for the same answer."""
+
+    verification: Verification
+    """A marker ends it: an answer to a question from before the marker then does not apply."""
+    is_asked: bool = False
+    """Whether the coordinator was asked and has not answered yet."""
+    batches: list[WaitingBatch] = field(default_factory=list)
 
 
 def transaction_error(request: Produce) -> ErrorCode:
@@ -134,7 +146,7 @@ class TransactionalProduce:
         self._verification = verification
         self._append = append
         self._refuse = refuse
-        self._waiting: dict[WaitingProducer, list[WaitingBatch]] = {}
+        self._waiting: dict[WaitingProducer, WaitingBatches] = {}
         self._waiting_bytes = 0
 
     def append(self, request: Produce, asked: ProducePartition, part: AnyPart) -> None:
@@ -177,22 +189,29 @@ class TransactionalProduce:
         batch = batch._replace(asked=own)
         key = WaitingProducer(replica, producer.id, producer.epoch)
         waiting = self._waiting.get(key)
-        if waiting is not None:
-            waiting.append(batch)
+        if waiting is not None and (waiting.verification is verification or not waiting.is_asked):
+            waiting.batches.append(batch)
             return
-        self._waiting[key] = [batch]
+        waiting = self._waiting[key] = WaitingBatches(verification)
+        waiting.batches.append(batch)
 
         def renew() -> None:
-            nonlocal verification
+            waiting.is_asked = True
             if replica.partition.is_leader:
                 state = replica.log.producers
-                verification = state.renew_verification(producer.id, verification)
+                renewed = state.renew_verification(producer.id, waiting.verification)
+                waiting.verification = renewed
+
+        def postponed() -> None:
+            waiting.is_asked = False
 
         def answered(error: ErrorCode) -> None:
-            for batch in self._waiting.pop(key):
-                self._resume(batch, replica, verification, error)
+            if self._waiting.get(key) is waiting:
+                del self._waiting[key]
+            for batch in waiting.batches:
+                self._resume(batch, key, waiting.verification, error)
 
-        self._verification.ask(producer, asked.topic_partition, answered, renew)
+        self._verification.ask(producer, asked.topic_partition, answered, renew, postponed)
 
     def send(self) -> None:
         """Send the questions to coordinators."""
@@ -201,11 +220,12 @@ class TransactionalProduce:
     def _resume(
         self,
         batch: WaitingBatch,
-        replica: HostedReplica,
+        waiting: WaitingProducer,
         verification: Verification,
         error: ErrorCode,
     ) -> None:
         request, asked, part = batch
+        replica = waiting.replica
         self._waiting_bytes -= len(asked.records)
         pending = part.pending
         if pending.done:
@@ -214,8 +234,8 @@ class TransactionalProduce:
             self._reject(replica, asked, part, error_for(request.version, error))
         else:
             current = self._gate.find(asked.topic_partition, asked.topic_id)
-            known = replica.log.producers.verifications.values()
-            verified = current is replica and verification in known
+            known = replica.log.producers.verifications.get(waiting.producer_id)
+            verified = current is replica and verification is known
             self._append(request, asked, part, verified=verified)
         if request.acks == ACKS_NONE and pending.answers[part.index].error is not ErrorCode.NONE:
             self._turn.emit(Close(pending.peer))

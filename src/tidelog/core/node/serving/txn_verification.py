@@ -38,9 +38,15 @@ Then: TypeAlias = Callable[[ErrorCode], None]
 """Called once with the coordinator's result; NONE if the batch may be appended."""
 Renew: TypeAlias = Callable[[], None]
 """Called each time before the coordinator is asked; puts back a removed verification."""
+Postponed: TypeAlias = Callable[[], None]
+"""Called when the coordinator will be asked again later."""
 Answered: TypeAlias = Callable[[AddPartitionsToTxnResponse], None]
 AskLocal: TypeAlias = Callable[[AddPartitionsToTxn, Answered], None]
 """Passes a request to this broker's own coordinator."""
+
+
+def _ignore() -> None:
+    """Nothing waits behind the question."""
 
 
 class TxnProducer(NamedTuple):
@@ -60,6 +66,7 @@ class Question:
     topic_partition: TopicPartition
     then: Then
     renew: Renew
+    postponed: Postponed
     repeat_until_ms: int
     """Until when to ask again if the previous transaction is not complete."""
 
@@ -87,6 +94,8 @@ class TxnVerification:
         self._waiting: dict[BrokerId, list[Question]] = {}
         self._open: dict[BrokerId, int] = {}
         """The number of open requests by broker."""
+        self._revision = image.revision
+        """The revision of the metadata by which the questions were queued."""
 
     def verify(
         self,
@@ -136,7 +145,12 @@ class TxnVerification:
         return producer.add or self._config.transaction_partition_verification_enable
 
     def ask(
-        self, producer: TxnProducer, topic_partition: TopicPartition, then: Then, renew: Renew
+        self,
+        producer: TxnProducer,
+        topic_partition: TopicPartition,
+        then: Then,
+        renew: Renew,
+        postponed: Postponed = _ignore,
     ) -> None:
         """Add a question, for `send`. `then` may be called at once, with an error."""
         if not producer.transactional_id:
@@ -145,7 +159,7 @@ class TxnVerification:
         until_ms = self._turn.now_ms
         if producer.add:
             until_ms += self._config.add_partitions_to_txn_retry_backoff_max_ms
-        self._queue(Question(producer, topic_partition, then, renew, until_ms))
+        self._queue(Question(producer, topic_partition, then, renew, postponed, until_ms))
 
     def _queue(self, question: Question) -> None:
         broker = self._coordinator(question.producer.transactional_id)
@@ -168,6 +182,11 @@ class TxnVerification:
 
     def send(self) -> None:
         """Send the questions that wait, as far as not too many requests are open."""
+        if self._revision != self._image.revision:
+            self._revision = self._image.revision
+            queued, self._waiting = self._waiting, {}
+            for question in (each for questions in queued.values() for each in questions):
+                self._queue(question)  # the coordinator may have moved from a broker that hangs
         waiting, self._waiting = self._waiting, {}
         for broker, questions in waiting.items():
             if self._open.get(broker, 0) < REQUESTS_AT_ONCE:
@@ -224,6 +243,7 @@ class TxnVerification:
     def _answered(self, question: Question, error: ErrorCode) -> None:
         now_ms = self._turn.now_ms
         if error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < question.repeat_until_ms:
+            question.postponed()
             backoff_ms = self._config.add_partitions_to_txn_retry_backoff_ms
             self.deadlines.add(question, now_ms + backoff_ms)
         elif error is ErrorCode.PRODUCER_FENCED:
