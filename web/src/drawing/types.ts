@@ -43,6 +43,8 @@ export interface LaneData {
   /** The log end offset. */
   readonly end: number | null;
   readonly highWatermark: number | null;
+  /** The last stable offset, if it is below the high watermark: read-committed consumers stop there. */
+  readonly lastStable?: number | null;
   /** Ranges by epoch, oldest first. */
   readonly epochs: readonly EpochRange[];
   readonly inIsr: boolean;

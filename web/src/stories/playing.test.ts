@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { extent, firstStep, laneOf, messagesOf, missing, numbered, outsiders, paragraphs, proseAt, stateAt, windowOf } from "./playing";
+import { extent, firstStep, laneOf, messagesOf, missing, numbered, outsiders, paragraphs, proseAt, stateAt, windowOf, withLane } from "./playing";
 import type { Entry, FrameData, PrintedLine, ReplicaData, StepData, StoryData } from "./types";
 
 function replica(name: string, log: readonly Entry[], more: Partial<ReplicaData> = {}): ReplicaData {
   return {
     name, role: "follower", alive: true, assigned: true, in_isr: true, in_elr: false, leader_epoch: 0,
-    log_start_offset: 0, log_end_offset: log.length, high_watermark: 0, epochs: [[0, 0]], log, omitted: 0, ...more,
+    log_start_offset: 0, log_end_offset: log.length, high_watermark: 0, last_stable_offset: null, epochs: [[0, 0]], log, omitted: 0, ...more,
   };
 }
 function frame(replicas: readonly ReplicaData[], more: Partial<FrameData> = {}): FrameData {
@@ -77,8 +77,21 @@ describe("steps", () => {
   it("finds who takes part, and how much there is to draw", () => {
     const lines = [sent("client", "A")];
     const found = story([step(1, { r: frame([replica("A", [M1, [1, 0, "a-long-record"]])], { lines }) })]);
-    expect(outsiders(found)).toEqual({ client: true, controller: false });
-    expect(extent(found)).toEqual({ end: 2, letters: 12 });
+    expect(outsiders(found)).toEqual({ above: ["client"], below: [] });
+    expect(extent(found)).toEqual({ end: 2, letters: 12, held: false });
+  });
+  it("draws producers above the replicas, and below them coordinators that have no log", () => {
+    const lines = [sent("p1", "C"), sent("A", "C"), sent("A", "controller"), sent("client", "A")];
+    const brokers = [replica("A", [M1]), replica("B", []), replica("C", [], { assigned: false }), replica("D", [], { assigned: false })];
+    const found = outsiders(story([step(1, { r: frame(brokers, { lines }) })]));
+    expect(found).toEqual({ above: ["p1", "client"], below: ["C", "controller"] });
+    expect(withLane(brokers, found).map((each) => each.name)).toEqual(["A", "B", "D"]);
+  });
+  it("shows the last stable offset only while a transaction keeps it below the HW", () => {
+    const held = laneOf(replica("A", [M1, M2], { high_watermark: 2, last_stable_offset: 1 }), frame([]), undefined);
+    expect([held.lastStable, held.note]).toEqual([1, "LEO 2, HW 2, LSO 1"]);
+    expect(laneOf(replica("A", [M1], { high_watermark: 1, last_stable_offset: 1 }), frame([]), undefined).lastStable).toBeNull();
+    expect(laneOf(replica("A", [M1]), frame([]), undefined).lastStable).toBeNull();
   });
 });
 

@@ -3,8 +3,7 @@ import { epochRanges } from "../drawing/epochs";
 import type { LaneData, Mark, RecordCell } from "../drawing/types";
 import type { Entry, FrameData, PrintedLine, ReplicaData, StoryData } from "./types";
 
-/** The outside parties of a story: they have no log. */
-export const CLIENT = "client";
+/** The party that is drawn below the replicas, as coordinators are; clients and producers are above. */
 export const CONTROLLER = "controller";
 
 /** The newest frame of a rule up to this step that has replicas, and the step it belongs to. */
@@ -57,18 +56,21 @@ export function laneOf(replica: ReplicaData, frame: FrameData, before: ReplicaDa
       }
     }
   }
+  const stable = replica.last_stable_offset;
+  const held = stable !== null && stable < replica.high_watermark ? stable : null;
   return {
     name: replica.name,
     start: replica.log[0]?.[0] ?? replica.log_start_offset,
     end: replica.log_end_offset,
     highWatermark: replica.high_watermark,
+    lastStable: held,
     epochs: epochRanges(replica.epochs, replica.log_start_offset, replica.log_end_offset),
     inIsr: replica.in_isr,
     leads: frame.registration?.leader === replica.name,
     state: replica.alive ? "ok" : "down",
     records,
     marks,
-    note: replica.alive ? `LEO ${replica.log_end_offset}, HW ${replica.high_watermark}` : `down, LEO ${replica.log_end_offset}`,
+    note: replica.alive ? `LEO ${replica.log_end_offset}, HW ${replica.high_watermark}${held === null ? "" : `, LSO ${held}`}` : `down, LEO ${replica.log_end_offset}`,
   };
 }
 
@@ -87,30 +89,52 @@ export function numbered(frame: FrameData): { line: PrintedLine; number: number 
   return frame.lines.map((line) => ({ line, number: line.from === "" ? null : ++number }));
 }
 
-/** The outside parties that send or receive a message anywhere in the story, so that the layout stays. */
-export function outsiders(story: StoryData): { client: boolean; controller: boolean } {
+/** Who takes part without a log, in the order of appearance: clients above the lanes; coordinators and the controller below. */
+export interface Outsiders {
+  readonly above: readonly string[];
+  readonly below: readonly string[];
+}
+
+/** The outside parties of the whole story, so that the layout stays the same in all steps. */
+export function outsiders(story: StoryData): Outsiders {
   const names = new Set<string>();
+  const brokers = new Set<string>();
+  const replicas = new Set<string>();
   for (const step of story.steps) {
     for (const frame of Object.values(step.frames)) {
       for (const line of frame.lines) names.add(line.from).add(line.to);
+      for (const replica of frame.replicas) {
+        brokers.add(replica.name);
+        if (replica.assigned || replica.log_end_offset > 0) replicas.add(replica.name);
+      }
     }
   }
-  return { client: names.has(CLIENT), controller: names.has(CONTROLLER) };
+  names.delete("");
+  const below = [...brokers].filter((name) => names.has(name) && !replicas.has(name));
+  if (names.has(CONTROLLER)) below.push(CONTROLLER);
+  return { above: [...names].filter((name) => !brokers.has(name) && name !== CONTROLLER), below };
 }
 
-/** The largest log end in the story, and the longest text of a record. */
-export function extent(story: StoryData): { end: number; letters: number } {
+/** The replicas that have a lane: all but coordinators that are drawn as a party below. */
+export function withLane(replicas: readonly ReplicaData[], { below }: Outsiders): readonly ReplicaData[] {
+  return replicas.filter((replica) => !below.includes(replica.name));
+}
+
+/** The largest log end in the story, the longest text of a record, and whether a transaction is ever open below the HW. */
+export function extent(story: StoryData): { end: number; letters: number; held: boolean } {
   let end = 1;
   let letters = 4;
+  let held = false;
   for (const step of story.steps) {
     for (const frame of Object.values(step.frames)) {
       for (const replica of frame.replicas) {
         end = Math.max(end, replica.log_end_offset);
+        held ||= replica.last_stable_offset !== null && replica.last_stable_offset < replica.high_watermark;
         for (const entry of replica.log) letters = Math.max(letters, recordText(entry).length);
       }
     }
   }
-  return { end, letters: Math.min(letters, 12) };
+  return { end, letters: Math.min(letters, 12), held };
 }
 
 /** The offsets that are drawn: the whole log if it fits, else its end. */

@@ -52,6 +52,8 @@ export interface ReplicaData {
   readonly log_start_offset: number;
   readonly log_end_offset: number;
   readonly high_watermark: number;
+  /** Null in stories that are not about transactions. */
+  readonly last_stable_offset: number | null;
   readonly epochs: readonly (readonly [number, number])[];
   readonly log: readonly Entry[];
   readonly omitted: number;

@@ -117,6 +117,7 @@ def _replica_data(replica: Replica, frame: Frame) -> dict[str, Any]:
         "log_start_offset": snapshot.log_start_offset,
         "log_end_offset": snapshot.log_end_offset,
         "high_watermark": snapshot.high_watermark,
+        "last_stable_offset": snapshot.last_stable_offset,
         "epochs": [[entry.epoch, entry.start_offset] for entry in snapshot.epochs],
         "log": [list(entry) for entry in log[-RECORDS_MAX:]],
         "omitted": max(0, len(log) - RECORDS_MAX),
