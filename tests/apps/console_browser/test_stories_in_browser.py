@@ -121,6 +121,23 @@ def test_messages_are_arrows_and_the_epoch_question_is_among_them(page: "Page") 
     sync_api.expect(new).to_contain_text("no divergence")
 
 
+def test_producers_and_coordinators_are_drawn_outside_the_replicas(page: "Page") -> None:
+    page.goto("/stories/transactions/one-open-transaction-holds-back-all?step=9")
+    at_step(page, 9, of=16)  # commit p1
+    drawing = page.locator(".drawing svg")
+    sync_api.expect(drawing.locator(".outside")).to_have_text(["p1", "client", "C, coordinator"])
+    sync_api.expect(drawing.locator("g.lane")).to_have_count(2)
+    sync_api.expect(drawing.locator("path.lso")).to_have_count(2)
+    line = drawing.locator(".message line").first
+    rows = [line.get_attribute(end) for end in ("y1", "y2")]
+    assert float(rows[0] or 0) < 40, "from p1, the first row"
+    assert float(rows[1] or 0) > 200, "to C, below the replicas"
+    page.goto("/stories/transactions/one-open-transaction-holds-back-all?step=14")
+    at_step(page, 14, of=16)  # the marker is committed
+    sync_api.expect(drawing.locator("g.lane")).to_have_count(2)
+    sync_api.expect(drawing.locator("path.lso")).to_have_count(0)
+
+
 def test_every_story_and_lesson_is_linked(page: "Page") -> None:
     page.goto("/stories")
     sync_api.expect(page.locator("main li > a")).to_have_count(len(included()))

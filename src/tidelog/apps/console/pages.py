@@ -32,7 +32,11 @@ EVENTS_MAX = 100
 class Pages:
     """All resources of one cluster."""
 
-    def __init__(self, collector: Collector, fetched: Fetched, recorder: Recorder) -> None:
+    def __init__(
+        self, collector: Collector, fetched: Fetched, recorder: Recorder, *, is_file: bool = False
+    ) -> None:
+        """`is_file`: the present is the end of a file; there are no brokers to ask."""
+        self._is_file = is_file
         self._collector = collector
         self._fetched = fetched
         self._recorder = recorder
@@ -95,8 +99,12 @@ class Pages:
             if resource.kind == GROUP:
                 events = self._recorder.group_events(resource.name, None, EVENTS_MAX)
                 return {**self._fetched.group(resource.name), "events": events}
+            if resource.kind == TRANSACTIONS and self._is_file:
+                return transactions_past(sample, sample.at_ms)
             if resource.kind == TRANSACTIONS:
                 return self._fetched.transactions(sample)
+            if resource.kind == TRANSACTION and self._is_file:
+                raise past_transaction()
             if resource.kind == TRANSACTION:
                 return self._fetched.transaction(sample, resource.name)
             return self._from_sample(resource, sample, past=False)
