@@ -21,7 +21,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 LAST_WORDS = 3000
 LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60

@@ -33,7 +33,7 @@ from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 from tidelog.shell.store.store_backend import NO_ACCESS
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 LONG_TTL_MS = 60_000
 
 
