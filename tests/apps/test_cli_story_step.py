@@ -178,7 +178,10 @@ def test_a_log_is_boxes_with_marks_below_their_boundaries() -> None:
         "omitted": 0,
         "log_end_offset": 2,
         "high_watermark": 1,
+        "last_stable_offset": None,
     }
+    held = {**replica, "high_watermark": 2, "last_stable_offset": 1}
+    assert "  LSO=1" in replica_box(held, 60)[0].plain
     assert [line.plain for line in replica_box(replica, 60)] == [
         "B follower  epoch 1  in sync  epochs [0:0 1:1]",
         "┌──────┬──────┐",

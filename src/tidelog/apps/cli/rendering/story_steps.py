@@ -166,6 +166,9 @@ def replica_box(replica: Data, width: int) -> list[Text]:
     if replica["leader_epoch"] is not None:
         head.append(f"  epoch {replica['leader_epoch']}", output.FAINT)
     head.append("  in sync" if replica["in_isr"] else "  not in sync", output.FAINT)
+    stable = replica["last_stable_offset"]
+    if stable is not None and stable < replica["high_watermark"]:
+        head.append(f"  LSO={stable}", "bold")
     if replica["epochs"]:
         pairs = " ".join(f"{epoch}:{start}" for epoch, start in replica["epochs"])
         head.append(f"  epochs [{pairs}]", output.FAINT)
