@@ -159,13 +159,14 @@ def test_leader_killed_from_the_page_is_replaced_live(tab: Tab, console: Console
     # The dead broker's log stays on the page, as it was last seen.
     tab.expect(f".lane-row[data-broker='{leader}']", "last seen")
     tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
+    page.keyboard.press("[")  # at once: the moment of the election, from the history
+    sync_api.expect(page.locator("[data-connection=past]")).to_be_visible()
+    sync_api.expect(page.locator("[data-epoch]")).to_have_text(str(epoch + 1))
+    tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
+    page.keyboard.press(".")
     page.reload()
     tab.expect(f".lane-row[data-broker='{leader}']", "last seen")
     tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
-    page.keyboard.press("[")  # the moment of the election, from the history
-    sync_api.expect(page.locator("[data-connection=past]")).to_be_visible()
-    tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
-    page.keyboard.press(".")
 
     dead.get_by_role("button", name="Start").click()
     page.locator("dialog").get_by_role("button", name="Start").click()
