@@ -274,6 +274,19 @@ def test_a_cluster_with_a_damaged_replica_is_not_healthy() -> None:
     ]
 
 
+def test_a_cluster_without_its_metadata_store_is_not_healthy() -> None:
+    health = HealthView(1, [], [], [], [], [], False, [], False, without_store=[1, 3])
+    assert not health.holds
+    assert health.as_data()["without_store"] == [1, 3]
+    out = io.StringIO()
+    cluster_command.show_health(Console(file=out, width=100, highlight=False), health)
+    assert out.getvalue().splitlines() == [
+        "brokers 1, 3 can't reach the metadata store; restart no broker now",
+        "✗ partitions: 1; 0 offline, 0 under min ISR, 0 under-replicated; without the metadata"
+        " store: 1, 3",
+    ]
+
+
 def test_health_names_the_command_that_elects_preferred_leaders() -> None:
     led_by_another = PartitionProblem("orders", 0, 2, [1, 2], [1, 2], 1)
     health = HealthView(1, [], [], [], [], [led_by_another], False, [], False)

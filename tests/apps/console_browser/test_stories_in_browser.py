@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ci
 
 LOSS = "/stories/truncation/hw-loses-acked-record"
+DECISION = "/stories/transactions/a-written-decision-outlives-its-coordinator"
 STEPS = 20
 PARTING = 8
 """The step of that story at which the rules part."""
@@ -93,6 +94,32 @@ def test_a_story_plays_by_itself_until_it_is_paused(page: "Page") -> None:
     assert page.locator(".count").first.inner_text() == shown
 
 
+def test_a_coordinator_and_producers_have_lanes_of_their_own(page: "Page") -> None:
+    page.goto(f"{DECISION}?step=4")
+    at_step(page, 4, of=18)
+    drawing = page.locator(".drawing")
+    for party in ("p1", "client", "PrepareCommit(t)"):
+        sync_api.expect(drawing.get_by_text(party, exact=True).first).to_be_visible()
+    sync_api.expect(drawing.locator(".mark.new .inner")).to_have_text(["PrepareCommit(t)"] * 2)
+    first, end = (
+        drawing.get_by_text(name, exact=True).first.bounding_box() for name in ("p1", "C")
+    )
+    assert first is not None
+    assert end is not None
+    arrow = drawing.locator(".message line").first.bounding_box()
+    assert arrow is not None
+    assert first["y"] - 5 <= arrow["y"], "the first message begins at p1"
+    assert arrow["y"] + arrow["height"] >= end["y"] - 20, "and ends at C"
+    sync_api.expect(drawing.locator(".lso")).to_have_count(1)
+
+
+def test_a_marker_looks_unlike_a_record(page: "Page") -> None:
+    page.goto(f"{DECISION}?step=11")
+    at_step(page, 11, of=18)
+    sync_api.expect(page.locator(".drawing .cell.marker")).to_have_count(1)
+    sync_api.expect(page.locator(".drawing .lso")).to_have_count(0)
+
+
 def test_both_rules_are_side_by_side_and_show_where_they_part(page: "Page") -> None:
     page.goto(f"{LOSS}?step={PARTING}")
     at_step(page, PARTING)
@@ -121,21 +148,16 @@ def test_messages_are_arrows_and_the_epoch_question_is_among_them(page: "Page") 
     sync_api.expect(new).to_contain_text("no divergence")
 
 
-def test_producers_and_coordinators_are_drawn_outside_the_replicas(page: "Page") -> None:
+def test_producers_are_above_the_replicas_and_coordinators_below(page: "Page") -> None:
     page.goto("/stories/transactions/one-open-transaction-holds-back-all?step=9")
     at_step(page, 9, of=16)  # commit p1
     drawing = page.locator(".drawing svg")
-    sync_api.expect(drawing.locator(".outside")).to_have_text(["p1", "client", "C, coordinator"])
-    sync_api.expect(drawing.locator("g.lane")).to_have_count(2)
+    sync_api.expect(drawing.locator(".outside", has_text="p1")).to_have_count(1)
     sync_api.expect(drawing.locator("path.lso")).to_have_count(2)
     line = drawing.locator(".message line").first
     rows = [line.get_attribute(end) for end in ("y1", "y2")]
-    assert float(rows[0] or 0) < 40, "from p1, the first row"
+    assert float(rows[0] or 0) < 60, "from p1, above the replicas"
     assert float(rows[1] or 0) > 200, "to C, below the replicas"
-    page.goto("/stories/transactions/one-open-transaction-holds-back-all?step=14")
-    at_step(page, 14, of=16)  # the marker is committed
-    sync_api.expect(drawing.locator("g.lane")).to_have_count(2)
-    sync_api.expect(drawing.locator("path.lso")).to_have_count(0)
 
 
 def test_every_story_and_lesson_is_linked(page: "Page") -> None:

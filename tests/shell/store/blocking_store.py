@@ -175,11 +175,13 @@ class BlockingStore:
     A session is opened by a client of its own, because a client has one session at a time.
     """
 
-    def __init__(self, path: Path | str, clients: int) -> None:
+    def __init__(
+        self, path: Path | str, clients: int, new_client: Callable[[str], LocalClient] = LocalClient
+    ) -> None:
         self._path = str(path)
         if isinstance(path, Path) and not path.exists():
             cluster_file.create(self._path, {})
-        self._clients = [LocalClient(self._path) for _ in range(clients)]
+        self._clients = [new_client(self._path) for _ in range(clients)]
 
     def _next(self) -> LocalClient:
         self._clients.append(self._clients.pop(0))

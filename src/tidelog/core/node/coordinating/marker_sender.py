@@ -112,7 +112,7 @@ class MarkerSender:
 
     def _queue(self, outcome: Outcome, partitions: Iterable[TopicPartition]) -> None:
         deleted = set()
-        for name in partitions:
+        for name in sorted(partitions):  # requests in an order that does not depend on hashes
             known = self._image.partition(*name)
             if known is None:
                 deleted.add(name)
