@@ -164,7 +164,9 @@ def test_leader_killed_from_the_page_is_replaced_live(tab: Tab, console: Console
     sync_api.expect(page.locator("[data-epoch]")).to_have_text(str(epoch + 1))
     tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
     page.keyboard.press(".")
+    page.wait_for_url(lambda url: "at=" not in url)
     page.reload()
+    sync_api.expect(page.locator("[data-connection=live]")).to_be_visible()
     tab.expect(f".lane-row[data-broker='{leader}']", "last seen")
     tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
 
