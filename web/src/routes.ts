@@ -11,6 +11,8 @@ import Partition from "./pages/Partition.svelte";
 import Records from "./pages/Records.svelte";
 import Topic from "./pages/Topic.svelte";
 import Topics from "./pages/Topics.svelte";
+import Transaction from "./pages/Transaction.svelte";
+import Transactions from "./pages/Transactions.svelte";
 import type { Params } from "./router/match";
 
 export type Page = Component<{ params: Params }>;
@@ -33,6 +35,8 @@ export const ROUTES: readonly Route[] = [
   { pattern: "/brokers/:broker", section: "/brokers", page: Broker },
   { pattern: "/groups", section: "/groups", page: Groups },
   { pattern: "/groups/:group", section: "/groups", page: Group },
+  { pattern: "/transactions", section: "/transactions", page: Transactions },
+  { pattern: "/transactions/:id", section: "/transactions", page: Transaction },
   { pattern: "/events", section: "/events", page: Events },
   { pattern: "/losses", section: "/losses", page: Losses },
   { pattern: "/compare", section: "/compare", page: { load: () => import("./pages/Compare.svelte") } },
@@ -48,6 +52,7 @@ export const SECTIONS: readonly { href: string; text: string; key: string }[] = 
   { href: "/topics", text: "Topics", key: "t" },
   { href: "/brokers", text: "Brokers", key: "b" },
   { href: "/groups", text: "Groups", key: "u" },
+  { href: "/transactions", text: "Transactions", key: "n" },
   { href: "/events", text: "Events", key: "e" },
   { href: "/losses", text: "Losses", key: "x" },
   { href: "/compare", text: "Compare", key: "c" },

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 from console_browser import (
     HOSTILE,
     PATIENCE_MS,
+    PATIENCE_S,
     ConsoleProcess,
     browser_path,
     cluster,
@@ -38,6 +40,7 @@ PAGES = {
     "/brokers/1": "Broker 1",
     "/groups": "Consumer groups",
     "/groups/billing": "billing",
+    "/transactions": "Transactions",
     "/events": "Events",
     "/losses": "Losses",
     "/compare": "Compare two moments",
@@ -156,6 +159,16 @@ def test_leader_killed_from_the_page_is_replaced_live(tab: Tab, console: Console
     # The dead broker's log stays on the page, as it was last seen.
     tab.expect(f".lane-row[data-broker='{leader}']", "last seen")
     tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
+    page.keyboard.press("[")  # at once: the moment of the election, from the history
+    sync_api.expect(page.locator("[data-connection=past]")).to_be_visible()
+    sync_api.expect(page.locator("[data-epoch]")).to_have_text(str(epoch + 1))
+    tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
+    page.keyboard.press(".")
+    page.wait_for_url(lambda url: "at=" not in url)
+    page.reload()
+    sync_api.expect(page.locator("[data-connection=live]")).to_be_visible()
+    tab.expect(f".lane-row[data-broker='{leader}']", "last seen")
+    tab.expect(f".lane-row[data-broker='{leader}']", "LEO 40")
 
     dead.get_by_role("button", name="Start").click()
     page.locator("dialog").get_by_role("button", name="Start").click()
@@ -271,6 +284,43 @@ def test_hostile_records_and_groups_are_shown_as_text(tab: Tab) -> None:
     tab.expect("[role=table]", "orders/1")
     page.reload()
     tab.expect("h1", HOSTILE)
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+
+
+def test_an_open_transaction_is_shown_where_it_holds_back_consumers(
+    tab: Tab, console: ConsoleProcess
+) -> None:
+    console.act("create-topic", topic="payments", partitions=1, replication_factor=3)
+    bootstrap = console.read("session")["bootstrap"]
+    settings = {"transactional.id": HOSTILE, "log_level": 0}
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce("payments", "not decided", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    console.act("produce", topic="payments", partition=0, value="plain", count=4)
+
+    page = tab.open("/topics/payments/0")
+    tab.expect(".lane-row.leads [data-lso]", "LSO 0")
+    tab.expect("[data-unstable]", "held back by producer")
+    tab.expect(".lane-row:not(.leads)", "fetch from 5 waits")
+    page.locator("[data-unstable] a").click()
+    row = page.locator("[data-partition='payments/0']")
+    sync_api.expect(row).to_contain_text(HOSTILE)
+    row.get_by_role("link", name="0", exact=True).click()
+    tab.expect("[data-transaction=open]", "transaction open")
+    page.go_back()
+    row.get_by_role("link", name=HOSTILE).click()
+    tab.expect("[data-state]", "Ongoing")
+    page.get_by_role("button", name="Abort").click()
+    page.locator("dialog").get_by_role("button", name="Abort").click()
+    tab.expect("main", "No transaction is open.")
+    page.get_by_role("link", name="Transactions").first.click()
+    sync_api.expect(row).to_have_count(0)
+    page = tab.open("/topics/payments/0/records")
+    tab.expect("[data-transaction=aborted]", "aborted")
+    tab.expect("[data-control]", "abort marker of producer")
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 0
 

@@ -148,6 +148,18 @@ def test_messages_are_arrows_and_the_epoch_question_is_among_them(page: "Page") 
     sync_api.expect(new).to_contain_text("no divergence")
 
 
+def test_producers_are_above_the_replicas_and_coordinators_below(page: "Page") -> None:
+    page.goto("/stories/transactions/one-open-transaction-holds-back-all?step=9")
+    at_step(page, 9, of=16)  # commit p1
+    drawing = page.locator(".drawing svg")
+    sync_api.expect(drawing.locator(".outside", has_text="p1")).to_have_count(1)
+    sync_api.expect(drawing.locator("path.lso")).to_have_count(2)
+    line = drawing.locator(".message line").first
+    rows = [line.get_attribute(end) for end in ("y1", "y2")]
+    assert float(rows[0] or 0) < 60, "from p1, above the replicas"
+    assert float(rows[1] or 0) > 200, "to C, below the replicas"
+
+
 def test_every_story_and_lesson_is_linked(page: "Page") -> None:
     page.goto("/stories")
     sync_api.expect(page.locator("main li > a")).to_have_count(len(included()))

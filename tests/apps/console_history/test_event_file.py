@@ -87,6 +87,9 @@ def test_file_is_served_as_pages(story: EventFile, tmp_path: Path) -> None:
         with client.page(f"partitions/{topic}/0") as page:
             assert page.until(bool)["partition"] == now["partition"]
         assert client.get("/api/groups").status == 503
+        transactions = client.read("transactions")
+        assert (transactions["transactions"], transactions["open"]) == (None, [])
+        assert client.get("/api/transactions/any").status == 400
         marks = client.read(f"timeline?topic={topic}&partition=0")["marks"]
         assert marks == sorted(marks, key=lambda each: each["at_ms"])
 

@@ -55,7 +55,15 @@ def test_scrub_back_before_the_death_of_a_leader(tmp_path: Path) -> None:
                 ),
                 "the election is an event",
             )
+            for moment in ("", f"?at={time.time_ns() // 1_000_000}"):
+                (seen,) = pages.read(partition + moment)["last_seen"]
+                assert (seen["broker"], seen["log_end_offset"], seen["epochs"]) == (
+                    leader,
+                    10,
+                    [[0, 0]],
+                ), moment
             past = pages.read(f"{partition}?at={before_ms}")
+            assert past["last_seen"] == []
             assert past["partition"]["leader"] == leader
             assert past["partition"]["leader_epoch"] == before["partition"]["leader_epoch"]
             ends = [each["log_end_offset"] for each in past["partition"]["replicas"]]

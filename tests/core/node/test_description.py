@@ -119,6 +119,19 @@ def test_a_resting_follower_stays_in_the_isr(cluster: Cluster) -> None:
     assert cluster.now_ms - two["last_fetch_ms"] < 1000
 
 
+def test_the_fetch_of_a_follower_that_waits_at_the_leader(cluster: Cluster) -> None:
+    cluster.produce(2, b"one")
+    cluster.run(20)  # the followers do not rest yet
+    assert follower(cluster, 3)["waits_from"] == 1
+    cluster.run(20_000)
+    assert cluster.replica(2).resting, "nothing has happened for a while"
+    assert follower(cluster, 3)["waits_from"] == 1
+    cut_off(cluster, 3)
+    cluster.run(5_000)
+    assert follower(cluster, 3)["waits_from"] is None, "its last fetch was answered"
+    assert follower(cluster, 1)["waits_from"] == 1
+
+
 def test_describe_only_requested_partitions(cluster: Cluster) -> None:
     cluster.create_topic("more", topic_id=b"m" * 16)
     assert [p["topic"] for p in described(cluster)["partitions"]] == ["more", "orders"]

@@ -191,6 +191,16 @@ export interface LossesPage {
   readonly unread: Readonly<Record<string, string>>;
 }
 
+/** The oldest transaction in a partition that is not finished. */
+export interface Unstable {
+  readonly offset: number;
+  /** Null if it has ended, and its marker is not committed yet. */
+  readonly producer_id: number | null;
+  readonly producer_epoch: number | null;
+  readonly last_write_ms: number | null;
+  readonly open_transactions: number;
+}
+
 export interface PartitionState {
   readonly topic: string;
   readonly partition: number;
@@ -205,12 +215,15 @@ export interface PartitionState {
   readonly unclean_election: Readonly<Record<string, unknown>> | null;
   readonly losses: readonly Loss[];
   readonly lost: readonly number[] | null;
+  readonly unstable?: Unstable | null;
 }
 
 export interface Follower {
   readonly broker: number;
   readonly log_end_offset: number | null;
   readonly last_fetch_ms_ago: number | null;
+  /** From which offset a fetch of it waits at the leader for records; null: no fetch waits there. */
+  readonly waits_from: number | null;
   readonly in_isr: boolean;
 }
 
@@ -299,8 +312,17 @@ export interface PartitionPage {
   readonly missing?: string | null;
   readonly followers: readonly Follower[];
   readonly pending_isr: { readonly kind: string; readonly broker: number; readonly brokers?: readonly number[] } | null;
+  /** The logs of replicas whose broker does not respond, as the console saw them last. */
+  readonly last_seen?: readonly SeenLog[];
   readonly explain: readonly Explanation[];
   readonly events: readonly HistoryEvent[];
+}
+
+export interface SeenLog extends Pick<
+  Replica,
+  "broker" | "log_start_offset" | "log_end_offset" | "high_watermark" | "last_stable_offset" | "epochs" | "damage"
+> {
+  readonly at_ms: number;
 }
 
 export interface BrokerReplica {
@@ -340,6 +362,63 @@ export interface GroupsPage {
   readonly at_ms: number;
   readonly groups: readonly GroupRow[];
   readonly failed?: readonly string[];
+}
+
+export interface TransactionRow {
+  readonly transactional_id: string;
+  readonly coordinator: number;
+  readonly producer_id: number;
+  readonly state: string;
+  /** Only of transactions that are open or ending. */
+  readonly producer_epoch: number | null;
+  readonly start_time_ms: number | null;
+  readonly timeout_ms: number | null;
+  readonly partitions: number | null;
+}
+
+/** A partition in which an open transaction holds back read-committed consumers. */
+export interface OpenTransaction extends Unstable {
+  readonly topic: string;
+  readonly partition: number;
+  readonly last_stable_offset: number;
+  readonly high_watermark: number;
+  /** Null: unknown. */
+  readonly transactional_id: string | null;
+  /** No coordinator will end it. */
+  readonly hangs: boolean;
+}
+
+export interface TransactionsPage {
+  readonly at_ms: number;
+  /** Null at an earlier moment: the history has no transactional ids. */
+  readonly transactions: readonly TransactionRow[] | null;
+  /** How many there are; `transactions` has the first ones. */
+  readonly total: number | null;
+  readonly open: readonly OpenTransaction[];
+  readonly failed: readonly string[];
+  readonly missing: string | null;
+}
+
+export interface TransactionPartition {
+  readonly topic: string;
+  readonly partition: number;
+  readonly start_offset: number | null;
+  readonly last_timestamp: number | null;
+  readonly error: string | null;
+  readonly last_stable_offset: number | null;
+  readonly high_watermark: number | null;
+}
+
+export interface TransactionPage {
+  readonly at_ms: number;
+  readonly transactional_id: string;
+  readonly coordinator: number;
+  readonly producer_id: number;
+  readonly producer_epoch: number;
+  readonly state: string;
+  readonly timeout_ms: number;
+  readonly start_time_ms: number | null;
+  readonly partitions: readonly TransactionPartition[];
 }
 
 export interface Member {
@@ -413,6 +492,8 @@ export interface Batch {
   readonly bytes: number;
   readonly records: number;
   readonly control: boolean;
+  /** Null: not part of a transaction. `open`: not decided, or behind an older one that is not. */
+  readonly transaction: "committed" | "aborted" | "open" | null;
 }
 
 export interface RecordsPage {

@@ -1,6 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { epochAt, epochClass, epochRanges } from "./epochs";
-import { offsetAt, position, scale, showsCells, tailWindow, ticks } from "./scale";
+import { cellWidth, offsetAt, position, scale, showsCells, tailWindow, ticks } from "./scale";
+
+it("has a positive width before the container is laid out", () => {
+  expect(cellWidth(scale({ from: 0, to: 4 }, 8, -12))).toBeGreaterThan(0);
+});
 
 describe("scale", () => {
   const s = scale({ from: 10, to: 20 }, 100, 300);

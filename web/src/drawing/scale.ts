@@ -17,7 +17,8 @@ export const CELL_MIN_PX = 15;
 /** Below this width of one offset, ranges are drawn instead of cells. */
 
 export function scale(span: Span, x0: number, x1: number): Scale {
-  return { from: span.from, to: Math.max(span.to, span.from + 1), x0, x1 };
+  // A container that is not laid out yet has no width.
+  return { from: span.from, to: Math.max(span.to, span.from + 1), x0, x1: Math.max(x1, x0 + 1) };
 }
 
 /** Pixels of one offset. */

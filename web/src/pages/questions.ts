@@ -63,6 +63,28 @@ export function reassign(topic: string, partition: number, replicas: readonly nu
   };
 }
 
+export function abortTransaction(id: string): Question {
+  return {
+    action: "abort-transaction",
+    title: `Abort the transaction of ${id}`,
+    text: "Fences the producer: its open transaction is aborted, and its next request fails.",
+    confirm: "Abort",
+    danger: true,
+    body: { transactional_id: id },
+  };
+}
+
+export function abortHanging(topic: string, partition: number, offset: number): Question {
+  return {
+    action: "abort-transaction",
+    title: `Abort the transaction in ${topic}/${partition}`,
+    text: `Writes an abort marker for the transaction that begins at offset ${offset}, which no coordinator will end.`,
+    confirm: "Abort",
+    danger: true,
+    body: { topic, partition, offset },
+  };
+}
+
 export function resetOffsets(group: string, topics: readonly string[]): Question {
   return {
     action: "reset-offsets",

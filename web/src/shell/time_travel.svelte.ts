@@ -66,8 +66,15 @@ class TimeTravel {
     }
   }
 
+  /** Read the marks again, because something has just happened. */
+  refresh(): void {
+    if (this.loaded) void this.#load();
+  }
+
   /** Go to the mark before or after the shown moment. */
-  step(direction: -1 | 1): void {
+  async step(direction: -1 | 1): Promise<void> {
+    // The last mark may be of an election a second ago.
+    if (moment.at === null) await this.#load();
     if (!this.available) return;
     const at = moment.at ?? Number.POSITIVE_INFINITY;
     const times = this.timeline.marks.map((mark) => mark.at_ms).sort((a, b) => a - b);

@@ -2,6 +2,7 @@
 import { getJson, RequestFailed } from "../api/http";
 import type { Failure, LedgerEntry, LossesPage } from "../api/types";
 import { moment } from "./moment.svelte";
+import { session } from "./session.svelte";
 
 const RELOAD_MS = 5_000;
 
@@ -9,13 +10,16 @@ export class Losses {
   /** Null: not loaded yet. */
   page = $state.raw<LossesPage | null>(null);
   failure = $state.raw<Failure | null>(null);
+  /** Null: not known yet. A file has no ledgers. */
+  #isFile = $derived(session.value === null ? null : session.isFile);
 
   /** `topic`: only its losses; null: all. Create it while a component is initialised. */
   constructor(topic: () => string | null) {
     $effect(() => {
       const wanted = topic();
       const stop = new AbortController();
-      this.page = null;
+      this.page = this.#isFile ? { losses: [], unread: {} } : null;
+      if (this.#isFile !== false) return;
       void this.#load(wanted, stop.signal);
       const timer = setInterval(() => {
         if (!document.hidden) void this.#load(wanted, stop.signal);

@@ -66,8 +66,8 @@ REFUSED = 1
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help="Allow pages to create topics, produce records, elect leaders, reassign replicas and reset"
-    " offsets; with --data also to kill, pause and start brokers.",
+    help="Allow pages to create topics, produce records, elect leaders, reassign replicas, reset"
+    " offsets and abort transactions; with --data also to kill, pause and start brokers.",
 )
 @click.option(
     "--history-size",

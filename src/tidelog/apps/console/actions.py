@@ -23,14 +23,22 @@ from tidelog.apps.changes.group_offsets import (
 from tidelog.apps.changes.outcome import Change
 from tidelog.apps.changes.reassignment import begin
 from tidelog.apps.changes.topic import create_topics
+from tidelog.apps.changes.transaction import (
+    NotAborted,
+    Target,
+    abort_ids,
+    abort_in_partition,
+    find_target,
+)
 from tidelog.apps.console import local_control
 from tidelog.apps.console.cluster_pool import ClusterPool
-from tidelog.apps.console.failure import FORBIDDEN, INVALID, NOT_FOUND, Failure
+from tidelog.apps.console.failure import FORBIDDEN, INVALID, NOT_FOUND, Failure, of_client
 from tidelog.apps.console.local_control import NO_SWITCHES, BrokerControl
 from tidelog.core.record.record import Header, Record
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.topics import CLUSTER_DEFAULT, NewTopic
+from tidelog.shell.client.administration.transactions import NoSuchTransaction
 from tidelog.shell.client.client_errors import ClientError, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import Committed, NoSuchGroup, commit_offsets
@@ -38,7 +46,14 @@ from tidelog.shell.client.partitioner import partition_of_key
 from tidelog.shell.client.producer import ALL, Producer
 
 Json = dict[str, Any]
-ON_CLUSTER = ("create-topic", "produce", "elect", "reassign", "reset-offsets")
+ON_CLUSTER = (
+    "create-topic",
+    "produce",
+    "elect",
+    "reassign",
+    "reset-offsets",
+    "abort-transaction",
+)
 NOT_ALLOWED = ("actions are off", "start the console with --allow-actions")
 NOT_LOCAL = ("the brokers are not processes of a data folder", "start the console with --data DIR")
 SWITCHES_KEY = "tidelog.fault.switches"
@@ -216,6 +231,21 @@ def _reset_offsets(cluster: Cluster, body: Mapping[str, Any]) -> Json:
     }
 
 
+def _abort_transaction(cluster: Cluster, body: Mapping[str, Any]) -> Json:
+    """Abort the transaction of an id, or one that hangs in a partition."""
+    try:
+        if body.get("topic") is None:
+            return _result(abort_ids(cluster, [_text(body, "transactional_id")]))
+        key = TopicPartition(_text(body, "topic"), _number(body, "partition"))
+        cluster.partition(*key)
+        target = Target(key, _number(body, "offset"), None)
+        return _result([abort_in_partition(cluster, find_target(cluster, target, force=False))])
+    except NoSuchTransaction as error:
+        raise of_client(error, NOT_FOUND) from error
+    except NotAborted as error:
+        raise of_client(error, INVALID) from error
+
+
 def _offset(each: NewOffset) -> Json:
     key = each.key
     return {
@@ -232,6 +262,7 @@ _CHANGES: dict[str, Callable[[Cluster, Mapping[str, Any]], Json]] = {
     "elect": _elect,
     "reassign": _reassign,
     "reset-offsets": _reset_offsets,
+    "abort-transaction": _abort_transaction,
 }
 
 

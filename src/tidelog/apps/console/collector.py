@@ -19,7 +19,7 @@ from tidelog.apps.console.broker_poller import BrokerPollers
 from tidelog.apps.console.failure import DEFECT, UNAVAILABLE, Failure, of_client
 from tidelog.apps.console.local_control import BrokerControl
 from tidelog.apps.console.recorder import Recorder
-from tidelog.apps.console.sample import RATE_SPAN_MS, Sample, Totals
+from tidelog.apps.console.sample import RATE_SPAN_MS, Sample, Seen, Totals
 from tidelog.apps.console.target import Target
 from tidelog.apps.views.broker import NOT_IN_CLUSTER, BrokerStates, broker_ids
 from tidelog.core.types import BrokerId, TopicPartition
@@ -93,6 +93,8 @@ class Collector:
         self._registered: dict[BrokerId, RegisteredBroker] = {}
         self._seen: tuple[int, frozenset[BrokerId]] | None = None
         self._totals: deque[Totals] = deque()
+        self._last_seen: dict[BrokerId, Seen] = {}
+        """The last states of brokers that do not respond now."""
         self._cost_s = 0.0
         self._record_failed = False
         """Whether a failure of the recorder was printed."""
@@ -290,6 +292,7 @@ class Collector:
             if broker not in self._metadata.brokers and broker not in self._registered:
                 answers.unreachable.setdefault(broker, NOT_IN_CLUSTER)
         self._cost_s = cost_s
+        self._note_seen(answers)
         sample = Sample(
             at_ms,
             self._metadata,
@@ -298,6 +301,7 @@ class Collector:
             self._target.processes(),
             self._control.isolated() if self._control is not None else None,
             self._totals[0] if self._totals else None,
+            self._last_seen,
             is_tidelog=bool(answers.states) or not self._pollers.found_kafka,
         )
         self._keep(sample.totals)
@@ -315,6 +319,17 @@ class Collector:
 
     def _revision(self, answers: BrokerStates) -> int:
         return max((int(state["revision"]) for state in answers.states.values()), default=-1)
+
+    def _note_seen(self, answers: BrokerStates) -> None:
+        """Keep the last state of each broker that no longer responds, and only of these."""
+        last = None if self._last is None else self._last.sample
+        before = dict(self._last_seen)
+        if last is not None:
+            before |= last.seen
+            before |= {each: Seen(last.at_ms, one) for each, one in last.answers.states.items()}
+        self._last_seen = {
+            broker: seen for broker, seen in before.items() if broker in answers.unreachable
+        }
 
     def _keep(self, totals: Totals) -> None:
         """Keep the totals of the last seconds, and at least one."""

@@ -1,4 +1,5 @@
-"""The parts of pages that are not in a sample: configs, groups, and partitions of a Kafka cluster.
+"""The parts of pages that are not in a sample: configs, groups, transactions, and partitions of a
+Kafka cluster.
 
 Each function sends requests over a pooled connection. Configs are kept for a few seconds.
 """
@@ -10,6 +11,8 @@ from typing import Any
 
 from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.failure import NOT_FOUND, Failure, of_client
+from tidelog.apps.console.sample import Sample
+from tidelog.apps.console.transactions import transaction_now, transactions_now
 from tidelog.apps.views.group import view_group
 from tidelog.apps.views.group_sample import EndOf, sample_groups
 from tidelog.apps.views.partition import view_partitions, with_kafka_details
@@ -103,6 +106,14 @@ class Fetched:
             except NoSuchGroup as error:
                 raise Failure(NOT_FOUND, str(error), "the list of groups shows all") from error
         return {"at_ms": _now_ms(), **view.as_data()}
+
+    def transactions(self, sample: Sample) -> Json:
+        """List the transactional ids, and where open transactions hold back consumers."""
+        return transactions_now(self._pool, sample)
+
+    def transaction(self, sample: Sample, name: str) -> Json:
+        """Describe one transactional id. Raises Failure."""
+        return transaction_now(self._pool, sample, name)
 
     def kafka_partition(self, key: TopicPartition) -> Json:
         """Return what Kafka's protocol reports about a partition. Raises Failure."""

@@ -15,9 +15,12 @@ from tidelog.apps.console.resources import (
     OVERVIEW,
     PARTITION,
     TOPIC,
+    TRANSACTION,
+    TRANSACTIONS,
     Resource,
 )
 from tidelog.apps.console.sample import RATE_SPAN_MS, Sample, past_sample
+from tidelog.apps.console.transactions import past_transaction, transactions_past
 from tidelog.apps.views.group_sample import EndOf, with_ends
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import ClientError
@@ -29,7 +32,11 @@ EVENTS_MAX = 100
 class Pages:
     """All resources of one cluster."""
 
-    def __init__(self, collector: Collector, fetched: Fetched, recorder: Recorder) -> None:
+    def __init__(
+        self, collector: Collector, fetched: Fetched, recorder: Recorder, *, is_file: bool = False
+    ) -> None:
+        """`is_file`: the present is the end of a file; there are no brokers to ask."""
+        self._is_file = is_file
         self._collector = collector
         self._fetched = fetched
         self._recorder = recorder
@@ -42,6 +49,8 @@ class Pages:
         """Return a resource as it was. Raises Failure."""
         if resource.kind in (GROUPS, GROUP):
             return self._past_groups(resource, at_ms)
+        if resource.kind == TRANSACTION:
+            raise past_transaction()
         topic = resource.name if resource.kind in (TOPIC, PARTITION) else None
         found = self._recorder.state_at(at_ms, topic)
         if found is None:
@@ -53,7 +62,10 @@ class Pages:
         before = None
         if earlier is not None:
             before = past_sample(at_ms - RATE_SPAN_MS, *earlier, None).totals
-        sample = past_sample(at_ms, states, metadata, before)
+        seen = self._recorder.last_seen(at_ms, *resource.key) if resource.key else None
+        sample = past_sample(at_ms, states, metadata, before, seen)
+        if resource.kind == TRANSACTIONS:
+            return transactions_past(sample, self._recorder.sampled_at(at_ms))
         data = self._from_sample(resource, sample, past=True)
         return {**data, "sampled_at_ms": self._recorder.sampled_at(at_ms)}
 
@@ -87,13 +99,21 @@ class Pages:
             if resource.kind == GROUP:
                 events = self._recorder.group_events(resource.name, None, EVENTS_MAX)
                 return {**self._fetched.group(resource.name), "events": events}
+            if resource.kind == TRANSACTIONS and self._is_file:
+                return transactions_past(sample, sample.at_ms)
+            if resource.kind == TRANSACTIONS:
+                return self._fetched.transactions(sample)
+            if resource.kind == TRANSACTION and self._is_file:
+                raise past_transaction()
+            if resource.kind == TRANSACTION:
+                return self._fetched.transaction(sample, resource.name)
             return self._from_sample(resource, sample, past=False)
         except ClientError as error:
             raise of_client(error) from error
 
     def needs_requests(self, resource: Resource, sample: Sample) -> bool:
         """Whether a sample alone does not show changes of this resource."""
-        if resource.kind in (GROUPS, GROUP):
+        if resource.kind in (GROUPS, GROUP, TRANSACTIONS, TRANSACTION):
             return True
         return resource.kind in (TOPIC, PARTITION) and not sample.is_tidelog
 

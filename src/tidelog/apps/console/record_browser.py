@@ -14,12 +14,18 @@ from tidelog.apps.console.cluster_pool import ClusterPool
 from tidelog.apps.console.failure import INVALID, NOT_FOUND, Failure, of_client
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.compression import Codec
-from tidelog.core.record.decoder import LogRecord, decode
+from tidelog.core.record.control import ControlRecord, ControlType, TransactionMarker
+from tidelog.core.record.decoder import LogRecord, decode, with_aborted
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.shell.client.client_errors import BrokerError, NoSuchPartition, NoSuchTopic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.client.fetching import CheckedBatches, fetch_partition
+from tidelog.shell.client.fetching import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    CheckedBatches,
+    fetch_partition,
+)
 from tidelog.shell.client.offsets import EARLIEST, LATEST, list_offset
 
 Json = dict[str, Any]
@@ -29,6 +35,8 @@ OPENED_BYTES_MAX = 16 << 20
 """How much one batch may decompress to."""
 SHOWN_MAX = 16 * 1024
 """Bytes of a key or value that are shown."""
+COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
+"""Of a transactional batch; `open` also if it ended, but an older transaction is open before it."""
 _CODECS = {int(codec): codec.name.lower() for codec in Codec}
 _PREFIX = 5
 """A zero byte and the schema's id, as serializers write that use a schema registry."""
@@ -81,20 +89,29 @@ def _read(
     batches: list[Json] = []
     records: list[Json] = []
     next_offset = at
+    isolation, stable = READ_COMMITTED, end
     while next_offset < end and len(records) < limit:
-        found = fetch_partition(cluster, key, next_offset, FETCH_BYTES, max_wait_ms=0)
+        found = fetch_partition(cluster, key, next_offset, FETCH_BYTES, isolation, max_wait_ms=0)
+        if found.last_stable_offset >= 0:  # else an old broker that does not return it
+            stable = found.last_stable_offset
         before = next_offset
-        for batch in CheckedBatches(found.records):
+        for batch, is_aborted in with_aborted(CheckedBatches(found.records), found.aborted):
             if len(records) >= limit:
                 break
-            batches.append(_batch(batch))
+            state = None
+            if batch.is_transactional and not batch.is_control:
+                state = ABORTED if is_aborted else COMMITTED
+                state = state if batch.base_offset < stable else OPEN
+            batches.append({**_batch(batch), "transaction": state})
             opened = [] if batch.last_offset < at else decode(batch, OPENED_BYTES_MAX)
             shown = [each for each in opened if each.offset >= at][: limit - len(records)]
             records += [_record(key.topic, each, avro) for each in shown]
             whole = not shown or shown[-1].offset == opened[-1].offset
             next_offset = batch.next_offset if whole else shown[-1].offset + 1
         if next_offset == before:
-            break  # nothing below the high watermark any more
+            if isolation == READ_UNCOMMITTED:
+                break  # nothing below the high watermark any more
+            isolation = READ_UNCOMMITTED  # what follows is above the last stable offset
     return {
         "log_start_offset": start,
         "high_watermark": end,
@@ -140,8 +157,17 @@ def _record(topic: str, record: LogRecord, avro: AvroValues) -> Json:
         ],
         "size": size,
         "epoch": record.leader_epoch,
-        "control": None if record.control is None else type(record.control).__name__,
+        "control": None if record.control is None else _control(record.control),
     }
+
+
+def _control(record: ControlRecord) -> str:
+    """Return what a control record is: `commit`, `abort`, or Kafka's number of another type."""
+    if isinstance(record, TransactionMarker):
+        return "abort" if record.is_abort else "commit"
+    return next(
+        (each.name.lower() for each in ControlType if each == record.type), f"type {record.type}"
+    )
 
 
 class _Shown(NamedTuple):

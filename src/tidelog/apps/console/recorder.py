@@ -13,6 +13,7 @@ None for it, or an empty list.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tidelog.apps.console.sample import Seen
 from tidelog.apps.views.broker import State
 from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.types import BrokerId
@@ -46,6 +47,10 @@ class Recorder(Protocol):
 
     def sampled_at(self, at_ms: int) -> int | None:
         """Return the time of the sample that `state_at` returns."""
+
+    def last_seen(self, at_ms: int, topic: str, partition: int) -> Mapping[BrokerId, Seen]:
+        """Return the last states of the brokers that were silent at this time, with one partition
+        only. Empty if the store does not know them."""
 
     def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
         """Keep what changed about groups since they were last recorded. If they are not complete,
@@ -95,6 +100,9 @@ class NoRecorder:
 
     def sampled_at(self, at_ms: int) -> int | None:  # noqa: ARG002
         return None
+
+    def last_seen(self, at_ms: int, topic: str, partition: int) -> Mapping[BrokerId, Seen]:  # noqa: ARG002
+        return {}
 
     def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
         """Discard the groups."""

@@ -33,7 +33,8 @@ OFFLINE, UNDER_MIN_ISR, DAMAGED, UNDER_REPLICATED = (
 
 
 class Resource(NamedTuple):
-    """What a page shows: a kind, and the name of one topic, partition, broker or group."""
+    """What a page shows: a kind, and the name of a topic, partition, broker, group or
+    transactional id."""
 
     kind: str
     name: str = ""
@@ -45,14 +46,8 @@ class Resource(NamedTuple):
         return TopicPartition(self.name, self.number) if self.kind == PARTITION else None
 
 
-OVERVIEW, TOPIC, PARTITION, BROKER, GROUPS, GROUP = (
-    "overview",
-    "topics",
-    "partitions",
-    "brokers",
-    "groups",
-    "group",
-)
+OVERVIEW, TOPIC, PARTITION, BROKER = "overview", "topics", "partitions", "brokers"
+GROUPS, GROUP, TRANSACTIONS, TRANSACTION = "groups", "group", "transactions", "transaction"
 
 
 # -- overview --------------------------------------------------------------------------------
@@ -268,7 +263,32 @@ def partition(sample: Sample, view: PartitionView) -> Json:
         "missing": None,
         "followers": followers(sample, leader),
         "pending_isr": _pending_isr(leader),
+        "last_seen": _last_seen(sample, view),
     }
+
+
+_LOG = (
+    "log_start_offset",
+    "log_end_offset",
+    "high_watermark",
+    "last_stable_offset",
+    "epochs",
+    "damage",
+)
+
+
+def _last_seen(sample: Sample, view: PartitionView) -> list[Json]:
+    """Return the logs of replicas whose broker does not respond, as they were last seen."""
+    found = []
+    for row in view.replicas:
+        seen = sample.seen.get(row.broker)
+        if row.unreachable is None or seen is None:
+            continue
+        for each in seen.state["partitions"]:
+            if (each["topic"], each["partition"]) == (view.topic, view.partition):
+                log = {name: each.get(name) for name in _LOG}
+                found.append({"broker": row.broker, "at_ms": seen.at_ms, **log})
+    return found
 
 
 def followers(sample: Sample, leader: State | None) -> list[Json]:
@@ -282,6 +302,7 @@ def followers(sample: Sample, leader: State | None) -> list[Json]:
             "broker": each["broker"],
             "log_end_offset": each["log_end_offset"],
             "last_fetch_ms_ago": _ago(now_ms, each.get("last_fetch_ms")),
+            "waits_from": each.get("waits_from"),
             "in_isr": each["in_isr"],
         }
         for each in leader.get("followers") or ()

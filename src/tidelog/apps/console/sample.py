@@ -25,6 +25,14 @@ class Totals(NamedTuple):
     """The sum of the leaders' high watermarks."""
 
 
+class Seen(NamedTuple):
+    """The last state of a broker that does not respond."""
+
+    at_ms: int
+    """When it responded last, or when it was first found silent."""
+    state: State
+
+
 class Sample:
     """The state of all brokers at one moment, with the metadata of the same moment.
 
@@ -40,6 +48,7 @@ class Sample:
         processes: Mapping[BrokerId, str] | None = None,
         isolated: Mapping[BrokerId, bool] | None = None,
         before: Totals | None = None,
+        seen: Mapping[BrokerId, Seen] | None = None,
         *,
         is_tidelog: bool = True,
     ) -> None:
@@ -51,6 +60,8 @@ class Sample:
         self.isolated = isolated or {}
         self.before = before
         """Totals of a few seconds earlier."""
+        self.seen = seen or {}
+        """The last states of brokers that do not respond now, where they are known."""
         self.is_tidelog = is_tidelog
         """False for Kafka, whose brokers report no states."""
 
@@ -101,8 +112,10 @@ class Sample:
             ]
             states[broker] = {**state, "partitions": [*kept, *state["partitions"]]}
         unreachable = {**self.answers.unreachable, **answers.unreachable}
+        seen = dict(self.seen)
         for broker in answers.unreachable:
-            states.pop(broker, None)
+            if broker in states:
+                seen[broker] = Seen(self.at_ms, states.pop(broker))
         for broker in answers.states:
             unreachable.pop(broker, None)
         return Sample(
@@ -113,6 +126,7 @@ class Sample:
             self.processes,
             self.isolated,
             self.before,
+            seen,
             is_tidelog=self.is_tidelog,
         )
 
@@ -122,6 +136,7 @@ def past_sample(
     states: Mapping[BrokerId, State],
     metadata: ClusterMetadata,
     before: Totals | None,
+    seen: Mapping[BrokerId, Seen] | None = None,
 ) -> Sample:
     """Return the sample of an earlier moment, as the history store keeps it."""
     replicas = {broker for each in all_partitions(metadata) for broker in each.replicas}
@@ -131,4 +146,6 @@ def past_sample(
     registered = {
         each.id: RegisteredBroker(*each, fenced=False) for each in metadata.brokers.values()
     }
-    return Sample(at_ms, metadata, registered, BrokerStates(dict(states), away), before=before)
+    return Sample(
+        at_ms, metadata, registered, BrokerStates(dict(states), away), before=before, seen=seen
+    )

@@ -79,7 +79,8 @@ class Console:
             self._groups = GroupSampler(
                 self._pool, self._collector, self._recorder, options.group_pace
             )
-        pages = Pages(self._collector, Fetched(self._pool), self._recorder)
+        fetched, is_file = Fetched(self._pool), options.file is not None
+        pages = Pages(self._collector, fetched, self._recorder, is_file=is_file)
         self._live = Live(pages, self._collector)
         self._actions = Actions(
             self._pool, control, self._collector.hurry, allowed=options.allow_actions

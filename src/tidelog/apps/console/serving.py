@@ -32,8 +32,11 @@ _PATHS: dict[str, Callable[[Json], Resource]] = {
     "brokers/{broker:int}": lambda at: Resource(resources.BROKER, "", at["broker"]),
     "groups": lambda _: Resource(resources.GROUPS),
     "groups/{group:path}": lambda at: Resource(resources.GROUP, at["group"]),
+    "transactions": lambda _: Resource(resources.TRANSACTIONS),
+    "transactions/{id:path}": lambda at: Resource(resources.TRANSACTION, at["id"]),
 }
-"""Each resource's path, below /api/ and /api/live/. A group's name may contain slashes."""
+"""Each resource's path, below /api/ and /api/live/. Names of groups and transactional ids may
+contain slashes."""
 
 
 class Serving(NamedTuple):

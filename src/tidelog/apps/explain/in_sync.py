@@ -137,9 +137,10 @@ def explain_isr(now: Situation) -> list[Explanation]:
             )
         )
     if not found:
-        found.append(
-            Explanation(ISR, OK, f"All {count(len(view.replicas), 'replica')} are in sync.")
-        )
+        replicas = len(view.replicas)
+        one = "The only replica is in sync."
+        text = one if replicas == 1 else f"All {replicas} replicas are in sync."
+        found.append(Explanation(ISR, OK, text))
     return found
 
 

@@ -176,6 +176,7 @@ def _follower(node: Node, replica: HostedReplica, broker: BrokerId, now_ms: int)
         "last_caught_up_ms": caught_up,
         "lag_ms": None if caught_up is None else max(0, now_ms - caught_up),
         "last_fetch_ms": fetched,
+        "waits_from": node.waiting_fetch(replica, broker),
         "in_isr": in_isr,
         "out_since_ms": None if in_isr else replica.out_since_ms.get(broker),
         "why": None if in_isr else _why_out(node, replica, broker, now_ms),

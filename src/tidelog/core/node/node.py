@@ -50,7 +50,7 @@ from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import LogOffline
 from tidelog.core.storage.log_directories import LogDirectories, LogDisk
 from tidelog.core.storage.log_directory import Progress
-from tidelog.core.types import BrokerEpoch, TopicPartition
+from tidelog.core.types import BrokerEpoch, BrokerId, Offset, TopicPartition
 from tidelog.core.wall_clock import ClockReading
 
 CONTROLLER_TICK_MS = 500
@@ -274,6 +274,10 @@ class Node:
             "Fetch": self._fetches.waiting,
             "DeleteRecords": self._offsets.waiting,
         }
+
+    def waiting_fetch(self, replica: HostedReplica, follower: BrokerId) -> Offset | None:
+        """Return the offset from which a follower's fetch waits here; None without such a fetch."""
+        return self._fetches.waiting_from(replica, follower)
 
     def distrust(self, path: str) -> None:
         """Verify a segment's file before its next read, because sending the file failed."""

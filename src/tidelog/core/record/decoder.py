@@ -135,9 +135,20 @@ def read_committed(
     """Yield the committed data batches; `aborted` are pairs of producer id and first offset.
 
     The broker returns all records below the last stable offset, with the list of aborted
-    transactions in that range; the client must remove their records. A producer's transactional
-    batches are skipped from the first offset of its aborted transaction to the abort marker that
-    ends it.
+    transactions in that range; the client must remove their records.
+    """
+    for batch, is_aborted in with_aborted(batches, aborted):
+        if not (is_aborted or batch.is_control):
+            yield batch
+
+
+def with_aborted(
+    batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, Offset]]
+) -> Iterator[tuple[RecordBatch, bool]]:
+    """Yield each batch, and whether it is data of an aborted transaction.
+
+    A producer's transactional batches are aborted from the first offset of its aborted transaction
+    to the abort marker that ends it.
     """
     pending = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
@@ -148,5 +159,6 @@ def read_committed(
             marker = decode_marker(batch)
             if marker is not None and marker.is_abort:
                 aborting.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in aborting):
-            yield batch
+            yield batch, False
+        else:
+            yield batch, batch.is_transactional and batch.producer_id in aborting

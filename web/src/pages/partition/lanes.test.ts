@@ -38,6 +38,28 @@ it("keeps the last log of a broker that does not respond", () => {
   expect(lanes[1]?.seenAtMs).toBe(7);
 });
 
+it("keeps the log that the console saw of a broker that was silent before the page was opened", () => {
+  const silent = page([replica(1, 12, [[0, 0]]), replica(2, null, null)], 1, [1]);
+  const log = { log_start_offset: 0, log_end_offset: 9, high_watermark: 8, last_stable_offset: 8, epochs: [[0, 0]] as [number, number][], damage: null };
+  const lanes = replicaLanes({ ...silent, last_seen: [{ broker: 2, at_ms: 5, ...log }] }, new Map());
+  expect(lanes[1]?.lane).toMatchObject({ end: 9, highWatermark: 8, state: "unreachable" });
+  expect(lanes[1]?.seenAtMs).toBe(5);
+});
+
+it("shows where an open transaction stops consumers, and the fetch that waits", () => {
+  const held = { ...replica(1, 12, [[0, 0]]), last_stable_offset: 4 };
+  const follower = { broker: 2, log_end_offset: 12, last_fetch_ms_ago: 3, waits_from: 12, in_isr: true };
+  const lanes = replicaLanes({ ...page([held, replica(2, 12, [[0, 0]])], 1, [1, 2]), followers: [follower] }, new Map());
+  expect(lanes.map(({ lane }) => lane.lastStable)).toEqual([4, null]);
+  expect(lanes.map(({ waitsFrom }) => waitsFrom)).toEqual([null, 12]);
+});
+
+it("draws the committed records of a cluster that reports no log ends", () => {
+  const kafka = { ...replica(1, null, [[0, 0], [3, 5]], 9), unreachable: null };
+  const [lane] = replicaLanes(page([kafka], 1, [1]), new Map());
+  expect(lane?.lane).toMatchObject({ end: null, epochs: [{ start: 0, end: 5 }, { start: 5, end: 9 }] });
+});
+
 it("looks at the gaps of replicas in sync", () => {
   const lanes = replicaLanes(page([replica(1, 1000, [[0, 0]], 990), replica(2, 3, [[0, 0]])], 1, [1]), new Map());
   expect(gapMarks(lanes)).toEqual([1000, 990]);

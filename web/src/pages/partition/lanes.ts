@@ -1,5 +1,5 @@
 /** A partition's data as lanes: epochs as ranges, and marks for what is lost, damaged or diverging. */
-import type { Damage, Loss, PartitionPage, Replica } from "../../api/types";
+import type { Damage, Loss, PartitionPage, Replica, SeenLog } from "../../api/types";
 import { epochRanges } from "../../drawing/epochs";
 import type { LaneData, Mark } from "../../drawing/types";
 import { count } from "../../format";
@@ -10,13 +10,15 @@ export interface ReplicaLane {
   /** The log end that the leader knows; null if the leader does not know the follower. */
   readonly knownEnd: number | null;
   readonly lastFetchMsAgo: number | null;
+  /** The offset from which the follower's fetch waits at the leader. */
+  readonly waitsFrom: number | null;
   /** When the shown log was seen, if the broker does not respond now. */
   readonly seenAtMs: number | null;
 }
 
 /** A replica that responded, and when. */
 export interface Seen {
-  readonly replica: Replica;
+  readonly replica: Omit<SeenLog, "at_ms">;
   readonly atMs: number;
 }
 
@@ -37,13 +39,20 @@ export class ReplicaMemory {
   }
 }
 
+/** What the console saw of a broker before this page was opened, or before the chosen moment. */
+function seenByServer(page: PartitionPage, broker: number): Seen | undefined {
+  const found = page.last_seen?.find((each) => each.broker === broker);
+  return found === undefined ? undefined : { replica: found, atMs: found.at_ms };
+}
+
 /** Build the lanes in the order of the assignment; `seen` has the last response of each broker. */
 export function replicaLanes(page: PartitionPage, seen: ReadonlyMap<number, Seen>): ReplicaLane[] {
   const { partition } = page;
   const leader = partition.replicas.find((replica) => replica.broker === partition.leader);
   return partition.replicas.map((replica) => {
     const follower = page.followers.find((each) => each.broker === replica.broker);
-    const before = replica.epochs === null && replica.high_watermark === null ? seen.get(replica.broker) : undefined;
+    const silent = replica.epochs === null && replica.high_watermark === null;
+    const before = silent ? (seen.get(replica.broker) ?? seenByServer(page, replica.broker)) : undefined;
     const log = before?.replica ?? replica;
     const start = log.log_start_offset ?? 0;
     const end = log.log_end_offset;
@@ -52,7 +61,9 @@ export function replicaLanes(page: PartitionPage, seen: ReadonlyMap<number, Seen
       start,
       end,
       highWatermark: log.high_watermark,
-      epochs: epochRanges(log.epochs, start, end),
+      lastStable: lastStable(log),
+      // Kafka reports no log end: what is committed is there anyway.
+      epochs: epochRanges(log.epochs, start, end ?? log.high_watermark),
       inIsr: partition.isr.includes(replica.broker),
       leads: replica.broker === partition.leader,
       state: replica.unreachable === null ? "ok" : "unreachable",
@@ -67,9 +78,15 @@ export function replicaLanes(page: PartitionPage, seen: ReadonlyMap<number, Seen
       lane,
       knownEnd: follower?.log_end_offset ?? null,
       lastFetchMsAgo: follower?.last_fetch_ms_ago ?? null,
+      waitsFrom: follower?.waits_from ?? null,
       seenAtMs: before?.atMs ?? null,
     };
   });
+}
+
+/** The last stable offset, if an open transaction keeps it below the high watermark. */
+function lastStable({ last_stable_offset: stable, high_watermark: hw }: Pick<Replica, "last_stable_offset" | "high_watermark">): number | null {
+  return stable !== null && hw !== null && stable < hw ? stable : null;
 }
 
 /**
@@ -77,7 +94,7 @@ export function replicaLanes(page: PartitionPage, seen: ReadonlyMap<number, Seen
  *
  * Brokers respond one after another, so a replica may only seem ahead: with the same last epoch nothing is marked.
  */
-export function divergence(replica: Replica, leader: Replica | undefined): Mark[] {
+export function divergence(replica: Omit<SeenLog, "at_ms">, leader: Replica | undefined): Mark[] {
   if (leader === undefined || leader.broker === replica.broker) return [];
   const [ours, theirs] = [entries(replica), entries(leader)];
   const last = ours.at(-1);
@@ -94,7 +111,7 @@ export function divergence(replica: Replica, leader: Replica | undefined): Mark[
   return [{ kind: "lost", start: shared, end: replica.log_end_offset, text }];
 }
 
-function entries(replica: Replica): { epoch: number; start: number; end: number }[] {
+function entries(replica: Omit<SeenLog, "at_ms">): { epoch: number; start: number; end: number }[] {
   const end = replica.log_end_offset ?? 0;
   const known = (replica.epochs ?? []).filter(([, start]) => start < end);
   return known.map(([epoch, start], n) => ({ epoch, start, end: known[n + 1]?.[1] ?? end }));

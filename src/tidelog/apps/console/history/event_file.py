@@ -12,6 +12,7 @@ from typing import Any
 
 from tidelog.apps.console.history.marks import MARKS_MAX, as_row, marks_of
 from tidelog.apps.console.recorder import HistorySpan
+from tidelog.apps.console.sample import Seen
 from tidelog.apps.views.broker import State
 from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.history import HistoryEvent
@@ -303,6 +304,10 @@ class EventFile:
         """Return the time of the last event up to this time."""
         count = bisect_right(self._times, at_ms)
         return self._times[count - 1] if count else None
+
+    def last_seen(self, at_ms: int, topic: str, partition: int) -> Mapping[BrokerId, Seen]:  # noqa: ARG002
+        """Return nothing: which states a file has depends on what wrote it."""
+        return {}
 
     def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
         """Do nothing: the file is not changed."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidelog.apps.console.history.store import MAX_BYTES, HistoryStore
 from tidelog.apps.console.recorder import HistorySpan, NoRecorder, Recorder
+from tidelog.apps.console.sample import Seen
 from tidelog.apps.views.broker import State
 from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.types import BrokerId
@@ -68,6 +69,9 @@ class StoreByClusterId:
 
     def sampled_at(self, at_ms: int) -> int | None:
         return self._store.sampled_at(at_ms)
+
+    def last_seen(self, at_ms: int, topic: str, partition: int) -> Mapping[BrokerId, Seen]:
+        return self._store.last_seen(at_ms, topic, partition)
 
     def record_groups(self, at_ms: int, groups: Sequence[GroupSample], *, complete: bool) -> None:
         self._store.record_groups(at_ms, groups, complete=complete)

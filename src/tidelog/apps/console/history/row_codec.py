@@ -38,7 +38,7 @@ UNSTABLE = ("offset", "producer_id", "producer_epoch", "last_write_ms", "open_tr
 """Numbers of the oldest transaction; a row has them only for a replica with one."""
 OFFSETS, TIMES = ("log_end_offset", "log_start_offset"), ("last_fetch_ms", "last_caught_up_ms")
 _FAST = frozenset((*NUMBERS, "followers", "topic", "partition"))
-_FAST_OF_FOLLOWER = frozenset((*OFFSETS, *TIMES, "lag", "lag_ms"))
+_FAST_OF_FOLLOWER = frozenset((*OFFSETS, *TIMES, "lag", "lag_ms", "waits_from"))
 _MS = re.compile(r"\d+ ms")
 _TYPICAL = json.dumps(
     {

@@ -47,6 +47,7 @@ from tidelog.apps.console.history.schema import (
     used_bytes,
 )
 from tidelog.apps.console.recorder import HistorySpan
+from tidelog.apps.console.sample import Seen
 from tidelog.apps.views.broker import State
 from tidelog.apps.views.group_sample import GroupSample
 from tidelog.core.history import HistoryEvent
@@ -480,6 +481,39 @@ class HistoryStore:
         """Return the time of the sample that `state_at` returns."""
         row = self._one("SELECT max(at_ms) FROM sample WHERE at_ms <= ?", at_ms)
         return None if row is None or row[0] is None else int(row[0])
+
+    def last_seen(self, at_ms: int, topic: str, partition: int) -> dict[BrokerId, Seen]:
+        """Return the last states of the brokers that were silent at this time, with one partition
+        only: the rows of their replicas stayed as they were."""
+        with self._reading:
+            db = self._open_reader()
+            if db is None:
+                return {}
+            db.execute("BEGIN")
+            try:
+                sql = "SELECT max(at_ms) FROM sample WHERE at_ms <= ?"
+                (found,) = db.execute(sql, (at_ms,)).fetchone()
+                return {} if found is None else self._silent(db, found, topic, partition)
+            finally:
+                db.execute("COMMIT")
+
+    def _silent(
+        self, db: sqlite3.Connection, at_ms: int, topic: str, partition: int
+    ) -> dict[BrokerId, Seen]:
+        sql = (
+            "SELECT broker, at_ms FROM broker b WHERE body IS NULL AND at_ms ="
+            " (SELECT max(at_ms) FROM broker WHERE broker = b.broker AND at_ms <= ?)"
+        )
+        since = dict(db.execute(sql, (at_ms,)).fetchall())
+        found: dict[BrokerId, Seen] = {}
+        for _, key, shape_id, body, _ in _rows_at(db, at_ms, topic) if since else ():
+            if key.partition != partition:
+                continue
+            shape = self._decoded(db, shape_id)
+            for broker, state in join(shape, decode_numbers(shape, body), *key, {}).items():
+                if broker in since:
+                    found[broker] = Seen(since[broker], {"partitions": [state]})
+        return found
 
     def _moment(self, db: sqlite3.Connection, at_ms: int, topic: str | None = None) -> _MOMENT:
         states: dict[BrokerId, dict[str, Any]] = {}

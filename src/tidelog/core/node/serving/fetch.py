@@ -400,6 +400,16 @@ class FetchService:
         for pending in self.deadlines.due(self._turn.now_ms):
             self._unpark(pending)
 
+    def waiting_from(self, replica: HostedReplica, follower: BrokerId) -> Offset | None:
+        """Return the offset from which a fetch of a follower waits here; None without a fetch."""
+        for pending, part in replica.polls.items():
+            if pending.request.replica == follower:
+                return Offset(part.asked.offset)
+        for known, session in replica.resting.items():
+            if session.request.replica == follower and session.id in self._polling:
+                return Offset(known.asked.offset)
+        return None
+
     @property
     def waiting(self) -> int:
         """The number of waiting requests."""

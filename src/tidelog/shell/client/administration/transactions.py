@@ -42,6 +42,7 @@ STATES = (
 """The states of a transactional id, with Kafka's names."""
 NO_FILTER = -1
 PARTITIONS_AT_ONCE = 500
+IDS_AT_ONCE = 500
 _DURATION_SINCE, _PATTERN_SINCE = 1, 2
 _NONE = -1
 
@@ -171,6 +172,29 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
     return retry.call(ask)
 
 
+def describe_listed(
+    cluster: Cluster, listed: Iterable[ListedTransaction]
+) -> tuple[dict[str, Transaction], list[ClientError]]:
+    """Return the state of listed transactional ids, with few requests to each coordinator, and the
+    errors of coordinators. An id that expired or moved since it was listed is left out."""
+    names: dict[BrokerId, list[str]] = {}
+    for each in listed:
+        names.setdefault(each.coordinator, []).append(each.transactional_id)
+    found: dict[str, Transaction] = {}
+    failed: list[ClientError] = []
+    for coordinator, wanted in sorted(names.items()):
+        try:
+            broker = cluster.broker(coordinator)
+            for start in range(0, len(wanted), IDS_AT_ONCE):
+                request = {"transactional_ids": wanted[start : start + IDS_AT_ONCE]}
+                for each in broker.call(DESCRIBE_TRANSACTIONS, request)["transaction_states"]:
+                    if not each["error_code"]:
+                        found[each["transactional_id"]] = _transaction(coordinator, each)
+        except ClientError as error:
+            failed.append(error)
+    return found, failed
+
+
 def describe_at(
     broker: KafkaConnection, coordinator: BrokerId, transactional_id: str
 ) -> Transaction:
@@ -181,13 +205,17 @@ def describe_at(
         raise NoSuchTransaction(transactional_id)
     if found["error_code"]:
         raise BrokerError(f"describing transactional id {transactional_id}", found["error_code"])
+    return _transaction(coordinator, found)
+
+
+def _transaction(coordinator: BrokerId, found: Struct) -> Transaction:
     partitions = [
         TopicPartition(topic["topic"], index)
         for topic in found["topics"]
         for index in topic["partitions"]
     ]
     return Transaction(
-        transactional_id,
+        found["transactional_id"],
         coordinator,
         found["producer_id"],
         found["producer_epoch"],
