@@ -5,7 +5,8 @@ start again after a clean stop and after kill -9; on SQLite or etcd, and beside 
     make bench-scale TOPICS=1000 PARTITIONS=10 STORE=etcd KAFKA=1
 
 Clusters run one after the other, each alone. With --store etcd three etcd nodes run beside the
-brokers. Their CPU and memory count.
+brokers. Their CPU and memory count. Beside the time of a step stands the CPU of its brokers and of
+etcd: other programs on the machine change it less than the time.
 """
 
 import argparse
@@ -46,14 +47,17 @@ ETCD_NODES = (1, 2, 3)
 class Results:
     """The seconds and other figures of each step of one cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu: Callable[[], float]) -> None:
         self.figures: dict[str, float] = {}
+        self._cpu = cpu
+        """Returns the CPU seconds of the brokers and of etcd so far."""
 
     @contextmanager
     def time(self, what: str) -> Iterator[None]:
-        began, busy = time.monotonic(), machine_cpu_s()
+        began, used, busy = time.monotonic(), self._cpu(), machine_cpu_s()
         yield
         self.add(what, time.monotonic() - began)
+        self.add(f"   CPU: {what}", self._cpu() - used, "CPU-s")
         print(f"{'':62} {machine_cpu_s() - busy:10.3f} CPU-s of the machine", flush=True)
 
     def add(self, what: str, figure: float, unit: str = "s") -> None:
@@ -115,11 +119,11 @@ class Scale:
         self.cluster = cluster
         self.topics, self.partitions_each = shape
         self.beside = beside
-        self.results = Results()
+        self.results = Results(self.cluster_cpu)
 
     def run(self) -> dict[str, float]:
         """Run all steps; return the figures."""
-        busy, began, own = machine_cpu_s(), time.monotonic(), sum(os.times()[:4])
+        busy, began, own = machine_cpu_s(), time.monotonic(), sum(os.times()[:2])
         self.create()
         self.memory("all topics created")
         self.idle()
@@ -128,7 +132,7 @@ class Scale:
         self.stop_and_start()
         self.memory("after the last start")
         wall, used = time.monotonic() - began, machine_cpu_s() - busy
-        own = sum(os.times()[:4]) - own
+        own = sum(os.times()[:2]) - own
         self.results.add("CPU of the whole machine", used / wall, "cores")
         self.results.add("CPU of this client", own / wall, "cores")
         return self.results.figures
@@ -184,7 +188,7 @@ class Scale:
 
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        before = self.cpu()
+        before = self.cluster_cpu()
         with self.results.time(f"create {self.topics} topics, {AT_ONCE} in a request"):
             for first in range(0, self.topics, AT_ONCE):
                 names = [
@@ -198,7 +202,8 @@ class Scale:
             wait_until(lambda: self.all_in_sync(REPLICATION), "all replicas in sync after creation")
         with self.results.time("... until all logs of all replicas are on disk"):
             wait_until(self.all_logs_exist, "all logs on disk")
-        self.results.add("CPU of brokers and etcd for all three", self.cpu() - before, "CPU-s")
+        used = self.cluster_cpu() - before
+        self.results.add("CPU of brokers and etcd for all three", used, "CPU-s")
         with self.results.time("list all topics (one Metadata)"):
             admin.list_topics(timeout=30)
 
@@ -214,22 +219,24 @@ class Scale:
 
     def idle(self) -> None:
         time.sleep(3)
-        before = self.cpu()
+        before = self.cluster_cpu()
         time.sleep(5)
-        self.results.add("CPU of the idle cluster", (self.cpu() - before) / 5, "CPU-s/s")
+        self.results.add("CPU of the idle cluster", (self.cluster_cpu() - before) / 5, "CPU-s/s")
 
-    def cpu(self) -> float:
+    def cluster_cpu(self) -> float:
+        """Return the CPU seconds of all brokers so far, also of those that ended, and of etcd."""
+        ended = sum(os.times()[2:4])
         pids = [self.pid(broker) for broker in self.running()]
-        return sum(map(cpu_s, [*pids, *(member.pid for member in self.beside)]))
+        return ended + sum(map(cpu_s, [*pids, *(member.pid for member in self.beside)]))
 
     def lose_a_broker(self) -> None:
         victim = self.cluster.ids[0]
         led = self.led_by(victim)
         self.results.add("partitions that the killed broker leads", len(led), "partitions")
         began = time.monotonic()
-        self.cluster.kill(victim)
-        wait_until(lambda: self.left(victim), "all partitions led by other brokers")
-        self.results.add("kill -9 of it: until all have another leader", time.monotonic() - began)
+        with self.results.time("kill -9 of it: until all have another leader"):
+            self.cluster.kill(victim)
+            wait_until(lambda: self.left(victim), "all partitions led by other brokers")
         self.produce(led[:: max(1, len(led) // SAMPLE)])
         self.results.add("... and a sample has acknowledged records", time.monotonic() - began)
         with self.results.time("start it again: until all replicas are in sync"):

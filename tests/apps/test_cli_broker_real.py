@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 TIDELOG = [sys.executable, "-m", "tidelog"]
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def tidelog(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":

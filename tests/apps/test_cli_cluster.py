@@ -24,7 +24,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 def run(bootstrap: str, *arguments: str) -> Result:
@@ -271,6 +271,19 @@ def test_a_cluster_with_a_damaged_replica_is_not_healthy() -> None:
     assert out.getvalue().splitlines() == [
         "orders/0: the replica of broker 2 is damaged from offset 17 on",
         "✗ partitions: 1; 0 offline, 0 under min ISR, 0 under-replicated, 1 with a damaged replica",
+    ]
+
+
+def test_a_cluster_without_its_metadata_store_is_not_healthy() -> None:
+    health = HealthView(1, [], [], [], [], [], False, [], False, without_store=[1, 3])
+    assert not health.holds
+    assert health.as_data()["without_store"] == [1, 3]
+    out = io.StringIO()
+    cluster_command.show_health(Console(file=out, width=100, highlight=False), health)
+    assert out.getvalue().splitlines() == [
+        "brokers 1, 3 can't reach the metadata store; restart no broker now",
+        "✗ partitions: 1; 0 offline, 0 under min ISR, 0 under-replicated; without the metadata"
+        " store: 1, 3",
     ]
 
 

@@ -20,7 +20,7 @@ from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def test_nothing_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:

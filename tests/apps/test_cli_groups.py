@@ -20,7 +20,7 @@ from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 40
+PATIENCE_S = 120
 NAMES = count()
 BEGAN_MS = 1_700_000_000_000
 QUICK = {"group.initial.rebalance.delay.ms": "100"}

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
-from tidelog.apps.cli.usage import POLICY_NAMES
+from tidelog.apps.cli.usage import POLICY_NAMES, TRANSACTION_RULE_NAMES
 from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.story.rules import RULES
 
 
 def tree(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -165,6 +166,8 @@ def test_help_lists_the_existing_policies() -> None:
     assert [word for word in POLICY_NAMES.replace(",", "").split() if word in POLICIES] == [
         *POLICIES
     ]
+    names = TRANSACTION_RULE_NAMES.replace(",", "").split()
+    assert {word for word in names if word in RULES} == RULES.keys() - POLICIES.keys()
 
 
 WRONG = {

@@ -20,7 +20,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 def run(bootstrap: str, *arguments: str) -> Result:

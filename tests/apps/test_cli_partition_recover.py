@@ -19,7 +19,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def replica(broker: int, end: int, *epochs: list[int], **more: Any) -> ReplicaView:

@@ -23,7 +23,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.partitioner import murmur2, partition_of_key
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 NAMES = count()
 BEGAN_MS = 1_700_000_000_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -17,7 +17,7 @@ from tidelog.shell.client.coordinators import find_coordinator
 from tidelog.shell.client.groups.group_admin import committed_offsets
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-PATIENCE_S = 40
+PATIENCE_S = 120
 
 
 class Command:

@@ -30,7 +30,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 ORDERS, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
 CONFIG = LogConfig(segment_bytes=12_000, index_interval_bytes=1000)
 RECORDS = 120
-PATIENCE_S = 60
+PATIENCE_S = 120
 NOT_MENDED = {
     "the partition's folder deleted",
     "the topic id of another topic",

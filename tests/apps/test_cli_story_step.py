@@ -170,8 +170,12 @@ def test_a_log_is_boxes_with_marks_below_their_boundaries() -> None:
     replica = {
         "name": "B",
         "role": "follower",
+        "topic": "story",
+        "internal": False,
         "alive": True,
+        "assigned": True,
         "in_isr": True,
+        "last_stable_offset": None,
         "leader_epoch": 1,
         "epochs": [[0, 0], [1, 1]],
         "log": [[0, 0, "m1"], [1, 1, "m3"]],
@@ -197,3 +201,28 @@ def test_a_log_is_boxes_with_marks_below_their_boundaries() -> None:
     boxes = [line.plain for line in replica_box(long, 80)]
     assert boxes[2].startswith("… 34 more │ m35@0 │")
     assert max(map(len, boxes)) <= 80
+
+
+def test_a_story_about_transactions_shows_coordinators_and_the_last_stable_offset() -> None:
+    story = played("transactions/a-written-decision-outlives-its-coordinator")
+    at = next(n for n, step in enumerate(story["steps"]) if step["command"] == "commit p1")
+    text = "\n".join(line.plain for line in step_screen(story, at, Console(width=100, height=60)))
+    assert "A leader  epoch 0  in sync  LSO 0" in text
+    assert "C leader  epoch 0  in sync  of __transaction_state" in text
+    assert "Empty(t) · Ongoing(t) · PrepareCommit(t)" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (60, "Empty(t) · Ongoing(t) · PrepareCommit(t)"),
+        (34, "… · Ongoing(t) · PrepareCommit(t)"),
+        (10, "… · PrepareCommit(t)"),
+    ],
+)
+def test_of_a_coordinator_the_newest_records_are_shown(width: int, shown: str) -> None:
+    story = played("transactions/a-written-decision-outlives-its-coordinator")
+    step = next(step for step in story["steps"] if step["command"] == "commit p1")
+    replicas = step["frames"]["leader-epoch"]["replicas"]
+    coordinator = next(each for each in replicas if each["name"] == "C")
+    assert replica_box(coordinator, width)[1].plain == shown

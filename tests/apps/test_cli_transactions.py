@@ -27,7 +27,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.ci
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-transactions.md"
 TRUSTING = {
     "transaction.partition.verification.enable": "false",

@@ -24,7 +24,7 @@ from tidelog.shell.supervisor.up_file import UpFile
 
 FAKES = Path(__file__).parents[1] / "shell"
 TIDELOG = [sys.executable, str(FAKES / "fake_up.py")]
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def eventually(what: Callable[[], object]) -> None:

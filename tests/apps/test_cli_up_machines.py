@@ -4,6 +4,7 @@ The machines are addresses of the loopback interface, which Linux has without a 
 """
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_cluster import eventually
+from real_cluster import eventually, read_values, send_all
 from real_etcd import EtcdCluster, running_etcd
 
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.store.etcd.store_admin import read_registrations
 from tidelog.shell.store.store_backend import NO_ACCESS
 
@@ -73,17 +76,33 @@ def test_status_shows_brokers_that_serve_without_the_store(
     tmp_path: Path, etcd: EtcdCluster
 ) -> None:
     words = ("--store", etcd.url("away"), "--brokers", "2")
-    with running(tmp_path / "a", *words, "--set", "broker.session.timeout.ms=3000"):
+    with running(tmp_path / "a", *words, "--set", "broker.session.timeout.ms=3000") as found:
+        at = ("-b", found["bootstrap"])
         etcd.nodes[0].freeze()
         try:
             eventually(
                 lambda: states(tmp_path / "a") == {1: "no store", 2: "no store"}, "no store", 60.0
             )
             shown = tidelog("status", "--data", str(tmp_path / "a")).stdout
+            health = tidelog("cluster", "health", *at)
+            brokers = tidelog("cluster", "brokers", *at).stdout
+            refused = [
+                tidelog("topic", "create", "refused", *at),
+                tidelog("config", "alter", "brokers", "--set", "log.retention.ms=1000", *at),
+            ]
         finally:
             etcd.nodes[0].thaw()
         assert "0 of 2 brokers up, 2 serving without the metadata store" in shown
+        assert health.returncode == 1
+        assert "brokers 1, 2 can't reach the metadata store" in health.stdout
+        assert brokers.count("serves without the metadata store") == 2
+        for one in refused:
+            assert one.returncode == 1
+            assert (
+                "NOT_CONTROLLER; try again when a controller is elected" in one.stderr + one.stdout
+            )
         eventually(lambda: states(tmp_path / "a") == {1: "up", 2: "up"}, "up again", 60.0)
+        eventually(lambda: tidelog("cluster", "health", *at).returncode == 0, "healthy", 60.0)
     log = (tmp_path / "a" / "broker-1.log").read_text()
     assert "broker 1: serves without the metadata store" in log
 
@@ -115,6 +134,25 @@ def test_each_machine_controls_its_own_brokers(
     with running(b) as again:  # the folder notes its options
         assert [broker["id"] for broker in again["brokers"]] == [21, 22]
         assert {broker["host"] for broker in again["brokers"]} == {"127.0.0.3"}
+
+
+def test_a_machine_with_an_ipv6_address(tmp_path: Path, secret: Path) -> None:
+    """etcd, the listeners for clients and those for brokers: all are on IPv6 only."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with running_etcd(1, host="[::1]") as etcd:
+        words = ("--store", etcd.url("six"), "--secret-file", str(secret))
+        machine = ("--host", "[::1]", "--node-ids", "1,2")
+        with running(tmp_path / "a", *words, *machine) as found:
+            bootstrap = found["bootstrap"]
+            assert {broker["host"] for broker in found["brokers"]} == {"::1"}
+            assert all(address.startswith("[::1]:") for address in bootstrap.split(","))
+            with Cluster(bootstrap) as client:
+                create_topic(client, "kept", partitions=2, replication_factor=2)
+            send_all(bootstrap, "kept", [b"one", b"two"], conf={"acks": "all"})
+            assert read_values(bootstrap, "kept") == [b"one", b"two"]
+            health = tidelog("cluster", "health", "-b", bootstrap)
+            assert health.returncode == 0, health.stdout
 
 
 def test_the_supervisor_ends_the_session_of_its_last_broker(

@@ -22,7 +22,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 TIDELOG = [sys.executable, "-m", "tidelog"]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def eventually(what: Callable[[], object]) -> None:

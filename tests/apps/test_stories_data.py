@@ -124,6 +124,57 @@ def test_a_long_log_is_cut_to_its_newest_records() -> None:
     assert found["log"][-1] == [count - 1, 0, f"m{count}"]
 
 
+# -- stories about transactions
+
+DECISION = "transactions/a-written-decision-outlives-its-coordinator"
+OFFSETS = "transactions/offsets-move-with-their-transaction"
+HANGS = "transactions/a-late-record-opens-a-transaction-without-end"
+
+
+def test_a_coordinator_is_shown_with_the_states_that_it_wrote() -> None:
+    data, rule = played(DECISION), "leader-epoch"
+    before = [replica(data, "commit p1", rule, name) for name in ("C", "D")]
+    assert [each["log"][-1][2] for each in before] == ["PrepareCommit(t)"] * 2
+    assert [(each["leads"], each["role"]) for each in before] == [
+        (True, "leader"),
+        (False, "follower"),
+    ]
+    assert all(each["internal"] and each["topic"] == "__transaction_state" for each in before)
+    after = [replica(data, "markers", rule, name) for name in ("C", "D")]
+    assert [(each["leads"], each["alive"]) for each in after] == [(False, False), (True, True)]
+    assert after[1]["log"][-1][2] == "CompleteCommit(t)"
+    assert {"Ongoing(t)", "producer=0 epoch=1", "commit(7)"} <= {
+        each["sign"] for each in data["legend"]
+    }
+
+
+def test_a_replica_has_its_last_stable_offset_only_in_stories_about_transactions() -> None:
+    found = replica(played(DECISION), "commit p1", "leader-epoch", "A")
+    assert (found["last_stable_offset"], found["high_watermark"]) == (0, 1)
+    assert replica(played(LOSS), "state", "leader-epoch", "A")["last_stable_offset"] is None
+
+
+def test_each_replica_is_in_sync_with_the_leader_of_its_own_partition() -> None:
+    frame = played(OFFSETS)["steps"][-1]["frames"]["leader-epoch"]
+    assert {
+        each["name"]: (each["topic"], each["leads"], each["in_isr"]) for each in frame["replicas"]
+    } == {
+        "A": ("story", True, True),
+        "E": ("other", True, True),
+        "C": ("__transaction_state", True, True),
+        "D": ("__consumer_offsets", True, True),
+    }
+
+
+def test_rules_of_transactions_are_side_by_side() -> None:
+    data = played(HANGS)
+    verdicts = {each["policy"]: each for each in data["verdicts"]}
+    assert [each["shipped"] for each in verdicts.values()] == [False, False, True]
+    assert verdicts["transaction-v1-unverified"]["broken"][0]["invariant"] == "no-transaction-hangs"
+    assert verdicts["transaction-v2"]["kept"] == ["no-transaction-hangs"]
+    assert data["steps"][data["parts_at"]]["command"] == "abort p1", "not a step of `given:`"
+
+
 # -- edited stories
 
 

@@ -17,11 +17,12 @@ from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 T = TypeVar("T")
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 LAST_WORDS = 3000
 LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60
@@ -215,9 +216,10 @@ def make_topic(
     partitions: int = 1,
     replicas: int = -1,
     configs: Mapping[str, str] | None = None,
+    security: ClientSecurity | None = None,
 ) -> str:
     """Create a topic; return when all brokers know it and all replicas are in the ISR."""
-    with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
+    with Cluster(bootstrap, timeout_s=PATIENCE_S, security=security) as client:
 
         def create() -> bool:
             admin.create_topic(client, name, partitions, replicas, configs, exist_ok=True)

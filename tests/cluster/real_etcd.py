@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-START_S = 20.0
+START_S = 60.0
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "300")
 """Elections in a third of a second; leases from one second on."""
 _DIE_WITH_PARENT = 1
@@ -73,7 +73,7 @@ class EtcdNode:
     def start(self) -> None:
         """Start the process, on its earlier data if it has some."""
         cluster = self._cluster
-        client, peer = f"{cluster.scheme}://127.0.0.1:{self.port}", self.peer_url
+        client, peer = f"{cluster.scheme}://{cluster.host}:{self.port}", self.peer_url
         words = [
             *(cluster.binary, "--name", self.name),
             *("--data-dir", str(cluster.folder / self.name)),
@@ -94,7 +94,7 @@ class EtcdNode:
 
     @property
     def peer_url(self) -> str:
-        return f"http://127.0.0.1:{self.peer_port}"
+        return f"http://{self._cluster.host}:{self.peer_port}"
 
     def kill(self) -> None:
         """End the process as a crash would."""
@@ -155,8 +155,11 @@ class EtcdCluster:
         options: tuple[str, ...] = (),
         tls: Any = None,
         ports: list[int] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.folder = folder
+        self.host = host
+        """With brackets if it is an IPv6 address."""
         self.binary = binary
         self.options = options
         self.tls = tls
@@ -169,12 +172,13 @@ class EtcdCluster:
     def url(self, prefix: str = "tidelog") -> str:
         """The URL of a store in this etcd."""
         scheme = "etcd" if self.tls is None else "etcds"
-        return f"{scheme}://{','.join(f'127.0.0.1:{n.port}' for n in self.nodes)}/{prefix}"
+        return f"{scheme}://{','.join(f'{self.host}:{n.port}' for n in self.nodes)}/{prefix}"
 
     def connection(self, port: int, timeout_s: float) -> http.client.HTTPConnection:
+        host = self.host.strip("[]")
         if self.tls is None:
-            return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
-        return http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_s, context=self.tls)
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.tls)
 
     def start(self) -> None:
         for node in self.nodes:
@@ -213,13 +217,18 @@ class EtcdCluster:
 
 @contextmanager
 def running_etcd(
-    nodes: int = 1, *, newest: bool = False, options: tuple[str, ...] = (), tls: Any = None
+    nodes: int = 1,
+    *,
+    newest: bool = False,
+    options: tuple[str, ...] = (),
+    tls: Any = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[EtcdCluster]:
     """Run etcd; its data is deleted afterwards."""
     binary = etcd_binary(newest=newest)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidelog-etcd-")))
-        cluster = EtcdCluster(folder, binary, nodes, options=options, tls=tls)
+        cluster = EtcdCluster(folder, binary, nodes, options=options, tls=tls, host=host)
         stack.callback(cluster.close)
         cluster.start()
         yield cluster

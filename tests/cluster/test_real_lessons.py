@@ -12,7 +12,7 @@ import pytest
 
 from tidelog.apps.stories.lessons import ClusterStep, Lesson, lessons
 
-PATIENCE_S = 45.0
+PATIENCE_S = 120.0
 QUICK = (1, 4)
 """Lessons that run with the tests that take seconds."""
 

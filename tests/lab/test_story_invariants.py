@@ -47,6 +47,12 @@ BROKEN = {
     "lso-below-hw": cluster(
         replace(LEADS_M1, last_stable_offset=1, open_transactions=((7, 0),)),
     ),
+    "no-transaction-hangs": replace(
+        cluster(replace(LEADS_M1, open_transactions=((7, 0),))), unfinished=frozenset({8})
+    ),
+    "aborted-records-unread": cluster(
+        LEADS_M1, history=History(read_committed=[M1], aborted={"m1"})
+    ),
     "epochs-monotonic": cluster(replica(1, LogEntry(0, 1, "m1"), LogEntry(1, 0, "m2"))),
     "log-matching": cluster(
         replica(1, M1, M2), replica(2, LogEntry(0, 0, "other"), LogEntry(1, 0, "m2"))

@@ -57,7 +57,7 @@ def test_the_at_sign_stands_for_the_epoch_of_a_record_and_nothing_else(story: St
         for frame in performance.frames:
             for line in frame.output:
                 for word in re.findall(r"\S*@\S*", line):
-                    assert re.fullmatch(r"\[?(log=\[)?[\w.]+(\(\d+\))?@\d+\]?", word), line
+                    assert re.fullmatch(r"\[?(log=\[)?[\w.=]+(\([\w-]+\))?@\d+\]?", word), line
 
 
 def test_the_legend_has_the_signs_that_occur_and_each_once() -> None:
@@ -66,3 +66,14 @@ def test_the_legend_has_the_signs_that_occur_and_each_once() -> None:
     assert len({sign.sign for sign in SIGNS}) == len(SIGNS)
     lines = [line for frame in shipped(LOSS).frames for line in frame.output]
     assert {"LEO", "HW", "ISR", "m1@0", "last_epoch=0", "(lost)"} <= {s.sign for s in used(lines)}
+
+
+def test_the_epoch_of_a_producer_is_not_the_epoch_of_a_leader() -> None:
+    def signs(line: str) -> set[str]:
+        return {sign.sign for sign in used([line])}
+
+    leader, producer = "epoch=1", "producer=0 epoch=1"
+    assert signs("C -> A  WriteTxnMarkers commit story producer=0 epoch=1") == {producer}
+    assert signs("p1 -> A  produce m1 epoch=1") == set()
+    assert leader in signs("B -> A  Fetch offset=2 epoch=1")
+    assert leader in signs("A leader   epoch=0 LEO=0 HW=0 LSO=0 log=[]")

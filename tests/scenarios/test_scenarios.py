@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.story.grammar import Story
 from tidelog.lab.story.library import list_stories, story_folder, verdict
+from tidelog.lab.story.rules import RULES
 from tidelog.lab.story.runner import COMMANDS, play
 
 STORIES = list_stories()
@@ -50,7 +50,7 @@ def test_every_mechanism_has_a_story() -> None:
 
 
 def test_every_policy_and_every_command_is_used() -> None:
-    assert {policy for story in STORIES for policy in story.policies} == set(POLICIES)
+    assert {policy for story in STORIES for policy in story.policies} == set(RULES)
     assert {step.word for story in STORIES for step in story.steps} == set(COMMANDS)
 
 

@@ -19,7 +19,7 @@ from tidelog.shell.supervisor.report_line import describe, log_line
 
 HERE = Path(__file__).parent
 FAKE = "fake_brokers:run_brokers"
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 def eventually(what: Callable[[], bool]) -> None:

@@ -40,7 +40,7 @@ SETTINGS = {
     "producer.id.expiration.check.interval.ms": "100",
     "log.cleaner.backoff.ms": "100",
 }
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")

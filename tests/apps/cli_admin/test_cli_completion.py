@@ -20,7 +20,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 Run: TypeAlias = Callable[..., Result]
 
 PROGRAM = str(Path(sys.executable).with_name("tidelog"))
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 def offered(typed: str, bootstrap: str) -> list[str]:

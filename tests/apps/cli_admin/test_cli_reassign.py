@@ -26,7 +26,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 Run: TypeAlias = Callable[..., Result]
 Read: TypeAlias = Callable[..., dict[str, Any]]
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 def make(cluster: Cluster, name: str, *assignment: list[int], records: int = 0) -> None:

@@ -14,7 +14,7 @@ from tidelog.apps.console.listener import bind
 from tidelog.apps.console.server import Console, Options
 from tidelog.apps.console.target import Target
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 INDEX = "<!doctype html><title>Tidelog console</title>"
 Json = dict[str, Any]
 

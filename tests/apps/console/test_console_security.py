@@ -82,6 +82,13 @@ def test_the_token_in_the_url_becomes_a_cookie(guarded: Client) -> None:
     assert guarded.get("/api/session", {"Cookie": cookie.partition(";")[0]}).status == 200
 
 
+def test_no_token_stays_in_the_url_of_a_browser_that_is_signed_in(guarded: Client) -> None:
+    cookie = {"Cookie": f"tidelog_console_{guarded.console.port}={TOKEN}"}
+    found = guarded.get(f"/topics/x?token={TOKEN}", cookie)
+    assert (found.status, found.headers["location"]) == (303, "/topics/x")
+    assert guarded.get("/api/session?token=of-an-earlier-console", cookie).status == 200
+
+
 def test_the_redirect_never_leads_to_another_site(guarded: Client) -> None:
     for path in ("//evil.example/", "/\\evil.example/", "///evil.example"):
         found = guarded.get(f"{path}?token={TOKEN}")

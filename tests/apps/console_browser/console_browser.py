@@ -27,7 +27,7 @@ FLAGS = [
 ]
 TIDELOG = [sys.executable, "-m", "tidelog"]
 QUICK = ["--set", "broker.session.timeout.ms=2000", "--set", "broker.heartbeat.interval.ms=500"]
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 PATIENCE_MS = PATIENCE_S * 1000
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{@html 1}\'"&amp;'
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_TIMESTAMP = 1_700_000_000_000
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 LARGE, TOO_LARGE, CLIENT_LIMIT = 900_000, 2_000_000, 4_000_000
 LONG_VALUE = 1000
 BURST, PAUSE_S = 25, 0.02

@@ -18,7 +18,7 @@ from aiokafka.admin.config_resource import (  # type: ignore[import-untyped]
 from aiokafka.admin.records_to_delete import RecordsToDelete  # type: ignore[import-untyped]
 from aiokafka.structs import TopicPartition  # type: ignore[import-untyped]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 INVALID_CONFIG = 40
 
 

@@ -14,7 +14,7 @@ import kafka  # type: ignore[import-untyped]
 from kafka import admin
 from kafka import errors as say
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 AT_ONCE_S = 5.0
 
 

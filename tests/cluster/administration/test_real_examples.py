@@ -35,7 +35,7 @@ EXAMPLES = [
     )
     if "spark" not in block
 ]
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def test_there_are_examples() -> None:

@@ -16,7 +16,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 REQUEST = {"transactional_id": None, "transaction_timeout_ms": 60_000}
 PROMPT_S = 2.0
 """A broker that can't get ids answers after three seconds, unless it is detached."""
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def detached(cluster: LocalCluster) -> bool:

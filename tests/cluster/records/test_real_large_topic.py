@@ -9,7 +9,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 COUNT = 2000
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def folders(cluster: LocalCluster, ending: str = "") -> int:

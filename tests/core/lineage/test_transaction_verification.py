@@ -25,7 +25,7 @@ UNVERIFIED: dict[str, tuple[list[RecordBatch], RecordBatch, ErrorCode | Duplicat
     "newer epoch in the transaction": ([begin()], data(0, epoch=1, txn=True), NOT_VERIFIED),
     "older epoch": ([data(0, epoch=1)], begin(), FENCED),
     "plain batch": ([], data(0), OK),
-    "coordinator's batch": ([], data(-1, txn=True), OK),
+    "coordinator's batch": ([], data(-1, txn=True), NOT_VERIFIED),
 }
 
 
@@ -121,7 +121,7 @@ def test_known_producers_of_version_2_continue() -> None:
     state = after(data(0), data(1))
     verification(state, 2, adds=True)
     assert state.validate(begin(2), verified=True) == OK
-    assert state.validate(data(-1, txn=True)) == OK
+    assert state.validate(data(-1, txn=True), verified=True) == OK
 
 
 def test_verifications_expire_and_are_not_restored() -> None:

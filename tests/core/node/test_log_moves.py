@@ -1,16 +1,23 @@
 """Replicas move between two log directories of a broker while it serves them (KIP-113)."""
 
-import pytest
-from node_cluster import ORDERS, Cluster
-from test_log_directory_failure import OTHER, break_disk, known, offline, running
+import json
 
-from tidelog.core.controller.events import AlterConfigReceived, DeleteTopicReceived
+import pytest
+from node_cluster import ORDERS, Cluster, produce
+from test_log_directory_failure import KEY, OTHER, break_disk, known, offline, running
+
+from tidelog.core.controller.events import (
+    AlterConfigReceived,
+    AlterReassignmentsReceived,
+    DeleteTopicReceived,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.replication_quota import MOVE_RATE
 from tidelog.core.node.messages import Produce, ProducePartition
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.storage.log_copy import CopyLimits
 from tidelog.core.storage.log_directories import LogDirectories
+from tidelog.core.storage.loss_ledger import read_lines
 from tidelog.core.types import BrokerId, TopicPartition
 
 LONG_MS = 60_000
@@ -104,6 +111,21 @@ def test_a_broker_killed_during_a_move_has_the_log_where_it_was(small_pieces: No
     assert folders(cluster, 1) == []
     assert directories(cluster).place_of(ORDERS) == 0
     assert len(cluster.consume(1)) == 22
+
+
+def test_a_moved_log_keeps_what_is_known_of_its_acknowledgements() -> None:
+    """A replica that a reassignment removes has its acknowledged records in the loss ledger."""
+    cluster = running()
+    cluster.cut |= {(2, 1), (3, 1)}
+    cluster.ask(1, produce(b"lost", 1))
+    assert move(cluster, 1) is ErrorCode.NONE
+    await_move(cluster)
+    request = AlterReassignmentsReceived(0, {KEY: (2, 3)})
+    cluster.call(cluster.controller(), request)
+    cluster.run_until(lambda: ORDERS not in cluster.nodes[1].replicas)
+    ledgers = directories(cluster).ledger_disks
+    [entry] = [json.loads(line) for disk in ledgers for line in read_lines(disk)]
+    assert (entry["cause"], entry["start"], entry["acked_1"]) == ("replica_removed", 2, 1)
 
 
 def test_no_move_while_a_directory_is_offline() -> None:

@@ -2,6 +2,7 @@
 the next coordinator."""
 
 from node_cluster import Cluster
+from txn_cluster import Coordinator
 
 from tidelog.core.coordinator.lookup import OFFSETS_TOPIC
 from tidelog.core.errors import ErrorCode
@@ -23,9 +24,11 @@ UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 PRODUCER = 7
 
 
-def cluster_with_offsets(replicas: tuple[int, ...] = (1, 2, 3), min_isr: int = 1) -> Cluster:
-    """Without a transaction coordinator: nothing is verified."""
-    cluster = Cluster(settings={"transaction_partition_verification_enable": False})
+def cluster_with_offsets(
+    replicas: tuple[int, ...] = (1, 2, 3), min_isr: int = 1, *, verifies: bool = False
+) -> Cluster:
+    """Without a transaction coordinator: nothing is verified, unless a test brings one."""
+    cluster = Cluster(settings={"transaction_partition_verification_enable": verifies})
     cluster.start()
     cluster.create_topic(
         OFFSETS_TOPIC, replicas, cleanup_policy="compact", min_insync_replicas=str(min_isr)
@@ -72,10 +75,11 @@ def end(
     epoch: int = 0,
     coordinator_epoch: int = 0,
     partition: TopicPartition = OFFSETS,
+    version: int = 0,
 ) -> list[ErrorCode]:
     """Send a marker to a broker. Its outcome appears in the returned list."""
     outcomes: list[ErrorCode] = []
-    marker = TxnMarker(PRODUCER, epoch, committed, coordinator_epoch, (partition,))
+    marker = TxnMarker(PRODUCER, epoch, committed, coordinator_epoch, (partition,), version)
     coordinators = cluster.nodes[broker].coordinators
     coordinators.complete_transaction(partition, marker, outcomes.append)
     return outcomes
@@ -177,6 +181,39 @@ def test_fenced_producer_commits_nothing() -> None:
     assert ended(cluster, leader, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert fetched(cluster, leader) is UNSTABLE
     assert ended(cluster, leader, epoch=1) is ErrorCode.NONE
+    assert fetched(cluster, leader) == 5
+
+
+def test_late_marker_of_version_2_does_not_end_the_next_transaction() -> None:
+    """Its epoch is that of the next transaction."""
+    cluster = cluster_with_offsets()
+    leader = serving(cluster)
+    cluster.call(leader, commit(5))
+    assert ended(cluster, leader, epoch=1, version=2) is ErrorCode.NONE
+    assert ended(cluster, leader, epoch=1, version=2) is ErrorCode.NONE, "a repetition"
+    cluster.call(leader, commit(6, epoch=1))
+    assert ended(cluster, leader, epoch=1, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fetched(cluster, leader) is UNSTABLE
+    assert ended(cluster, leader, epoch=2, version=2) is ErrorCode.NONE
+    assert fetched(cluster, leader) == 6
+
+
+def test_offsets_after_the_marker_of_the_same_turn_are_refused() -> None:
+    """They would begin a transaction that no marker ends."""
+    cluster = cluster_with_offsets(verifies=True)
+    leader = serving(cluster)
+    Coordinator(cluster, leader)
+    assert error_of(cluster.call(leader, commit(5))) is ErrorCode.NONE
+    node = cluster.nodes[leader]
+    outcomes = end(cluster, leader)
+    late = cluster._correlation = cluster._correlation + 1
+    node.take(on.RequestReceived("client", late, commit(6), cluster.now_ms))
+    replica = node.replicas[OFFSETS]
+    assert replica.log.producers.open_transactions == {PRODUCER: 0}, "before the pump"
+    cluster.run_until(lambda: bool(outcomes) and late in cluster.answers)
+    assert outcomes == [ErrorCode.NONE]
+    assert error_of(cluster.answers[late]) is ErrorCode.INVALID_TXN_STATE
+    assert replica.log.producers.open_transactions == {}
     assert fetched(cluster, leader) == 5
 
 

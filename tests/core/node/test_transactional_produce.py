@@ -16,13 +16,19 @@ from txn_cluster import (
     write,
 )
 
+from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
-from tidelog.core.node.messages import TxnPartitions, WriteTxnMarkers
+from tidelog.core.node.messages import Produce, ProducePartition, TxnPartitions, WriteTxnMarkers
 from tidelog.core.node.serving import txn_produce, txn_verification
+from tidelog.core.record import work_budget
+from tidelog.core.record.encoder import Producer, encode_batch
+from tidelog.core.record.record import Record
+from tidelog.core.record.record_batch import TRANSACTIONAL
 from tidelog.core.types import TopicPartition
 
 OK = ErrorCode.NONE
 OTHER = TopicPartition("payments", 0)
+STATE = TopicPartition(TRANSACTIONS_TOPIC, 0)
 
 
 @pytest.fixture
@@ -172,6 +178,23 @@ def test_a_marker_that_comes_before_the_append_takes_the_permission_back(
     assert not cluster.replica(leader).log.producers.open_transactions
 
 
+def test_a_batch_after_the_marker_has_a_question_of_its_own(
+    cluster: Cluster, leader: int, coordinator: Coordinator
+) -> None:
+    """The question from before the marker was about the transaction that it ended."""
+    coordinator.hold()
+    early = cluster.ask(leader, request(batch(0), version=VERIFYING))
+    cluster.run(10)
+    assert end(cluster, leader, committed=False) is OK
+    late = cluster.ask(leader, request(batch(0), version=VERIFYING))
+    cluster.run(10)
+    coordinator.release()
+    cluster.run_until(lambda: early in cluster.answers and late in cluster.answers)
+    errors = [cluster.answers[number].partitions[0].error for number in (early, late)]
+    assert errors == [ErrorCode.INVALID_TXN_STATE, OK]
+    assert len(coordinator.asked) == 2
+
+
 def test_a_batch_that_timed_out_is_not_appended(
     cluster: Cluster, leader: int, coordinator: Coordinator
 ) -> None:
@@ -195,6 +218,29 @@ def test_the_records_are_kept_while_the_batch_waits(
     cluster.run_until(lambda: number in cluster.answers)
     assert cluster.answers[number].partitions[0].error is OK
     assert cluster.consume(leader) == [b"kept"]
+
+
+def test_a_batch_that_waited_has_the_work_budget_of_its_own_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other requests use up theirs meanwhile."""
+    monkeypatch.setattr(work_budget, "STEPS_MAX", 25)
+    cluster = Cluster()
+    cluster.start()
+    cluster.create_topic(cleanup_policy="compact")
+    leader = cluster.leader()
+    assert leader is not None
+    coordinator = Coordinator(cluster, leader)
+    coordinator.hold()
+    records = [Record(b"k1", b"v", 5), Record(b"k2", b"v", 6)]
+    mine = encode_batch(records, attributes=TRANSACTIONAL, producer=Producer(PID, 0, 0))
+    number = cluster.ask(leader, request(mine))
+    other = Produce(-1, 1000, [ProducePartition(ORDERS, encode_batch(records))])
+    assert cluster.call(leader, other).partitions[0].error is OK
+    coordinator.release()
+    cluster.run_until(lambda: number in cluster.answers)
+    answer = cluster.answers[number].partitions[0]
+    assert (answer.error, answer.error_message) == (OK, None)
 
 
 def test_too_many_waiting_bytes_are_refused(
@@ -230,6 +276,29 @@ def test_questions_to_one_broker_share_requests(
     cluster.run_until(lambda: all(number in cluster.answers for number in numbers))
     assert len(coordinator.requests) == txn_verification.REQUESTS_AT_ONCE + 1
     assert len(coordinator.asked) == 10
+
+
+def test_questions_do_not_wait_for_a_former_coordinator_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They wait while the open requests to it have no answer."""
+    monkeypatch.setattr(txn_verification, "REQUESTS_AT_ONCE", 1)
+    cluster = Cluster(settings={"request_timeout_ms": 300_000})
+    cluster.start()
+    cluster.create_topic(replicas=(1,))
+    coordinator = Coordinator(cluster, replicas=(3, 2))
+    cluster.run_until(lambda: cluster.leader(STATE) == 3)
+    cluster.cut |= {(1, 3), (3, 1)}
+    cluster.ask(1, request(batch(0)))
+    cluster.run(10)
+    waiting = request(batch(0, of=8), transactional_id="another")
+    waiting.timeout_ms = 120_000
+    second = cluster.ask(1, waiting)
+    cluster.lose_session(3)
+    cluster.run_until(lambda: cluster.leader(STATE) == 2)
+    cluster.run_until(lambda: second in cluster.answers)
+    assert cluster.answers[second].partitions[0].error is OK
+    assert len(coordinator.requests) == 1
 
 
 @pytest.mark.parametrize("transactional_id", [None, ID])

@@ -35,7 +35,9 @@ ADDING, VERIFYING = 12, 11
 class Coordinator:
     """The broker that leads `__transaction_state`, with answers made by the test."""
 
-    def __init__(self, cluster: Cluster, broker: BrokerId = 3) -> None:
+    def __init__(
+        self, cluster: Cluster, broker: BrokerId = 3, replicas: tuple[BrokerId, ...] = ()
+    ) -> None:
         self.cluster = cluster
         self.broker = broker
         self.asked: list[TxnPartitions] = []
@@ -44,7 +46,7 @@ class Coordinator:
         """By transactional id; the default is NONE."""
         self.held: list[Callable[[], None]] | None = None
         """The responses that wait for `release`, if they are held."""
-        cluster.create_topic(TRANSACTIONS_TOPIC, (broker,), b"s" * 16)
+        cluster.create_topic(TRANSACTIONS_TOPIC, replicas or (broker,), b"s" * 16)
         for node in cluster.nodes:
             self.install(node)
 

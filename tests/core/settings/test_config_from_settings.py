@@ -9,6 +9,7 @@ from tidelog.core.node.config import NodeConfig, node_config
 from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.broker_settings import fencing_margin_ms, settings_of
 from tidelog.core.settings.setting import Setting
+from tidelog.core.settings.tls import TLS_KEYS
 from tidelog.core.storage.log_config import LogConfig
 
 NODE = {"node.id": "7"}
@@ -62,7 +63,7 @@ def reached() -> dict[str, set[str]]:
     for name, setting in BROKER.items():
         if name in ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs"):
             continue
-        if name.startswith(LISTENERS):
+        if name.startswith(LISTENERS) or name in (*TLS_KEYS, "security.inter.broker.protocol"):
             continue
         found[name] = differences({name: other_text(setting)})
     return found

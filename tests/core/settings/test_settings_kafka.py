@@ -8,6 +8,7 @@ import pytest
 from tidelog.core.settings.broker_keys import BROKER
 from tidelog.core.settings.ignored_keys import IGNORED
 from tidelog.core.settings.setting import READ_ONLY, spell
+from tidelog.core.settings.tls import TLS_KEYS
 from tidelog.core.settings.topic_keys import TOPIC
 
 DATA = Path(__file__).parents[2] / "data" / "kafka-4.3.1" / "settings.tsv"
@@ -32,7 +33,7 @@ OTHER_DEFAULT = {
     "broker.heartbeat.interval.ms": "a machine that can only send is fenced sooner",
     "listeners": "this machine only",
     "broker.id": "-1 is Kafka's way to say none",
-    "listener.security.protocol.map": "only PLAINTEXT is spoken",
+    "listener.security.protocol.map": "a listener that is not in it has the protocol of its name",
     "log.flush.scheduler.interval.ms": "so that flush.ms holds",
     "queued.max.request.bytes": "memory is bounded unless somebody wants it otherwise",
     "replica.fetch.max.bytes": "more than one batch of a busy producer at a time",
@@ -50,6 +51,7 @@ NOT_DYNAMIC_HERE = {
     "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
     "transaction.partition.verification.enable",
+    *TLS_KEYS,
 }
 NOT_SHOWN_BY_KAFKA = {
     "follower.replication.throttled.rate",

@@ -84,9 +84,9 @@ def test_one_port_on_two_addresses_is_possible() -> None:
     assert len(split_listeners(("A://127.0.0.1:1", "B://[::1]:1"), (), (), None).clients) == 2
 
 
-@pytest.mark.parametrize("protocols", [("OUT:SSL",), ("OUT:SASL_PLAINTEXT",)])
-def test_secured_listeners_are_refused(protocols: tuple[str, ...]) -> None:
-    with pytest.raises(WrongValue, match="PLAINTEXT so far"):
+@pytest.mark.parametrize("protocols", [("OUT:SASL_SSL",), ("OUT:SASL_PLAINTEXT",)])
+def test_listeners_with_sasl_are_refused(protocols: tuple[str, ...]) -> None:
+    with pytest.raises(WrongValue, match="PLAINTEXT and SSL so far"):
         split_listeners(("IN://:1", "OUT://:2"), (), protocols, None)
     assert split_listeners(("OUT://:2",), (), ("out:plaintext",), None).clients[0].name == "OUT"
 

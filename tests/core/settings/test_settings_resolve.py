@@ -71,22 +71,18 @@ def test_an_unknown_name_in_a_program_is_a_mistake() -> None:
 
 
 def test_unknown_keys_warn() -> None:
-    texts = {"num_io_threads": "8", "ssl_cipher_suites": "x", "log_retension_ms": "1"}
+    texts = {"num_io_threads": "8", "ssl_provider": "x", "log_retension_ms": "1"}
     warnings = resolve([layer("file", node_id="1", colour="blue", **texts)]).warnings
     assert warnings == [
-        "settings of Kafka without effect in Tidelog: num.io.threads, ssl.cipher.suites",
+        "settings of Kafka without effect in Tidelog: num.io.threads, ssl.provider",
         "file:colour: unknown setting colour",
         "file:log.retension.ms: unknown setting log.retension.ms; did you mean log.retention.ms?",
     ]
 
 
 PROTECTING = {
-    "ssl.keystore.location": "/etc/kafka/keystore.jks",
-    "ssl.client.auth": "required",
-    "security.inter.broker.protocol": "SSL",
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
     "listener.name.external.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.external.ssl.keystore.location": "/etc/kafka/keystore.jks",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin",
     "allow.everyone.if.no.acl.found": "false",
@@ -107,7 +103,9 @@ def test_a_setting_that_protects_kafka_is_refused(name: str) -> None:
 
 def test_a_secret_is_not_repeated() -> None:
     with pytest.raises(InvalidSettings) as raised:
-        settings_of({"node.id": "1", "ssl.keystore.password": "hush", "sasl.jaas.config": "hush"})
+        settings_of(
+            {"node.id": "1", "delegation.token.secret.key": "hush", "sasl.jaas.config": "hush"}
+        )
     assert len(raised.value.problems) == 2
     assert "hush" not in str(raised.value)
 

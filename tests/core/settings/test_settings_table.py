@@ -67,7 +67,7 @@ def test_the_default_is_a_value_that_can_be_set(setting: Setting) -> None:
     assert parse(setting, text or "") == setting.default
 
 
-FREE_TEXTS = [s.name for s in ROWS if s.type == "string" and not s.choices]
+FREE_TEXTS = [s.name for s in ROWS if s.type in ("string", "password") and not s.choices]
 """What these must look like is checked where settings are resolved."""
 
 

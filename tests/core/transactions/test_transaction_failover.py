@@ -70,7 +70,15 @@ def test_an_outcome_that_is_not_committed_is_not_sent() -> None:
     assert other.describe().state == "Ongoing"
 
 
-@pytest.mark.parametrize("error", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        # For a moment: the metadata store does not respond, and a follower is silent.
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ],
+)
 def test_the_completion_is_written_until_it_is_in_the_log(error: ErrorCode) -> None:
     talk = Talk()
     talk.marks = False

@@ -61,6 +61,26 @@ def test_a_producer_cannot_continue_after_another_one() -> None:
     assert talk.init(expected=stranger).error_code is FENCED
 
 
+def test_an_older_producer_does_not_abort_the_transaction_of_a_newer_one() -> None:
+    talk = Talk()
+    old = talk.producer()
+    mine = talk.producer()
+    assert talk.add(mine) is NONE
+    assert talk.init(expected=old).error_code is FENCED
+    assert talk.labels()[-1] == "Ongoing"
+    assert talk.end(mine).error_code is NONE
+    assert talk.init(expected=old).error_code is FENCED
+
+
+def test_the_producer_of_an_open_transaction_may_abort_it() -> None:
+    talk = Talk()
+    mine = talk.producer()
+    assert talk.add(mine) is NONE
+    assert talk.init(expected=mine).error_code is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert talk.labels()[-1] == "CompleteAbort"
+    assert identity(talk.init(expected=mine)) == (mine.producer_id, mine.epoch + 1)
+
+
 def test_a_producer_whose_transactional_id_expired_gets_a_new_producer_id() -> None:
     talk = Talk()
     forgotten = ProducerIdentity(77, 5)

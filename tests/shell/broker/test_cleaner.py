@@ -28,7 +28,7 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk
 
 UNLIMITED = 1e308
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Stage:

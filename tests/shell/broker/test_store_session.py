@@ -19,7 +19,7 @@ from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
 TURNS_MAX = 500
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 REVISIONS = 12
 
 

@@ -29,7 +29,7 @@ LIST_OFFSETS = 2
 EPOCHS = 23
 NOT_LEADER, OUT_OF_RANGE, UNAUTHORIZED = 6, 1, 29
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Log:

@@ -164,7 +164,7 @@ def test_a_response_is_produced_only_as_fast_as_it_is_read(
     monkeypatch.setattr(http_connection, "ANSWER_MS", 500)
     with server.connect() as sock:
         sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while server.door.connections or not server.made:
             assert time.monotonic() < until, "it is still there"
             time.sleep(0.02)
@@ -182,7 +182,7 @@ def test_a_connection_without_a_complete_request_is_closed(
 def test_http_connections_are_limited(server: Server) -> None:
     socks = [server.connect() for _ in range(CONNECTIONS_MAX + 5)]
     try:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while _closed(socks) < 5:
             assert time.monotonic() < until
         assert len(server.door.connections) == CONNECTIONS_MAX
@@ -235,7 +235,7 @@ def _read_response(sock: socket.socket) -> None:
 
 
 def _wait(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not done():
         assert time.monotonic() < until
         time.sleep(0.01)

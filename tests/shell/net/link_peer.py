@@ -25,7 +25,7 @@ from tidelog.shell.os_disk import OsDisk
 
 SECRET = "known to brokers only"
 CONNECTING, LISTENING = Member("cluster-1", 2, SECRET), Member("cluster-1", 1, SECRET)
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 def text_of(address: tuple[str, int]) -> str:

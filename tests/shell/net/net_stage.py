@@ -89,7 +89,7 @@ class Stage:
         return peer
 
     def until(self, done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 120
         self.loop.call_from_thread(lambda: None)
         while not done():
             assert time.monotonic() < give_up

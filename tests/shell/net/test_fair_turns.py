@@ -24,7 +24,7 @@ def test_a_request_that_does_not_end_is_dropped(staged: Callable[..., Stage]) ->
     stage = staged(receive_timeout_ms=1000)
     slow, silent, busy = stage.connect(), stage.connect(), stage.connect()
     slow.sendall(framed(b"x" * 100)[:50])
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not stage.is_closed(slow):
         assert time.monotonic() < until
         # Always part of a request is there, but each of them ends.
@@ -45,7 +45,7 @@ def test_a_request_sent_byte_by_byte_is_closed_when_it_times_out(
     stage = staged(receive_timeout_ms=200)
     peer = stage.connect()
     peer.sendall(PREFIX.pack(100_000))
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not stage.echo.gone:
         assert time.monotonic() < until
         peer.sendall(b"x")

@@ -181,3 +181,13 @@ def test_receive_lone_returns_a_frame_that_arrives_alone(sent: bytes, lone: byte
         assert got == (len(sent) if lone is None else lone)
         assert buffer.partial == (lone is None)
         buffer.release()
+
+
+def test_a_client_with_tls_is_named_on_a_plaintext_listener() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+        buffer = FrameBuffer(100 * 1024 * 1024)
+        buffer.receive(ours)
+        with pytest.raises(FrameRefused, match="the peer uses TLS, and this listener does not"):
+            list(buffer.frames())

@@ -33,7 +33,7 @@ from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 from tidelog.shell.store.store_backend import NO_ACCESS
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 LONG_TTL_MS = 60_000
 
 
@@ -175,11 +175,13 @@ class BlockingStore:
     A session is opened by a client of its own, because a client has one session at a time.
     """
 
-    def __init__(self, path: Path | str, clients: int) -> None:
+    def __init__(
+        self, path: Path | str, clients: int, new_client: Callable[[str], LocalClient] = LocalClient
+    ) -> None:
         self._path = str(path)
         if isinstance(path, Path) and not path.exists():
             cluster_file.create(self._path, {})
-        self._clients = [LocalClient(self._path) for _ in range(clients)]
+        self._clients = [new_client(self._path) for _ in range(clients)]
 
     def _next(self) -> LocalClient:
         self._clients.append(self._clients.pop(0))

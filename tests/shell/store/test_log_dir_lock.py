@@ -92,7 +92,7 @@ def test_a_killed_process_drops_its_lock_though_its_child_lives(tmp_path: Path, 
             assert not is_free(str(tmp_path / ".lock"))
             holder.kill()
             holder.wait()
-            give_up = time.monotonic() + 5.0
+            give_up = time.monotonic() + 120
             while not is_free(str(tmp_path / ".lock")):  # a fork may have to get going first
                 assert time.monotonic() < give_up
                 time.sleep(0.01)

@@ -94,7 +94,7 @@ def test_a_session_counts_from_before_its_request(path: str) -> None:
 
 def test_guards_on_keys_of_an_expired_session_fail_before_a_sweep(path: str) -> None:
     store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
-    give_up_s = time.monotonic() + 5
+    give_up_s = time.monotonic() + 120
     session = store.write(give_up_s, lambda tx: tx.open_session(300, "", ""))
     made = store.write(give_up_s, lambda tx: tx.transact((), (Put("controller", b"", session),)))
     assert isinstance(made, TxnResult)
@@ -160,7 +160,7 @@ def test_old_changes_are_deleted_a_few_at_a_time(
 ) -> None:
     monkeypatch.setattr(write_transaction, "REVISIONS_KEPT", 40)
     store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
-    give_up_s = time.monotonic() + 20
+    give_up_s = time.monotonic() + 120
     for number in range(100):
         op = Put("a", b"%d" % number)
         store.write(give_up_s, lambda tx, op=op: tx.transact((), (op,)))  # type: ignore[misc]
@@ -287,7 +287,7 @@ def test_any_transactions_do_what_the_specification_does(
     path = str(tmp_path_factory.mktemp("spec") / "cluster.db")
     cluster_file.create(path, {})
     spec, store = Mvcc(), SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
-    give_up_s = time.monotonic() + 20
+    give_up_s = time.monotonic() + 120
     for _ in range(2):
         session = store.write(give_up_s, lambda tx: tx.open_session(60_000, "", ""))
         assert session == spec.open_session()

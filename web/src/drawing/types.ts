@@ -13,6 +13,10 @@ export interface RecordCell {
   readonly epoch: number;
   /** Shown in the cell instead of the epoch; the epoch is then the small number below. */
   readonly text?: string;
+  /** Shown if the text does not fit. */
+  readonly short?: string;
+  /** Whether it ends a transaction, and is no data. */
+  readonly marker?: boolean;
 }
 
 /**
@@ -43,6 +47,8 @@ export interface LaneData {
   /** The log end offset. */
   readonly end: number | null;
   readonly highWatermark: number | null;
+  /** The last stable offset, drawn if an open transaction holds it below the high watermark. */
+  readonly lastStable?: number | null;
   /** Ranges by epoch, oldest first. */
   readonly epochs: readonly EpochRange[];
   readonly inIsr: boolean;

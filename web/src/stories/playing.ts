@@ -3,8 +3,7 @@ import { epochRanges } from "../drawing/epochs";
 import type { LaneData, Mark, RecordCell } from "../drawing/types";
 import type { Entry, FrameData, PrintedLine, ReplicaData, StoryData } from "./types";
 
-/** The outside parties of a story: they have no log. */
-export const CLIENT = "client";
+/** Stands below all logs; producers, consumers and the client stand above them. */
 export const CONTROLLER = "controller";
 
 /** The newest frame of a rule up to this step that has replicas, and the step it belongs to. */
@@ -32,12 +31,19 @@ export function recordText(entry: Entry): string {
   return `${entry[2]}@${entry[1]}`;
 }
 
+/** What is special about the cell of a marker: `commit(7)` ends the transaction of producer 7. */
+function markerOf(entry: Entry): Partial<RecordCell> {
+  const found = /^(commit|abort)\(\d+\)$/.exec(entry[2]);
+  return found === null ? {} : { marker: true, short: found[1] ?? "" };
+}
+
 /** A lane of the drawing. `before` is the replica one step earlier, for what is new and what is lost. */
 export function laneOf(replica: ReplicaData, frame: FrameData, before: ReplicaData | undefined): LaneData {
   const records: RecordCell[] = replica.log.map((entry) => ({
     offset: entry[0],
     epoch: entry[1],
     text: recordText(entry),
+    ...markerOf(entry),
   }));
   const marks: Mark[] = [];
   if (before !== undefined) {
@@ -49,7 +55,7 @@ export function laneOf(replica: ReplicaData, frame: FrameData, before: ReplicaDa
       marks.push({ kind: "lost", start: entry[0], end: entry[0] + 1, text: `${recordText(entry)} was dropped in this step` });
     }
   }
-  if (frame.registration?.leader === replica.name) {
+  if (replica.leads) {
     for (const entry of frame.lost) {
       const drawn = marks.some((mark) => mark.start === entry[0] && mark.kind === "lost");
       if (entry[0] >= replica.log_end_offset && !drawn) {
@@ -64,12 +70,70 @@ export function laneOf(replica: ReplicaData, frame: FrameData, before: ReplicaDa
     highWatermark: replica.high_watermark,
     epochs: epochRanges(replica.epochs, replica.log_start_offset, replica.log_end_offset),
     inIsr: replica.in_isr,
-    leads: frame.registration?.leader === replica.name,
+    leads: replica.leads,
     state: replica.alive ? "ok" : "down",
+    lastStable: replica.last_stable_offset,
     records,
     marks,
-    note: replica.alive ? `LEO ${replica.log_end_offset}, HW ${replica.high_watermark}` : `down, LEO ${replica.log_end_offset}`,
+    note: noteOf(replica),
   };
+}
+
+/** The second line below a replica's name. */
+function noteOf(replica: ReplicaData): string {
+  if (!replica.alive) return `down, LEO ${replica.log_end_offset}`;
+  const stable = replica.last_stable_offset;
+  if (stable === null) return `LEO ${replica.log_end_offset}, HW ${replica.high_watermark}`;
+  return `HW ${replica.high_watermark}, LSO ${stable}`;
+}
+
+/** A coordinator: it is drawn by what it has written, not by offsets. */
+export interface CoordinatorData {
+  readonly name: string;
+  readonly of: string;
+  readonly leads: boolean;
+  readonly inIsr: boolean;
+  readonly alive: boolean;
+  readonly records: readonly { readonly offset: number; readonly epoch: number; readonly text: string; readonly isNew: boolean }[];
+}
+
+export function coordinatorOf(replica: ReplicaData, before: ReplicaData | undefined): CoordinatorData {
+  const added = new Set(before === undefined ? [] : missing(replica.log, before.log).map((entry) => entry[0]));
+  return {
+    name: replica.name,
+    of: replica.topic === "__consumer_offsets" ? "groups" : "transactions",
+    leads: replica.leads,
+    inIsr: replica.in_isr,
+    alive: replica.alive,
+    records: replica.log.map(([offset, epoch, text]) => ({ offset, epoch, text, isNew: added.has(offset) })),
+  };
+}
+
+/** The newest texts that fit into a width, and where each begins. */
+export function fitted<T extends { readonly text: string }>(
+  records: readonly T[],
+  width: number,
+): { hidden: number; shown: { record: T; x: number; width: number }[] } {
+  const LETTER = 7;
+  const PAD = 14;
+  const GAP = 3;
+  const DOTS = 16;
+  const widths = records.map((record) => record.text.length * LETTER + PAD);
+  let first = records.length;
+  let used = 0;
+  while (first > 0) {
+    const next = used + (widths[first - 1] ?? 0) + GAP;
+    if (next + (first > 1 ? DOTS : 0) > width) break;
+    used = next;
+    first--;
+  }
+  let x = first > 0 ? DOTS : 0;
+  const shown = records.slice(first).map((record, n) => {
+    const found = { record, x, width: widths[first + n] ?? 0 };
+    x += found.width + GAP;
+    return found;
+  });
+  return { hidden: first, shown };
 }
 
 /** A message with its number in the step. */
@@ -87,15 +151,19 @@ export function numbered(frame: FrameData): { line: PrintedLine; number: number 
   return frame.lines.map((line) => ({ line, number: line.from === "" ? null : ++number }));
 }
 
-/** The outside parties that send or receive a message anywhere in the story, so that the layout stays. */
-export function outsiders(story: StoryData): { client: boolean; controller: boolean } {
+/** The outside parties that send or receive a message anywhere in the story, so that the layout stays:
+ * producers and consumers by their names, and the client of stories that name none. */
+export function outsiders(story: StoryData): { clients: readonly string[]; controller: boolean } {
   const names = new Set<string>();
+  const brokers = new Set<string>();
   for (const step of story.steps) {
     for (const frame of Object.values(step.frames)) {
-      for (const line of frame.lines) names.add(line.from).add(line.to);
+      for (const line of frame.lines) if (line.from !== "") names.add(line.from).add(line.to);
+      for (const replica of frame.replicas) brokers.add(replica.name);
     }
   }
-  return { client: names.has(CLIENT), controller: names.has(CONTROLLER) };
+  const clients = [...names].filter((name) => !brokers.has(name) && name !== CONTROLLER).sort();
+  return { clients, controller: names.has(CONTROLLER) };
 }
 
 /** The largest log end in the story, and the longest text of a record. */
@@ -104,9 +172,11 @@ export function extent(story: StoryData): { end: number; letters: number } {
   let letters = 4;
   for (const step of story.steps) {
     for (const frame of Object.values(step.frames)) {
-      for (const replica of frame.replicas) {
+      for (const replica of frame.replicas.filter((each) => !each.internal)) {
         end = Math.max(end, replica.log_end_offset);
-        for (const entry of replica.log) letters = Math.max(letters, recordText(entry).length);
+        for (const entry of replica.log) {
+          letters = Math.max(letters, (markerOf(entry).short ?? recordText(entry)).length);
+        }
       }
     }
   }

@@ -44,6 +44,11 @@ export interface PrintedLine {
 export interface ReplicaData {
   readonly name: string;
   readonly role: "leader" | "follower" | "waiting" | "down";
+  /** `story`, `other`, or the internal topic of a coordinator. */
+  readonly topic: string;
+  readonly internal: boolean;
+  /** Whether the controller made it the leader of its partition. */
+  readonly leads: boolean;
   readonly alive: boolean;
   readonly assigned: boolean;
   readonly in_isr: boolean;
@@ -52,6 +57,8 @@ export interface ReplicaData {
   readonly log_start_offset: number;
   readonly log_end_offset: number;
   readonly high_watermark: number;
+  /** Null in stories without transactions, and for coordinators. */
+  readonly last_stable_offset: number | null;
   readonly epochs: readonly (readonly [number, number])[];
   readonly log: readonly Entry[];
   readonly omitted: number;
@@ -97,7 +104,7 @@ export interface StoryData {
   readonly prose: readonly string[];
   readonly closing: readonly string[];
   readonly covers: readonly string[];
-  /** The truncation rules; JSON calls them policies. */
+  /** The rules; JSON calls them policies. */
   readonly policies: readonly string[];
   readonly text: string;
   readonly passed: boolean;

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.apps.near_names import nearest
-from tidelog.shell.client.client_errors import error_name
+from tidelog.core.errors import ErrorCode
+from tidelog.shell.client.client_errors import advice, error_name
 
 if TYPE_CHECKING:
     from tidelog.shell.client.administration.topics import Outcome
@@ -44,6 +45,7 @@ def rejected(doing: str, outcome: "Outcome", hint: str = "") -> Change:
 
 
 _HINTS = {
+    "NOT_CONTROLLER": advice(ErrorCode.NOT_CONTROLLER),
     "INVALID_REPLICATION_FACTOR": "`tidelog cluster brokers` lists the brokers",
     "INVALID_REPLICA_ASSIGNMENT": "`tidelog cluster brokers` lists the brokers",
     "BROKER_ID_NOT_REGISTERED": "`tidelog cluster brokers` lists the brokers",

@@ -56,9 +56,9 @@ def info_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
 def health_command(bootstrap: str | None, timeout_s: float, form: str) -> int:
     """Find partitions that are offline, under min ISR, under-replicated or damaged.
 
-    Exit code 0 means: there is a controller, every broker responds, and every partition has a
-    leader and all replicas in sync and undamaged. Partitions at min ISR and partitions not led by
-    their preferred replica are listed, but do not change the exit code.
+    Exit code 0 means: there is a controller, every broker responds and reaches the metadata store,
+    and every partition has a leader and all replicas in sync and undamaged. Partitions at min ISR
+    and partitions not led by their preferred replica are listed, but do not change the exit code.
     """
     from tidelog.apps.views.cluster import view_health
 
@@ -178,6 +178,8 @@ def _state(broker: "BrokerView") -> "Text":
         return output.styled("offline (fenced)", output.BAD)
     if broker.unreachable:
         return output.styled(f"no response: {broker.unreachable}", output.BAD)
+    if broker.detached:
+        return output.styled("serves without the metadata store", output.WARN)
     if broker.acting is False:
         return output.styled("lost its session", output.WARN)
     return output.styled("controller" if broker.controller else "up", output.GOOD)
@@ -191,6 +193,11 @@ def show_health(screen: "Console", health: "HealthView") -> None:
         screen.print(
             output.styled(f"broker {broker} is offline (fenced) or does not respond", output.BAD)
         )
+    if health.without_store:
+        brokers = ", ".join(map(str, health.without_store))
+        what = "broker" if len(health.without_store) == 1 else "brokers"
+        text = f"{what} {brokers} can't reach the metadata store; restart no broker now"
+        screen.print(output.styled(text, output.BAD))
     whose = "its" if len(health.not_preferred) == 1 else "their"
     named: set[str] = set()
     for title, found, style in (
@@ -225,6 +232,8 @@ def show_health(screen: "Console", health: "HealthView") -> None:
         counts += f", {len(health.damaged)} with a damaged replica"
     if health.brokers_away:
         counts += f"; brokers not responding: {', '.join(map(str, health.brokers_away))}"
+    if health.without_store:
+        counts += f"; without the metadata store: {', '.join(map(str, health.without_store))}"
     screen.print(output.verdict_line(False, f"{text}; {counts}"))
 
 

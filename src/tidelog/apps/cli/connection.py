@@ -18,6 +18,7 @@ from tidelog.apps.near_names import nearest
 if TYPE_CHECKING:
     from tidelog.shell.client.client_errors import NoSuchTopic
     from tidelog.shell.client.cluster import Cluster
+    from tidelog.shell.client.security import ClientSecurity
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 DATA = "tidelog-data"
@@ -25,6 +26,7 @@ LAST_RESORT = "localhost:9092,localhost:9093,localhost:9094"
 TIMEOUT_S = 5.0
 WAIT_MAX_S = 1_000_000.0
 """More than ten days, and within the limits of every system's timers."""
+_SECURITY = f"{__name__}.security"
 NOT_ANSWERED = 1
 COMPLETION_TIMEOUT_S = 0.3
 """How long completion waits for the cluster; then it suggests nothing."""
@@ -42,6 +44,40 @@ def bootstrap_option() -> Callable[[F], F]:
     )
 
 
+def command_config_option() -> Callable[[F], F]:
+    """Return `--command-config`, which `connected_cluster` applies."""
+    return click.option(
+        "--command-config",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        expose_value=False,
+        callback=_read_security,
+        help="Properties file with security.protocol and ssl.* settings, as for Kafka's tools.",
+    )
+
+
+def _read_security(context: click.Context, _option: click.Parameter, path: str | None) -> None:
+    """Read the file of `--command-config`, for `client_security`."""
+    if path is None:
+        return
+    from tidelog.core.settings.setting import WrongValue
+    from tidelog.shell.client.security import read_security
+    from tidelog.shell.settings_sources import parse_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            texts = {name: text for _, name, text in parse_properties(file.read())}
+        context.meta[_SECURITY] = read_security(texts)
+    except (OSError, UnicodeDecodeError, WrongValue) as error:
+        raise click.BadParameter(f"{path}: {error}") from error
+
+
+def client_security() -> "ClientSecurity | None":
+    """How this command protects its connections; None: not at all."""
+    found: ClientSecurity | None = click.get_current_context().meta.get(_SECURITY)
+    return found
+
+
 def timeout_option() -> Callable[[F], F]:
     """Return `--timeout`: how long to wait for a response."""
     return click.option(
@@ -56,10 +92,11 @@ def timeout_option() -> Callable[[F], F]:
 
 
 def cluster_options(*forms: str) -> Callable[[F], F]:
-    """Add `--bootstrap`, `--timeout` and `--format` (text, json, and further formats)."""
+    """Add `--bootstrap`, `--command-config`, `--timeout` and `--format` (text, json, and more)."""
 
     def add(command: F) -> F:
-        return bootstrap_option()(timeout_option()(format_option(*forms)(command)))
+        with_config = command_config_option()(timeout_option()(format_option(*forms)(command)))
+        return bootstrap_option()(with_config)
 
     return add
 
@@ -87,7 +124,8 @@ def connected_cluster(
 
     context = click.get_current_context()
     try:
-        with Cluster(find_bootstrap(given), timeout_s=timeout_s) as cluster:
+        bootstrap, security = find_bootstrap(given), client_security()
+        with Cluster(bootstrap, timeout_s=timeout_s, security=security) as cluster:
             try:
                 yield cluster
             except NoSuchTopic as error:

@@ -11,7 +11,7 @@ from tidelog.apps.cli.usage import (
     examples,
     format_option,
     history_option,
-    policy_option,
+    story_rule_option,
     usage_error,
     write_history,
 )
@@ -96,19 +96,17 @@ def lessons_command(number: int | None, form: str) -> int:
     ),
 )
 @click.argument("name", shell_complete=_complete_story)
-@policy_option(
-    "Run under this truncation rule only (called a policy in options and JSON)", default=None
-)
+@story_rule_option()
 @click.option("--step", "stepwise", is_flag=True, help="Show one step per key press.")
 @history_option()
 @format_option("mermaid")
 def play_command(
     name: str, policy: str | None, stepwise: bool, history_file: str | None, form: str
 ) -> int:
-    """Run one story step by step, and show where truncation rules differ.
+    """Run one story step by step, and show where rules differ.
 
     NAME is a story's name, folder/name, or the path of a file. Without --policy, the story runs
-    under each truncation rule that it names. Exit code 0 means that every expectation of the
+    under each rule that it names. Exit code 0 means that every expectation of the
     story holds.
 
     With --step, a terminal shows one step and the replicas' logs: Enter or space is the next step,

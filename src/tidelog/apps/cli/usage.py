@@ -7,7 +7,7 @@ An invalid value is reported before any request is sent. Nothing here imports th
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -27,6 +27,7 @@ PARTITIONS_MAX = BROKER_ID_MAX = 2**31 - 1
 REPLICAS_MAX = 2**15 - 1
 """Limits of the protocol; brokers enforce their own, smaller ones."""
 POLICY_NAMES = "leader-epoch (shipped), high-watermark, kip-101 or kip-279"
+TRANSACTION_RULE_NAMES = "transaction-v2 (shipped), transaction-v1 or transaction-v1-unverified"
 
 
 def examples(*lines: str) -> str:
@@ -128,8 +129,18 @@ def _one_line(error: click.ClickException) -> str:
 def _known_policy(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
     from tidelog.lab.historical_truncation import POLICIES
 
-    if name is not None and name not in POLICIES:
-        raise click.BadParameter(f"unknown rule {name!r}; {near(name, POLICIES)}")
+    return _known_name(name, POLICIES)
+
+
+def _known_rule(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
+    from tidelog.lab.story.rules import RULES
+
+    return _known_name(name, RULES)
+
+
+def _known_name(name: str | None, known: Mapping[str, object]) -> str | None:
+    if name is not None and name not in known:
+        raise click.BadParameter(f"unknown rule {name!r}; {near(name, known)}")
     return name
 
 
@@ -154,6 +165,17 @@ def policy_option(text: str, default: str | None = "leader-epoch") -> Callable[[
         show_default=default is not None,
         metavar="RULE",
         help=f"{text}: {POLICY_NAMES}.",
+    )
+
+
+def story_rule_option() -> Callable[[F], F]:
+    """Return `--policy` of a story: a rule of truncation or of transactions."""
+    return click.option(
+        "--policy",
+        callback=_known_rule,
+        metavar="RULE",
+        help="Run under this rule only (called a policy in options and JSON):"
+        f" {POLICY_NAMES}; in stories about transactions {TRANSACTION_RULE_NAMES}.",
     )
 
 

@@ -99,8 +99,10 @@ class Guard:
                 f"the console does not serve host {_name(host)!r}",
                 f"open it at one of: {', '.join(sorted(self._hosts))}",
             )
-        if self._token is not None and not self._authenticated(headers):
-            return self._sign_in(scope)
+        if self._token is not None:
+            response = self._sign_in(scope)
+            if response is not None or not self._authenticated(headers):
+                return response or _no_token()
         if scope["method"] not in ("GET", "HEAD"):
             if headers.get(ACTION_HEADER) != "1":
                 return _refusal(403, "header X-Tidelog-Console is missing", "")
@@ -126,13 +128,13 @@ class Guard:
         assert self._token is not None
         return hmac.compare_digest(given.encode(), self._token.encode())
 
-    def _sign_in(self, scope: Scope) -> Response:
-        """Replace the token in the URL by a cookie, or ask for it."""
+    def _sign_in(self, scope: Scope) -> Response | None:
+        """Replace the token in the URL by a cookie, also if the browser has the cookie already;
+        None if the URL has no token, or a wrong one."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if scope["method"] != "GET" or not given or not self._is_token(given[-1]):
-            advice = "open the URL that `tidelog console` printed, with its token"
-            return _refusal(401, "the token is missing or wrong", advice)
+            return None
         rest = urlencode([pair for pair in query if pair[0] != "token"])
         path = "/" + scope["path"].lstrip("/\\")  # never to another site: //evil.example
         response = RedirectResponse(f"{path}{'?' if rest else ''}{rest}", 303)
@@ -158,6 +160,11 @@ class AsciiJson(JSONResponse):
 
 def _refusal(status: int, error: str, advice: str) -> Response:
     return AsciiJson({"error": error, "advice": advice}, status)
+
+
+def _no_token() -> Response:
+    advice = "open the URL that `tidelog console` printed, with its token"
+    return _refusal(401, "the token is missing or wrong", advice)
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,4 +1,4 @@
-"""A played story as data: each step under each truncation rule, with the replicas after it.
+"""A played story as data: each step under each rule, with the replicas after it.
 
     story_data(story, text, performances)    everything that a player draws
 
@@ -8,11 +8,12 @@ JSON calls a rule `policy`, as the option --policy does.
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.core.types import BrokerId
+from tidelog.core.types import INTERNAL_TOPICS, BrokerId
 from tidelog.lab.spec.snapshot import LogEntry
-from tidelog.lab.story.grammar import SHIPPED, Step, Story
+from tidelog.lab.story.grammar import Step, Story
 from tidelog.lab.story.legend import used
 from tidelog.lab.story.library import broken_invariants, kept_invariants
+from tidelog.lab.story.rules import RULES
 from tidelog.lab.story.runner import Frame, Performance, Replica
 
 RECORDS_MAX = 300
@@ -25,7 +26,8 @@ def story_data(story: Story, text: str, performances: Sequence[Performance]) -> 
     """Return a story that was played under one or more rules."""
     frames = _frames_by_line(performances)
     steps = [_step_data(frames[line], performances) for line in sorted(frames)]
-    parting = (index for index, step in enumerate(steps) if step["differs"])
+    differing = [index for index, step in enumerate(steps) if step["differs"]]
+    parting = iter([index for index in differing if not steps[index]["given"]] or differing)
     printed = [
         shown
         for played in frames.values()
@@ -64,7 +66,7 @@ def _frames_by_line(performances: Sequence[Performance]) -> dict[int, dict[str, 
 def _verdict_data(performance: Performance) -> dict[str, Any]:
     return {
         "policy": performance.policy,
-        "shipped": performance.policy == SHIPPED,
+        "shipped": RULES[performance.policy].shipped,
         "passed": performance.passed,
         "kept": kept_invariants(performance),
         "broken": [
@@ -97,18 +99,21 @@ def _frame_data(frame: Frame, performance: Performance) -> dict[str, Any]:
             for line in frame.lines
         ],
         "problems": list(frame.problems),
-        "replicas": [_replica_data(replica, frame) for replica in frame.replicas],
+        "replicas": list(map(_replica_data, frame.replicas)),
         "registration": _registration_data(frame, performance.labels),
         "lost": [list(entry) for entry in lost_records(frame, performance)],
     }
 
 
-def _replica_data(replica: Replica, frame: Frame) -> dict[str, Any]:
-    snapshot, known = replica.snapshot, frame.registration
+def _replica_data(replica: Replica) -> dict[str, Any]:
+    snapshot, known = replica.snapshot, replica.registration
     log = list(snapshot.log)
     return {
         "name": replica.name,
         "role": replica.role,
+        "topic": replica.topic,
+        "internal": replica.topic in INTERNAL_TOPICS,
+        "leads": known is not None and known.leader == snapshot.broker,
         "alive": snapshot.alive,
         "assigned": known is not None and snapshot.broker in known.replicas,
         "in_isr": known is not None and snapshot.broker in known.isr,
@@ -117,6 +122,7 @@ def _replica_data(replica: Replica, frame: Frame) -> dict[str, Any]:
         "log_start_offset": snapshot.log_start_offset,
         "log_end_offset": snapshot.log_end_offset,
         "high_watermark": snapshot.high_watermark,
+        "last_stable_offset": snapshot.last_stable_offset,
         "epochs": [[entry.epoch, entry.start_offset] for entry in snapshot.epochs],
         "log": [list(entry) for entry in log[-RECORDS_MAX:]],
         "omitted": max(0, len(log) - RECORDS_MAX),

@@ -42,8 +42,11 @@ class BrokerView(NamedTuple):
     """How many of its replicas are in the ISR."""
     broker_epoch: int | None
     acting: bool | None
-    """False if it lost its session and stopped serving requests."""
+    """False if it lost its session."""
     log_bytes: int | None
+    detached: bool = False
+    """Whether it lost its session because the metadata store does not respond, and still serves
+    the partitions whose followers fetch."""
 
 
 class BrokerStates(NamedTuple):
@@ -110,9 +113,15 @@ def brokers_from_states(
                 broker_epoch=None if state is None else state["broker_epoch"],
                 acting=None if state is None else state["acting"],
                 log_bytes=None if state is None or not live else _sizes(state),
+                detached=state is not None and is_detached(state),
             )
         )
     return brokers
+
+
+def is_detached(state: State) -> bool:
+    """Whether a broker serves without the metadata store; earlier versions do not say it."""
+    return bool(state.get("detached"))
 
 
 def all_partitions(metadata: ClusterMetadata) -> Iterator[PartitionMetadata]:

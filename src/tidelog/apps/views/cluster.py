@@ -9,6 +9,7 @@ from tidelog.apps.views.broker import (
     State,
     broker_ids,
     fetch_states,
+    is_detached,
     view_brokers,
 )
 from tidelog.apps.views.topic import TopicSummary, summarize_topics
@@ -93,12 +94,16 @@ class HealthView(NamedTuple):
     min_isr_unknown: bool
     damaged: Sequence[DamagedReplica] = ()
     """Replicas that found damage in their logs and are not repaired yet."""
+    without_store: Sequence[BrokerId] = ()
+    """Brokers that serve although they can't reach the metadata store. If it fails for all, no
+    leader can be elected, and a broker that stops can't return."""
 
     @property
     def holds(self) -> bool:
         """Whether there is no problem."""
         wrong = (self.offline, self.under_min_isr, self.under_replicated, self.damaged)
-        return not any(wrong) and not self.brokers_away and not self.no_controller
+        brokers = (self.brokers_away, self.without_store)
+        return not any(wrong) and not any(brokers) and not self.no_controller
 
     def as_data(self) -> dict[str, Any]:
         lists = ("offline", "under_min_isr", "under_replicated", "at_min_isr", "not_preferred")
@@ -148,6 +153,7 @@ def health_from_states(
         brokers_away=sorted(unreachable),
         min_isr_unknown=bool(metadata.topics) and not min_isrs,
         damaged=[each for broker, state in states.items() for each in _damaged(broker, state)],
+        without_store=sorted(broker for broker, state in states.items() if is_detached(state)),
     )
 
 

@@ -36,6 +36,7 @@ class CloseCode(StrEnum):
     NOT_A_BROKER = "no broker"
     FAILED_PRODUCE = "failed produce"
     RESPONSES_NOT_READ = "answers not taken"
+    TLS = "tls"
     REFUSED = "refused"
     NOT_COUNTED = ""
     """The peer closed the connection, or the broker stops."""

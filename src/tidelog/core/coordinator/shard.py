@@ -51,6 +51,8 @@ class EndMarker(NamedTuple):
     committed: bool
     coordinator_epoch: int
     """The leader epoch of the transaction coordinator."""
+    transaction_version: int = 0
+    """From 2 on the marker's epoch must be higher than the one of the producer's records."""
 
 
 class AppendMarker(NamedTuple):

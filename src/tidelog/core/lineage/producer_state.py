@@ -135,10 +135,8 @@ class ProducerState:
             else:
                 in_order = sequence <= 0
         transactional = batch.is_transactional
-        # A group coordinator verifies before it writes its batches, which have no sequence numbers.
         if (
             transactional
-            and sequence >= 0
             and not verified
             and not self.has_transaction(batch.producer_id, batch.producer_epoch)
         ):

@@ -9,7 +9,7 @@ speed; a message is never changed after it was sent.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
@@ -25,6 +25,9 @@ from tidelog.core.types import (
     TopicId,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from tidelog.core.record.work_budget import WorkBudget
 
 LATEST = -1
 """A ListOffsets timestamp: the end offset that the client may read up to."""
@@ -67,6 +70,9 @@ class Produce:
     """Whether it may write to internal topics."""
     transactional_id: str | None = None
     """The producer's transactional id; its transactional batches are verified under it."""
+    budget: "WorkBudget | None" = None
+    """What its batches may still cost; set for the first one that the broker opens. Some of them
+    may wait for a transaction coordinator, while other requests are served."""
 
 
 @slotted

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tidelog.core.settings.group_keys import GROUPS
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, INT_MAX, LOW, READ_ONLY, Setting
+from tidelog.core.settings.tls import TLS, TLS_KEYS, listener_key
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 from tidelog.core.settings.transaction_keys import TRANSACTIONS, VERIFICATION
 
@@ -61,6 +62,13 @@ _PLACE = (
         " `security.inter.broker.protocol`.",
     ),
     Setting(
+        "security.inter.broker.protocol",
+        "string",
+        "PLAINTEXT",
+        "The protocol of `tidelog.internal.listener`: PLAINTEXT or SSL.",
+        note="In Kafka it names the listener for brokers; Tidelog's brokers have their own.",
+    ),
+    Setting(
         "controller.listener.names",
         "list",
         (),
@@ -74,7 +82,7 @@ _PLACE = (
         (),
         "The protocol of each listener, as NAME:PROTOCOL.",
         importance=LOW,
-        note="Only PLAINTEXT so far.",
+        note="PLAINTEXT and SSL so far. A listener with the name of a protocol uses that one.",
     ),
     Setting(
         "log.dirs",
@@ -782,6 +790,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Consumer groups": GROUPS,
     "Transactions": (*TRANSACTIONS, *VERIFICATION),
     "Network": _NETWORK,
+    "TLS": TLS,
     "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,
 }
@@ -790,8 +799,11 @@ BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for ro
 
 
 def broker_setting(name: str) -> Setting | None:
-    """A row of this table, or one of Kafka's settings without effect; None if unknown."""
+    """A row of this table, also for one listener (`listener.name.NAME.ssl.…`), or one of Kafka's
+    settings without effect; None if unknown."""
     found = BROKER.get(name)
+    if found is None and (of_listener := listener_key(name)) is not None:
+        return TLS_KEYS[of_listener[1]]._replace(name=name)
     if found is None:
         from tidelog.core.settings.ignored_keys import IGNORED
 

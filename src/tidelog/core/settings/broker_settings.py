@@ -14,6 +14,7 @@ from tidelog.core.settings import listeners as addresses
 from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, broker_setting, unit_of
 from tidelog.core.settings.listeners import Listener, Listeners
 from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spell
+from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, read_tls
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
 _INTERNAL = "INTERNAL"
@@ -155,6 +156,42 @@ class BrokerSettings:
         hosts = clients[0].host, self.advertised(clients[0], 0, "").host
         local = any(map(addresses.is_loopback, hosts))
         return Listener(_INTERNAL, _LOOPBACK if local else hosts[0], 0)
+
+    def protocol(self, listener: Listener) -> str:
+        """The protocol of a listener.
+
+        That of `tidelog.internal.listener` is the one that Kafka's settings give to brokers.
+        Without them it is SSL if clients use SSL and other machines can reach the listener.
+        """
+        if listener not in self._in_listeners:
+            if self.source("security.inter.broker.protocol") != DEFAULT:
+                return str(self.get("security.inter.broker.protocol"))
+            named = self.get("inter.broker.listener.name") is not None
+            if not named and addresses.is_loopback(listener.host):
+                return addresses.PLAINTEXT
+        name = self._settings_of(listener)
+        return addresses.protocol_of(name, self.get("listener.security.protocol.map"))
+
+    def tls(self, listener: Listener) -> TlsSettings:
+        """The TLS settings of a listener: its own, else those for all. Raises WrongValue."""
+        name = self._settings_of(listener).lower()
+
+        def get(key: str) -> Value:
+            own = f"listener.name.{name}.{key}"
+            return self._given[own] if own in self._given else self.get(key)
+
+        return read_tls(get)
+
+    @property
+    def _in_listeners(self) -> tuple[Listener | None, ...]:
+        clients, between_brokers = self.listeners
+        return (*clients, between_brokers)
+
+    def _settings_of(self, listener: Listener) -> str:
+        """The name under which a listener's protocol and TLS settings are given."""
+        if listener in self._in_listeners:
+            return listener.name
+        return str(self.get("inter.broker.listener.name") or self.listener.name).upper()
 
     @property
     def connection_overrides(self) -> dict[str, int]:
@@ -312,6 +349,32 @@ def _inter_broker(settings: BrokerSettings) -> str | None:
     return None
 
 
+def _tls(settings: BrokerSettings) -> str | None:
+    """Each listener with TLS needs a key; between brokers also the authorities to trust."""
+    try:
+        internal = settings.internal_listener
+        between_brokers = settings.get("security.inter.broker.protocol")
+        if between_brokers and between_brokers not in addresses.SUPPORTED:
+            only = " or ".join(addresses.SUPPORTED)
+            return f"security.inter.broker.protocol must be {only}"
+        for listener in (*settings.listeners.clients, internal):
+            if settings.protocol(listener) == addresses.SSL and not settings.tls(listener).has_key:
+                return f"the listener {listener.name} uses SSL: set ssl.keystore.location"
+        if settings.protocol(internal) != addresses.SSL:
+            for name in settings.get("controller.listener.names"):
+                used = addresses.protocol_of(
+                    name.upper(), settings.get("listener.security.protocol.map")
+                )
+                if used == addresses.SSL:
+                    return (
+                        f"{name} uses {used}, but Tidelog's brokers use {internal}:"
+                        " set security.inter.broker.protocol=SSL"
+                    )
+    except WrongValue as wrong:
+        return str(wrong)
+    return None
+
+
 def _internal(settings: BrokerSettings) -> str | None:
     try:
         listener = settings.internal_listener
@@ -407,6 +470,16 @@ _RULES = (
         ("tidelog.internal.listener", "listeners", "advertised.listeners"),
         _internal,
     ),
+    (
+        (
+            "listeners",
+            "listener.security.protocol.map",
+            "security.inter.broker.protocol",
+            "tidelog.internal.listener",
+            *TLS_KEYS,
+        ),
+        _tls,
+    ),
     (("tidelog.metrics.listener",), _metrics),
     (("tidelog.metadata.store",), _store),
     (("max.connections.per.ip.overrides",), _overrides),
@@ -437,6 +510,10 @@ def _warn_unknown(entries: list[Entry]) -> Iterator[str]:
 
 def _warn_unlikely(settings: BrokerSettings) -> Iterator[str]:
     """Warn about values that are allowed but hardly intended."""
+    every = (*settings.listeners.clients, settings.internal_listener)
+    unused = [name for name in TLS_KEYS if settings.source(name) != DEFAULT]
+    if unused and all(settings.protocol(one) != addresses.SSL for one in every):
+        yield f"no listener uses SSL, so these have no effect: {', '.join(unused)}"
     factor = settings.get("default.replication.factor")
     minimum = settings.get("min.insync.replicas")
     if minimum > factor > 1:

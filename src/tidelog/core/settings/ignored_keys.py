@@ -202,7 +202,6 @@ sasl.oauthbearer.sub.claim.name string sub
 sasl.oauthbearer.token.endpoint.url string null
 sasl.server.callback.handler.class class null
 sasl.server.max.receive.size int 524288
-security.inter.broker.protocol string PLAINTEXT
 security.providers string null
 share.coordinator.append.linger.ms int -1
 share.coordinator.cached.buffer.max.bytes int 1048588 dynamic
@@ -220,27 +219,15 @@ socket.connection.setup.timeout.max.ms long 30000
 socket.connection.setup.timeout.ms long 10000
 ssl.allow.dn.changes boolean false
 ssl.allow.san.changes boolean false
-ssl.cipher.suites list "" dynamic
-ssl.client.auth string none dynamic
-ssl.enabled.protocols list TLSv1.2,TLSv1.3 dynamic
-ssl.endpoint.identification.algorithm string https dynamic
 ssl.engine.factory.class class null dynamic
-ssl.key.password password null dynamic
 ssl.keymanager.algorithm string SunX509 dynamic
-ssl.keystore.certificate.chain password null dynamic
-ssl.keystore.key password null dynamic
-ssl.keystore.location string null dynamic
 ssl.keystore.password password null dynamic
-ssl.keystore.type string JKS dynamic
 ssl.principal.mapping.rules string DEFAULT
 ssl.protocol string TLSv1.3 dynamic
 ssl.provider string null dynamic
 ssl.secure.random.implementation string null dynamic
 ssl.trustmanager.algorithm string PKIX dynamic
-ssl.truststore.certificates password null dynamic
-ssl.truststore.location string null dynamic
 ssl.truststore.password password null dynamic
-ssl.truststore.type string JKS dynamic
 telemetry.max.bytes int 1048576
 transaction.state.log.load.buffer.size int 5242880
 transaction.two.phase.commit.enable boolean false

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from tidelog.core.settings.setting import INT_MAX, WrongValue
 
 PLAINTEXT = "PLAINTEXT"
-_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SSL = "SSL"
+SUPPORTED = (PLAINTEXT, SSL)
+_PROTOCOLS = (*SUPPORTED, "SASL_PLAINTEXT", "SASL_SSL")
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 _EVERYWHERE = ("", *_ALL_ADDRESSES)
 
@@ -103,11 +105,11 @@ def split_listeners(
 
 
 def _check_protocols(listeners: list[Listener], protocols: tuple[str, ...]) -> None:
-    by_name = parse_protocols(protocols)
     for name in (one.name for one in listeners):
-        protocol = by_name.get(name, name)
-        if protocol in _PROTOCOLS and protocol != PLAINTEXT:
-            raise WrongValue(f"{name} uses {protocol}; Tidelog supports only {PLAINTEXT} so far")
+        protocol = protocol_of(name, protocols)
+        if protocol not in SUPPORTED:
+            only = " and ".join(SUPPORTED)
+            raise WrongValue(f"{name} uses {protocol}; Tidelog supports only {only} so far")
 
 
 def _check_distinct(listeners: list[Listener]) -> None:
@@ -131,6 +133,12 @@ def parse_protocols(texts: tuple[str, ...]) -> dict[str, str]:
             raise WrongValue(f"{text!r} must be NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
         protocols[name] = protocol
     return protocols
+
+
+def protocol_of(name: str, protocols: tuple[str, ...]) -> str:
+    """The protocol of a listener; PLAINTEXT if it has none and is not named after one."""
+    default = name if name in _PROTOCOLS else PLAINTEXT
+    return parse_protocols(protocols).get(name, default)
 
 
 def advertised_listener(

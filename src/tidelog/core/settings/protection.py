@@ -6,20 +6,15 @@ refused unless it is empty or at Kafka's default.
 
 from fnmatch import fnmatchcase
 
-_NO_TLS = "Tidelog has no TLS yet"
+_NO_PROVIDER = "Tidelog uses OpenSSL, without plug-ins"
+_NO_DYNAMIC_PASSWORDS = "Tidelog keeps no passwords in dynamic settings"
 _NO_AUTHENTICATION = "Tidelog has no authentication yet"
 _NO_AUTHORISER = "Tidelog has no access control yet"
 _NO_POLICY = "Tidelog has no policies yet"
 _REASONS = (
-    ("security.inter.broker.protocol", _NO_TLS),
-    ("security.providers", _NO_TLS),
-    ("ssl.keystore.*", _NO_TLS),
-    ("ssl.truststore.*", _NO_TLS),
-    ("ssl.key.password", _NO_TLS),
-    ("ssl.client.auth", _NO_TLS),
-    ("ssl.engine.factory.class", _NO_TLS),
-    ("listener.name.*.ssl.*", _NO_TLS),
-    ("password.encoder.secret", _NO_TLS),
+    ("security.providers", _NO_PROVIDER),
+    ("ssl.engine.factory.class", _NO_PROVIDER),
+    ("password.encoder.secret", _NO_DYNAMIC_PASSWORDS),
     ("sasl.enabled.mechanisms", _NO_AUTHENTICATION),
     ("sasl.jaas.config", _NO_AUTHENTICATION),
     ("sasl.server.callback.handler.class", _NO_AUTHENTICATION),
@@ -34,10 +29,6 @@ _REASONS = (
     ("*.policy.class.name", _NO_POLICY),
 )
 _NO_PROTECTION = {
-    "security.inter.broker.protocol": "PLAINTEXT",
-    "ssl.client.auth": "none",
-    "ssl.keystore.type": "JKS",
-    "ssl.truststore.type": "JKS",
     "sasl.enabled.mechanisms": "GSSAPI",
     "sasl.mechanism.inter.broker.protocol": "GSSAPI",
     "sasl.mechanism.controller.protocol": "GSSAPI",

@@ -211,6 +211,7 @@ class LogCopy:
         for path in sorted(wanted - self._snapshots):
             self._copy_file(path)
         self._snapshots = wanted
+        self._copy_file(f"{self.log.directory}/{layout.ACKS_HISTORY}")
         small = {layout.LEADER_EPOCHS: checkpoint.format_epochs(self.log.epochs.entries)}
         if self.log.topic_id is not None:
             topic = checkpoint.format_topic_metadata(self.log.topic_id)

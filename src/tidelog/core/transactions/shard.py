@@ -136,6 +136,7 @@ class TransactionShard(CoordinatorShard[Timer]):
         self._next_allocation = 0
         self.unwritten: set[str] = set()
         """Ids whose transaction has all markers, but could not be written as complete yet."""
+        self._unloaded = False
         self._to_expire: list[str] = []
         """Ids still to check in this round of expiration."""
         self._base_ms = now_ms
@@ -182,6 +183,7 @@ class TransactionShard(CoordinatorShard[Timer]):
 
     def on_unload(self, error: ErrorCode) -> None:
         """Answer the requests that wait for a producer id."""
+        self._unloaded = True
         allocations, self._allocations = self._allocations, {}
         for _, on_changed in allocations.values():
             on_changed(error)
@@ -452,7 +454,9 @@ class TransactionShard(CoordinatorShard[Timer]):
 
         def changed(error: ErrorCode) -> None:
             self.unwritten.discard(name)
-            if error is ErrorCode.NONE or error is ErrorCode.NOT_COORDINATOR:
+            # NOT_COORDINATOR alone does not mean that the shard is unloaded: without a lease this
+            # broker may not append for a moment.
+            if error is ErrorCode.NONE or self._unloaded:
                 return
             self.unwritten.add(name)
             entry.pending = True

@@ -118,7 +118,7 @@ def check_init(known: Transaction, expected: ProducerIdentity | None) -> ErrorCo
     """Check InitProducerId. `expected` is the identity that the producer already has (KIP-360).
 
     The previous producer id is accepted with a used-up epoch: the producer did not get the response
-    that gave it the next id.
+    that gave it the next id. Only the current producer may abort an open transaction.
     """
     if expected is not None and known.epoch != NO_EPOCH:
         retried = (
@@ -126,6 +126,10 @@ def check_init(known: Transaction, expected: ProducerIdentity | None) -> ErrorCo
             and expected.epoch >= LAST_CLIENT_EPOCH
         )
         if expected.producer_id != known.producer_id and not retried:
+            return ErrorCode.PRODUCER_FENCED
+        current = expected == (known.producer_id, known.epoch)
+        if known.state is TransactionState.ONGOING and not current:
+            # Kafka aborts the newer producer's transaction first, and then returns this error.
             return ErrorCode.PRODUCER_FENCED
     if known.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS

@@ -183,8 +183,8 @@ RULES: tuple[Mutant, ...] = (
         "offsets.commit.required.acks = 1, which Kafka 4 no longer has",
         Change(
             f"{_NODE}.coordinating.coordinator_runtime",
-            "batch, ACKS_ALL, self._turn.now_ms)",
-            "batch, 1, self._turn.now_ms)",
+            "            batch,\n            ACKS_ALL,\n",
+            "            batch,\n            1,\n",
         ),
     ),
     mutant(

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import wrap
 
-from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.spec.invariants import INVARIANTS
-from tidelog.lab.story.grammar import SHIPPED, StoryError, parse
+from tidelog.lab.story.grammar import StoryError, parse
 from tidelog.lab.story.play import Play
+from tidelog.lab.story.rules import RULES, SHIPPED
 from tidelog.lab.story.runner import perform, rewrite
 from tidelog.lab.story.stage.world import World
 
@@ -44,7 +44,7 @@ class StoryDraft:
     _play: Play = field(init=False)
 
     def __post_init__(self) -> None:
-        self._play = Play(POLICIES[self.policy])
+        self._play = Play(RULES[self.policy])
 
     @property
     def world(self) -> World:

@@ -14,7 +14,8 @@ from tidelog.lab.sim.simulation import Violation
 from tidelog.lab.sim.story_recorder import NEEDS_QUIET, write_stories
 from tidelog.lab.sim.swarm import Plan
 from tidelog.lab.spec.invariants import INVARIANTS
-from tidelog.lab.story.grammar import SHIPPED, StoryError, parse
+from tidelog.lab.story.grammar import StoryError, parse
+from tidelog.lab.story.rules import SHIPPED
 
 PROMISE = "acked-records-survive"
 """The invariant to check if stories have no name for the violated one."""

@@ -151,6 +151,25 @@ def lso_below_hw(cluster: ClusterSnapshot) -> Iterator[Violation]:
     yield from _each(cluster, stable_in_order)
 
 
+def no_transaction_hangs(cluster: ClusterSnapshot) -> Iterator[Violation]:
+    """Invariant: the coordinator knows each open transaction of the leader, so it will end it."""
+    leader, unfinished = cluster.leader, cluster.unfinished
+    if leader is None or unfinished is None:
+        return
+    for producer, first in leader.open_transactions:
+        if producer not in unfinished:
+            what = f"producer {producer} has an open transaction from offset {first} on"
+            yield Violation((leader.broker,), f"{what}, and no marker will end it")
+
+
+def aborted_records_unread(cluster: ClusterSnapshot) -> Iterator[Violation]:
+    """Invariant: no read-committed consumer gets a record of a transaction that was aborted."""
+    history = cluster.history
+    read = [entry for entry in history.read_committed if entry.id in history.aborted]
+    if read:
+        yield Violation((), f"aborted, but read as committed: {_named(dict.fromkeys(read))}")
+
+
 def epochs_monotonic(cluster: ClusterSnapshot) -> Iterator[Violation]:
     """Invariant: on every replica, epochs never fall along the log, and match the epoch cache."""
     yield from _each(cluster, log_in_order)
@@ -247,6 +266,8 @@ def _named(entries: Iterable[LogEntry]) -> str:
 INVARIANTS: dict[str, Callable[[ClusterSnapshot], Iterator[Violation]]] = {
     "hw-below-leo": hw_below_leo,
     "lso-below-hw": lso_below_hw,
+    "no-transaction-hangs": no_transaction_hangs,
+    "aborted-records-unread": aborted_records_unread,
     "epochs-monotonic": epochs_monotonic,
     "log-matching": log_matching,
     "committed-agree": committed_agree,

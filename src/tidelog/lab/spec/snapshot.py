@@ -66,6 +66,10 @@ class History:
     consumed: list[LogEntry] = field(default_factory=list)
     committed: dict[Offset, LogEntry] = field(default_factory=dict)
     """All records that were ever below the high watermark of the elected leader."""
+    read_committed: list[LogEntry] = field(default_factory=list)
+    """The records that read-committed consumers got."""
+    aborted: set[RecordId] = field(default_factory=set)
+    """The records of transactions that were aborted."""
 
 
 @dataclass(slots=True)
@@ -75,6 +79,9 @@ class ClusterSnapshot:
     replicas: Mapping[BrokerId, ReplicaSnapshot]
     controller: ControllerSnapshot
     history: History
+    unfinished: frozenset[int] | None = None
+    """The producer ids whose transaction in this partition the coordinator has not completed; None
+    if that is unknown or not of interest."""
 
     @property
     def leader(self) -> ReplicaSnapshot | None:

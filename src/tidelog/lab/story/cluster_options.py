@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from tidelog.core.controller.election import UncleanRecovery
+from tidelog.core.groups.config import GroupConfig
 from tidelog.core.node.config import NodeConfig
 from tidelog.core.storage.log_config import LogConfig
 from tidelog.lab.story.grammar import Step, StoryError, known_name
@@ -29,6 +30,7 @@ def _story_config() -> NodeConfig:
         add_partitions_to_txn_retry_backoff_max_ms=0,
         max_incremental_fetch_session_cache_slots=0,
         replica_high_watermark_checkpoint_interval_ms=1,
+        groups=GroupConfig(group_initial_rebalance_delay_ms=0),
         log=LogConfig(reserve_steps=False),
     )
 
@@ -77,6 +79,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "recovery": ("recovery", _recovery),
     "disks": ("disks", number),
     "coordinators": ("coordinators", _names),
+    "groups": ("groups", _names),
     "other": ("other", _text),
     "transaction.version": ("transaction_version", _transaction_version),
     "transaction.partition.verification.enable": (

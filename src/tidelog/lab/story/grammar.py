@@ -2,9 +2,8 @@
 
 scenarios/README.md describes the whole grammar on one page. A `#` line is Markdown prose. A
 step is a command, alone or followed by `----` and its exact output, up to a blank line.
-`---- name` starts the output for one truncation rule, which the code calls a policy. Every error
-message has the file and the line. If a name is nearly right, the message also has the correct
-name.
+`---- name` starts the output for one rule, which the code calls a policy. Every error message has
+the file and the line. If a name is nearly right, the message also has the correct name.
 """
 
 import re
@@ -12,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from tidelog.lab.historical_truncation import POLICIES
+from tidelog.lab.story.rules import RULES, SHIPPED
 
-SHIPPED = next(iter(POLICIES))
 RULE = "----"
 RULE_LINES = ("rules:", "policies:")
-"""How the line with the truncation rules begins; the second is the earlier spelling."""
+"""How the line with the rules begins; the second is the earlier spelling."""
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.\1(\d+)(@\d+)?$")
 _LIMITED = re.compile(r"^([^\s\[]+|(?:expect|check)\s+)\[([^\]]*)(\]?)\s*(.*)$")
 """`expect[kip-101, leader-epoch] …`: a command name, and the policies it applies to."""
@@ -149,7 +147,7 @@ def _policies(names: str, reader: _Reader) -> tuple[str, ...]:
     if not found:
         raise StoryError("`rules:` needs at least one rule", reader.at + 1)
     for name in found:
-        known_name("rule", name, POLICIES, reader.at + 1)
+        known_name("rule", name, RULES, reader.at + 1)
     if len(set(found)) < len(found):
         raise StoryError("a rule is named twice", reader.at + 1)
     return found

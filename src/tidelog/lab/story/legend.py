@@ -18,6 +18,8 @@ class Sign:
     pattern: str
 
 
+_LEADER_EPOCH = r"(?m)^(?!.*(producer=\d|produce |EndTxn|ToTxn)).*\bepoch=\d"
+"""An epoch in a line that is not about a producer, whose epoch is another one."""
 SIGNS = (
     Sign("LEO", "log end offset: the offset of the next record", r"\bLEO\b"),
     Sign("HW", "high watermark: records below it are committed", r"\bHW\b"),
@@ -31,7 +33,22 @@ SIGNS = (
     Sign("m1@0", "record m1, written in leader epoch 0", r"\w@\d"),
     Sign("[m1 m2]", "the records in a response", r"-> \w+  \[\w"),
     Sign("[0:0 1:2]", "leader epochs as epoch:start offset", r"epochs=\[|\bepochs \w+ \d+:\d"),
-    Sign("epoch=1", "the leader epoch that the replica knows", r"\bepoch=\d"),
+    Sign("epoch=1", "the leader epoch that the replica knows", _LEADER_EPOCH),
+    Sign(
+        "producer=0 epoch=1",
+        "a producer id and its producer epoch; messages with a lower epoch are refused",
+        r"\bproducer=\d+ epoch=\d",
+    ),
+    Sign(
+        "Ongoing(t)",
+        "the state of transactional id t, a record in the log of its coordinator",
+        r"\b(Empty|Ongoing|Prepare\w+|Complete\w+)\(",
+    ),
+    Sign(
+        "generation=1",
+        "the members of the consumer group between two rebalances",
+        r"\bgeneration=\d",
+    ),
     Sign(
         "last_epoch=0",
         "epoch of the follower's last record, for the leader to compare",

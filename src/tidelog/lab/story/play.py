@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidelog.core.history import HistoryEvent
-from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.lab.story.grammar import Step, StoryError, known_name
+from tidelog.lab.story.rules import Rule
 from tidelog.lab.story.stage.clients import Clients
 from tidelog.lab.story.stage.coordination import Coordination
+from tidelog.lab.story.stage.members import Members
 from tidelog.lab.story.stage.narration import Line
 from tidelog.lab.story.stage.network import REPLY, REQUEST, Fate, Network
 from tidelog.lab.story.stage.producers import Producers
@@ -24,13 +25,14 @@ class Stage:
     clients: Clients
     coordination: Coordination
     producers: Producers
+    members: Members
 
 
 @dataclass(slots=True)
 class Play:
-    """One run of a story under one policy."""
+    """One run of a story under one rule."""
 
-    policy: TruncationPolicy
+    rule: Rule
     failures: list[str] = field(default_factory=list)
     """The failed expectations of the current step."""
     _stage: Stage | None = None
@@ -39,11 +41,13 @@ class Play:
         """Create the cluster; a story may do so only once."""
         if self._stage is not None:
             raise StoryError("the story has a cluster already")
-        world = World(setup, self.policy)
+        _apply(self.rule, setup)
+        world = World(setup, self.rule.truncation)
         network, clients = Network(world), Clients(world)
         coordination = Coordination(world, network)
         producers = Producers(world, clients, coordination)
-        self._stage = Stage(world, network, clients, coordination, producers)
+        members = Members(world, clients, coordination)
+        self._stage = Stage(world, network, clients, coordination, producers, members)
 
     @property
     def has_stage(self) -> bool:
@@ -73,6 +77,16 @@ class Play:
             return []
         lines, self._stage.world.lines = self._stage.world.lines, []
         return lines
+
+
+def _apply(rule: Rule, setup: Setup) -> None:
+    """Set the options of the cluster that the rule is about."""
+    if rule.transaction_version is None:
+        return
+    if setup.transaction_version is not None:
+        raise StoryError(f"the rule {rule.name} sets the option transaction.version")
+    setup.transaction_version = rule.transaction_version
+    setup.config.transaction_partition_verification_enable = rule.verifies
 
 
 Action: TypeAlias = Callable[[Play, Step], None]

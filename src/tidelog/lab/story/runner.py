@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
 from tidelog.core.history import HistoryEvent
 from tidelog.core.types import BrokerId
-from tidelog.lab.historical_truncation import POLICIES
 from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
 from tidelog.lab.story.commands import control, facts, faults, looking, traffic, transacting
 from tidelog.lab.story.grammar import RULE, Step, Story, StoryError, known_name
 from tidelog.lab.story.play import Command, Play, check_options
+from tidelog.lab.story.rules import RULES
 from tidelog.lab.story.stage.narration import Line
 
 COMMANDS: dict[str, Command] = {
@@ -38,6 +38,10 @@ class Replica:
     role: str
     """`leader`, `follower`, `waiting` (without a leader), or `down`."""
     snapshot: ReplicaSnapshot
+    topic: str
+    """Its topic. It is not the story's own for the option `other`, and for coordinators."""
+    registration: PartitionRegistration | None
+    """Its partition in the controller's image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,8 @@ class Performance:
 
 def play(story: Story, policy: str) -> Performance:
     """Run the story to its end, or to the first step that fails to run."""
-    known_name("rule", policy, POLICIES)
-    performance, current = Performance(story, policy), Play(POLICIES[policy])
+    known_name("rule", policy, RULES)
+    performance, current = Performance(story, policy), Play(RULES[policy])
     for frame in _frames(current, story):
         performance.frames.append(frame)
         performance.problems += [Problem(frame.step.line, text) for text in frame.problems]
@@ -105,7 +109,7 @@ def play(story: Story, policy: str) -> Performance:
 
 def _frames(current: Play, story: Story) -> Iterator[Frame]:
     """Run the story step by step; a step that fails to run is the last frame."""
-    policy = current.policy.name
+    policy = current.rule.name
     for step in story.steps:
         if not step.played_under(policy):
             continue
@@ -129,8 +133,9 @@ def perform(current: Play, step: Step) -> Frame:
     command.action(current, step)
     current.world.deliver_reports()
     current.stage.coordination.run()
+    current.stage.members.run()
     lines = tuple(current.take_lines())
-    problems = (*current.failures, *_compare(step, current.policy.name, lines))
+    problems = (*current.failures, *_compare(step, current.rule.name, lines))
     current.failures.clear()
     replicas = _replicas(current)
     registration = current.world.controller.partition
@@ -143,7 +148,9 @@ def _replicas(current: Play) -> tuple[Replica, ...]:
     found = []
     for name, broker in current.world.brokers.items():
         snapshot, role = broker.snapshot(current.world.now_ms), looking.role_of(broker)
-        found.append(Replica(name, looking.describe_snapshot(role, snapshot), role, snapshot))
+        text = looking.describe_snapshot(role, snapshot)
+        known = current.world.controller.image.partition(*broker.shown)
+        found.append(Replica(name, text, role, snapshot, broker.shown.topic, known))
     return tuple(found)
 
 

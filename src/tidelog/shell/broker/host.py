@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.core.api.context import Broker, DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
@@ -44,8 +44,12 @@ from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import Listener
 from tidelog.shell.net.peer_link import LinkEvents, PeerLink
+from tidelog.shell.net.transport import connect
 from tidelog.shell.os_disk import FileSource, OsDisk, OsDisks, disk_space
 from tidelog.shell.store.store_backend import ClusterIdentity, OpenedStore
+
+if TYPE_CHECKING:
+    from tidelog.shell.broker.tls_listeners import TlsListeners
 
 Halted: TypeAlias = Callable[[do.Halt], None]
 
@@ -66,6 +70,7 @@ class BrokerHost:
         store: OpenedStore,
         halted: Halted,
         write_line: WriteLine,
+        tls: "TlsListeners | None" = None,
     ) -> None:
         self.node = node
         self.brokers = BrokerService(self)
@@ -92,7 +97,9 @@ class BrokerHost:
         self._carry_out = self._table()
         now_ms = loop.clock.now_ms
         self.event_log = EventLog(loop, node, write_line)
-        self._publisher = self._loss_publisher(settings, write_line)
+        secure = tls.connect_to(settings.internal_listener) if tls is not None else None
+        self._connect_to_peer = secure or connect
+        self._publisher = self._loss_publisher(settings, write_line, tls)
         self.times = RequestTimes(perf_counter_ns, loop.turns)
         self.ended: dict[str, int] = {}
         """Connections that this broker closed, by reason."""
@@ -126,7 +133,10 @@ class BrokerHost:
         )
 
     def _loss_publisher(
-        self, settings: BrokerSettings, write_line: WriteLine
+        self,
+        settings: BrokerSettings,
+        write_line: WriteLine,
+        tls: "TlsListeners | None",
     ) -> LossPublisher | None:
         if not settings.get("tidelog.loss.topic.enable"):
             return None
@@ -141,6 +151,7 @@ class BrokerHost:
             (config.host, config.port),
             settings.get("offsets.topic.replication.factor"),
             report,
+            None if tls is None else tls.client(settings.listener),
         )
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -294,7 +305,15 @@ class BrokerHost:
             nonce = os.urandom(NONCE_BYTES)
             return ConnectingHandshake(self._member, broker, _address_text(*address), nonce)
 
-        link = PeerLink(self._loop, self.files, self._client_id, handshake, address_of, events)
+        link = PeerLink(
+            self._loop,
+            self.files,
+            self._client_id,
+            handshake,
+            address_of,
+            events,
+            self._connect_to_peer,
+        )
         link.silent = self._silent
         return link
 
@@ -365,7 +384,7 @@ class BrokerService:
         self._ignored.discard(connection)
         if connection.session.broker is not None:
             self._host.peer_lost()
-        elif connection.close_code is CloseCode.NOT_A_BROKER:
+        elif connection.close_code in (CloseCode.NOT_A_BROKER, CloseCode.TLS):
             self._host.connection_ended(connection)
 
 

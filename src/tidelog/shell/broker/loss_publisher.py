@@ -25,6 +25,8 @@ from tidelog.core.storage.loss_ledger import FILES, PAGE_BYTES
 from tidelog.core.types import LOSSES_TOPIC, BrokerId
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from tidelog.shell.client.cluster import Cluster
 
 ADMIN_CLIENT = "__admin_client"
@@ -60,6 +62,7 @@ class LossPublisher:
         address: tuple[str, int],
         copies_max: int,
         report: Callable[[str], None],
+        tls: "Callable[[], SSLContext] | None" = None,
     ) -> None:
         """`address`: of this broker, for clients. `copies_max`: the replication factor, if there
         are so many brokers. `report` is called by the thread, with a failure or the end of one."""
@@ -68,6 +71,7 @@ class LossPublisher:
         self._address = address
         self._copies_max = copies_max
         self._report = report
+        self._tls = tls
         self._checked: int | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -121,8 +125,11 @@ class LossPublisher:
         """Publish all new entries. Raises ClientError, OSError."""
         from tidelog.shell.client.cluster import Cluster
         from tidelog.shell.client.connection import format_address
+        from tidelog.shell.client.security import ClientSecurity
 
-        with Cluster(format_address(*self._address), ADMIN_CLIENT, TIMEOUT_S) as cluster:
+        security = None if self._tls is None else ClientSecurity(self._tls)
+        address = format_address(*self._address)
+        with Cluster(address, ADMIN_CLIENT, TIMEOUT_S, security) as cluster:
             topic_id = self._topic(cluster)
             for root in self._roots:
                 for lines, position in _pages(root, _position(root), topic_id):

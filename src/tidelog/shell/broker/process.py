@@ -8,13 +8,16 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.node import effects as do
 from tidelog.core.node.config import node_config
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.settings.listeners import SSL
+from tidelog.core.settings.listeners import Listener as ListenerAddress
+from tidelog.core.settings.setting import WrongValue
 from tidelog.core.storage.checkpoint import (
     CheckpointError,
     DamagedProperties,
@@ -34,6 +37,7 @@ from tidelog.shell.net.listener import (
     CannotListen,
     Limits,
     Listener,
+    NewTransport,
     UnprovenLimits,
     bind,
 )
@@ -46,10 +50,14 @@ from tidelog.shell.net.shared_limits import (
     RequestMemory,
     Shares,
 )
+from tidelog.shell.net.transport import SocketTransport
 from tidelog.shell.os_disk import OsDisk, make_folders, warning_if_open
 from tidelog.shell.store.log_dir_lock import LockProof, LogDirInUse, LogDirLock
 from tidelog.shell.store.open_store import store_of
 from tidelog.shell.store.store_backend import BrokerSide, ClusterIdentity, StoreError
+
+if TYPE_CHECKING:
+    from tidelog.shell.broker.tls_listeners import TlsListeners
 
 READ_WALL_CLOCK_MS = 1000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
@@ -99,6 +107,7 @@ class BrokerRun:
             if (warning := warning_if_open(private)) is not None:
                 self._note("WARN", warning)
         self._check_properties(properties, identity, store.place)
+        self._tls = self._open_tls()
         clients, internal = self._bind()
         self._metrics = MetricsEndpoint(loop, settings.metrics_listener)
         self._node = self._open_node([sockets[0] for sockets in clients], internal[0])
@@ -124,6 +133,7 @@ class BrokerRun:
             self._store,
             self._halted,
             self._note,
+            self._tls,
         )
         self._listen(clients, internal)
         counts = (self._connections, self._ended)
@@ -203,6 +213,19 @@ class BrokerRun:
             }
         )
 
+    def _open_tls(self) -> "TlsListeners | None":
+        """Read keys and certificates, if a listener uses them. Raises CannotStart."""
+        settings = self._settings
+        every = (*settings.listeners.clients, settings.internal_listener)
+        if all(settings.protocol(one) != SSL for one in every):
+            return None
+        from tidelog.shell.broker.tls_listeners import TlsListeners
+
+        try:
+            return TlsListeners(self._loop, settings, lambda text: self._note("WARN", text))
+        except WrongValue as wrong:
+            raise CannotStart(str(wrong)) from None
+
     def _bind(self) -> tuple[list[list[socket.socket]], list[socket.socket]]:
         """Open the listeners: the sockets of each client listener, and those for brokers."""
         internal = self._settings.internal_listener
@@ -212,7 +235,8 @@ class BrokerRun:
             for listener in self._settings.listeners.clients
         ]
         between_brokers = bind(internal.host, internal.port, backlog)
-        beside = [listen_beside(sock, backlog) for sock in between_brokers]
+        secure = self._settings.protocol(internal) == SSL
+        beside = [] if secure else [listen_beside(sock, backlog) for sock in between_brokers]
         return clients, between_brokers + [sock for sock in beside if sock is not None]
 
     def _open_node(self, clients: list[socket.socket], internal: socket.socket) -> Node:
@@ -271,16 +295,29 @@ class BrokerRun:
         services = zip(self._node.config.listeners, self._host.clients, clients, strict=True)
         self._by_name = {
             one.name: [
-                Listener(self._loop, sock, files, service, limits, shares) for sock in sockets
+                Listener(self._loop, sock, files, service, limits, shares, self._transport_of(one))
+                for sock in sockets
             ]
             for one, service, sockets in services
         }
         for listeners in self._by_name.values():
             self._listeners += listeners
         self._listeners += [
-            Listener(self._loop, sock, files, self._host.brokers, between_brokers, unlimited)
+            Listener(
+                self._loop,
+                sock,
+                files,
+                self._host.brokers,
+                between_brokers,
+                unlimited,
+                self._transport_of(self._settings.internal_listener),
+            )
             for sock in internal
         ]
+
+    def _transport_of(self, listener: ListenerAddress) -> NewTransport:
+        secure = None if self._tls is None else self._tls.new_transport(listener)
+        return secure or SocketTransport
 
     def _connection_limits(self) -> ConnectionLimits:
         get = self._settings.get

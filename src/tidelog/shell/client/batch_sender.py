@@ -307,8 +307,7 @@ class BatchSender:
             )
         kept = self._connections.get(str(found))
         if kept is None or kept.closed:
-            client, timeout_s = self.cluster.client_id, self.cluster.timeout_s
-            kept = KafkaConnection(found.host, found.port, client, timeout_s, advertised=True)
+            kept = self.cluster.open_connection(found.host, found.port, self.cluster.timeout_s)
             self._connections[str(found)] = kept
         return kept
 

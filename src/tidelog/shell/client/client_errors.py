@@ -36,7 +36,8 @@ _ADVICE: dict[int, str] = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "`tidelog cluster health` shows missing brokers",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller batches, or raise max.message.bytes of the topic",
     ErrorCode.OFFSET_OUT_OF_RANGE: "start at an offset that the log has",
-    ErrorCode.NOT_CONTROLLER: "try again when a controller is elected",
+    ErrorCode.NOT_CONTROLLER: "try again when a controller is elected; if none is, look at the"
+    " metadata store and at `tidelog cluster health`",
     ErrorCode.REQUEST_TIMED_OUT: "try again, or raise the time-out",
     ErrorCode.KAFKA_STORAGE_ERROR: "look for disk errors in the broker's log",
     ErrorCode.UNKNOWN_SERVER_ERROR: "look for the cause in the broker's log",
@@ -158,6 +159,11 @@ class NotReady(BrokerError):
     def __init__(self, state: str, code: int) -> None:
         ClientError.__init__(self, f"{state}: {error_name(code)}{_advice(code)}")
         self.code = code
+
+
+def advice(code: int) -> str:
+    """Return what a user can do about an error; empty if its name or message says it."""
+    return _ADVICE.get(code, "")
 
 
 def _advice(code: int) -> str:

@@ -29,6 +29,7 @@ from tidelog.shell.client.cluster_metadata import (
 )
 from tidelog.shell.client.connection import CLIENT_ID, TIMEOUT_S, KafkaConnection
 from tidelog.shell.client.retry import Retry
+from tidelog.shell.client.security import ClientSecurity
 
 T = TypeVar("T")
 DEFAULT_PORT = 9092
@@ -43,6 +44,7 @@ class Cluster:
         bootstrap: str | Sequence[str],
         client_id: str = CLIENT_ID,
         timeout_s: float = TIMEOUT_S,
+        security: ClientSecurity | None = None,
     ) -> None:
         texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = [parse_address(text) for text in texts if text.strip()]
@@ -50,6 +52,7 @@ class Cluster:
             raise ValueError("bootstrap address is missing; give host:port")
         self.client_id = client_id
         self.timeout_s = timeout_s
+        self.security = security
         self._connections: dict[tuple[str, int], KafkaConnection] = {}
         self._suspects: set[tuple[str, int]] = set()
         """Addresses that did not respond to the last request."""
@@ -129,8 +132,12 @@ class Cluster:
         """Open a connection that is not shared; the caller closes it."""
         shared = self.broker(broker_id)
         found = self.metadata.brokers[broker_id]
+        return self.open_connection(found.host, found.port, shared.timeout_s)
+
+    def open_connection(self, host: str, port: int, timeout_s: float) -> KafkaConnection:
+        """Open a connection to an advertised address, for the caller alone."""
         return KafkaConnection(
-            found.host, found.port, self.client_id, shared.timeout_s, advertised=True
+            host, port, self.client_id, timeout_s, advertised=True, security=self.security
         )
 
     def controller(self) -> KafkaConnection:
@@ -147,7 +154,12 @@ class Cluster:
         if connection is None or connection.closed:
             advertised = advertised and (host, port) not in self.bootstrap
             connection = KafkaConnection(
-                host, port, self.client_id, self.timeout_s, advertised=advertised
+                host,
+                port,
+                self.client_id,
+                self.timeout_s,
+                advertised=advertised,
+                security=self.security,
             )
             self._connections[host, port] = connection
         return connection

@@ -26,6 +26,7 @@ from tidelog.shell.client.client_errors import (
     NotKafka,
     NotOffered,
 )
+from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.net.same_host import unpace
 
 CLIENT_ID = "tidelog"
@@ -74,15 +75,18 @@ class KafkaConnection:
         timeout_s: float = TIMEOUT_S,
         *,
         advertised: bool = False,
+        security: ClientSecurity | None = None,
     ) -> None:
         self.address = format_address(host, port)
         self.client_id = client_id
         self.timeout_s = timeout_s
         self._correlation = count(1)
         self._versions: dict[int, tuple[int, int]] | None = None
-        self._socket: socket.socket | None = _connect(
-            host, port, self.address, timeout_s, advertised
-        )
+        self._has_tls = security is not None
+        connected = _connect(host, port, self.address, timeout_s, advertised)
+        self._socket: socket.socket | None = connected
+        if security is not None:
+            self._socket = _protect(security, connected, host, self.address, advertised)
 
     def __enter__(self) -> "KafkaConnection":
         return self
@@ -287,6 +291,8 @@ class KafkaConnection:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
             if len(pieces) == 1:
                 self._socket.sendall(pieces[0])
+            elif self._has_tls:
+                self._socket.sendall(b"".join(pieces))
             else:
                 _send_pieces(self._socket, pieces)
         except TimeoutError:
@@ -391,6 +397,19 @@ def _connect(
         else:
             return connected
     raise CannotConnect(address, why, advertised)
+
+
+def _protect(
+    security: ClientSecurity, connected: socket.socket, host: str, address: str, advertised: bool
+) -> socket.socket:
+    """Begin TLS within the socket's time-out."""
+    try:
+        return security.protect(connected, host)
+    except BaseException as error:
+        connected.close()
+        if not isinstance(error, OSError):
+            raise
+        raise CannotConnect(address, _reason(error), advertised) from None
 
 
 def _shared_time(found: list[Any], deadline: float) -> Iterator[tuple[float, Any]]:

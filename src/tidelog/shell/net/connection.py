@@ -22,7 +22,7 @@ from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.outbox import Chunk, FilePart, Outbox
 from tidelog.shell.net.shared_limits import Bounds
-from tidelog.shell.net.transport import Transport
+from tidelog.shell.net.transport import Transport, TransportFailed
 from tidelog.shell.os_disk import FileSource
 
 
@@ -300,6 +300,8 @@ class Connection:
             self.close(str(refused), CloseCode.TOO_LARGE)
         except NoMemory:
             self._wait_for_memory()
+        except TransportFailed as error:
+            self.close(str(error), CloseCode.TLS)
         except OSError as error:
             self.close(str(error))
         if self._bounds.requests.waiting:

@@ -23,6 +23,8 @@ the end of the frame is known, so that little of the next frame has to be moved.
 GRAIN = 128 * 1024
 """Sizes of large buffers are multiples of this: frames of a producer vary in size."""
 LARGE_FRAME = 16 * 1024
+_TLS_RECORD = 0x1603
+"""The first two bytes of a TLS client, where a length is expected."""
 ALLOCATED_AHEAD_MAX = 2 * 1024 * 1024
 """Memory that is allocated for a length alone: more than a batch of Kafka's default limit."""
 
@@ -43,6 +45,12 @@ class Source(Protocol):
     """The source of received bytes: a transport."""
 
     def recv_into(self, buffer: memoryview, /) -> int: ...
+
+
+def _why_refused(length: int, frame_max: int) -> str:
+    if length >> 16 == _TLS_RECORD:
+        return "the peer uses TLS, and this listener does not: its security.protocol is PLAINTEXT"
+    return f"frame of {length} bytes exceeds the limit of {frame_max}"
 
 
 class FrameBuffer:
@@ -76,7 +84,7 @@ class FrameBuffer:
         while self._end - self._start >= PREFIX.size:
             (length,) = PREFIX.unpack_from(self._buffer, self._start)
             if not 0 <= length <= self.frame_max:
-                raise FrameRefused(f"frame of {length} bytes exceeds the limit of {self.frame_max}")
+                raise FrameRefused(_why_refused(length, self.frame_max))
             begin = self._start + PREFIX.size
             if begin + length > self._end:
                 return

@@ -27,7 +27,7 @@ from tidelog.core.wire.transaction_calls import (
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.frame_buffer import PREFIX, SMALL, FrameBuffer, FrameRefused
 from tidelog.shell.net.outbox import Outbox
-from tidelog.shell.net.transport import Address, Transport, connect
+from tidelog.shell.net.transport import Address, Transport, TransportFailed, connect
 from tidelog.shell.os_disk import FileSource
 
 FRAME_MAX = 256 * 1024 * 1024
@@ -127,8 +127,9 @@ class PeerLink:
         if self._connecting:
             try:
                 transport.finish_connect()
-            except OSError:
-                self.close()
+            except OSError as error:
+                self._connecting = not isinstance(error, TransportFailed)
+                self._drop(str(error))
                 return
             self._connecting = False
             if self._handshake is not None:

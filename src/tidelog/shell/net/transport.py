@@ -1,19 +1,13 @@
-"""The byte streams that connections are made of: TCP and Unix sockets; TLS is planned.
+"""The byte streams that connections are made of: TCP and Unix sockets, and TLS (tls_transport.py).
 
 A `Transport` owns everything that differs between kinds of stream: receiving, sending, sending
 a file with or without sendfile, a handshake of its own, and which events of the socket it needs.
 Connections, peer links and the metrics endpoint only know this protocol.
 
-How TLS fits in, as a class beside `SocketTransport`:
-- `attach` registers the transport itself with the event loop and runs the handshake in `ready`.
-  The owner's `ready` is called when the handshake has ended. If it failed, the owner gets
-  READABLE, and `recv_into` raises the OSError with the reason; the owner closes the connection.
-- "Want read" while sending and "want write" while receiving are translated in `want` and `ready`:
-  the owner names the operation, and the transport chooses the events of the socket.
-- Bytes that are decrypted but not read cause no event. While the owner wants READABLE, the
-  transport calls it in the next turn of the loop (`EventLoop.next_turn`).
-- There is no sendfile: `send_file` is `copy_file`.
-- The listener and the peer links get the new kind as `new_transport` and `connect`.
+A transport with a handshake registers itself with the event loop, and calls the owner's `ready`
+when the handshake has ended. If it failed, the owner gets READABLE, and `recv_into` raises the
+OSError with the reason. Bytes that were received but not read cause no event of the socket: while
+the owner wants READABLE, the transport calls it in the next turn of the loop.
 """
 
 import errno
@@ -39,6 +33,10 @@ _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 _MORE: int = getattr(socket, "MSG_MORE", 0)
 
 Address: TypeAlias = tuple[str, int]
+
+
+class TransportFailed(OSError):
+    """The handshake of a transport failed, or its stream is broken. Its text is the reason."""
 
 
 class Transport(Protocol):
@@ -145,11 +143,12 @@ def connect(address: Address) -> Transport | None:
 
     Uses the Unix socket beside the address if there is one, else TCP.
     """
-    sock = connect_beside(*address) or _connect_by_tcp(address)
+    sock = connect_beside(*address) or connect_by_tcp(address)
     return None if sock is None else SocketTransport(sock)
 
 
-def _connect_by_tcp(address: Address) -> socket.socket | None:
+def connect_by_tcp(address: Address) -> socket.socket | None:
+    """Begin to connect to another broker; None if that fails at once."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)

@@ -28,7 +28,7 @@ def choose(data: str, given: Machine, brokers: int | None, store: str) -> Machin
     Raises Refusal.
     """
     noted = read(data)
-    host = given.host or (noted.host if noted else "")
+    host = without_brackets(given.host) or (noted.host if noted else "")
     ids = given.node_ids or (noted.node_ids if noted else ())
     if not host:
         raise WrongSetting(
@@ -69,6 +69,11 @@ def parse_ids(text: str) -> tuple[int, ...]:
     if text and not ids:
         raise WrongSetting(f"--node-ids {text!r} names no broker id; use --node-ids 11,12")
     return tuple(ids)
+
+
+def without_brackets(host: str) -> str:
+    """An IPv6 address as listeners have it, `[fd00::1]`, without its brackets."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def check_host(host: str) -> None:

@@ -1,7 +1,6 @@
 """TLS and authentication on a real etcd: certificates, passwords, roles, tokens that expire."""
 
 import ssl
-import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from certificates import authority, certificate, openssl
 from real_cluster import eventually, make_topic, read_values, said, send_all
 from real_etcd import EtcdCluster, EtcdNode, b64, running_etcd
 
@@ -28,33 +28,10 @@ WATCHERS = "etcd_debugging_mvcc_watcher_total"
 VALUES = [b"%d" % number for number in range(100)]
 
 
-def openssl(folder: Path, *words: str) -> None:
-    try:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("no openssl in PATH, which makes the certificates")
-
-
-def certificate(folder: Path, name: str, subject: str) -> None:
-    """A key and a certificate for 127.0.0.1, for servers and clients."""
-    extensions = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
-    (folder / f"{name}.ext").write_text(extensions)
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl(
-        folder, "req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject
-    )
-    signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
-    files = ("-in", f"{name}.csr", "-out", f"{name}.pem", "-extfile", f"{name}.ext")
-    openssl(folder, "x509", "-req", *signing, *files)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    openssl(
-        folder, "req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/O=test ca"
-    )
+    authority(folder)
     certificate(folder, "server", "/O=etcd")
     certificate(folder, "client", "/O=tidelog")
     certificate(folder, "named", "/CN=tidelog")

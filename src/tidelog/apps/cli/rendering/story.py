@@ -22,14 +22,13 @@ from tidelog.lab.story.grammar import Step, Story, expand
 from tidelog.lab.story.legend import Sign, used
 from tidelog.lab.story.library import Verdict, broken_invariants, kept_invariants, story_folder
 from tidelog.lab.story.render import INDENT, as_data, as_mermaid
+from tidelog.lab.story.rules import RULES
 from tidelog.lab.story.runner import Frame, Performance
 
 LIST_WIDTH = 100
 """On a narrower screen, a story's title is printed below its name."""
 MARGIN = 4
 GAP = 3
-SHIPPED = "leader-epoch"
-"""The truncation rule that brokers use; the others are historical."""
 CHECK_COMMANDS = ("check", "expect")
 """Commands that only check."""
 _LOG = re.compile(r"LEO=(\d+) .*HW=(\d+).*log=\[(.*)\]")
@@ -63,7 +62,7 @@ def show_list(screen: Console, stories: Sequence[Story]) -> None:
     for story in stories:
         folders.setdefault(str(Path(short_name(story.path)).parent), []).append(story)
     (_list_wide if screen.width >= LIST_WIDTH else _list_narrow)(screen, folders)
-    screen.print(f"{len(stories)} stories; ◆ compares several truncation rules")
+    screen.print(f"{len(stories)} stories; ◆ compares several rules")
     screen.print("run one: tidelog story play NAME")
 
 
@@ -166,7 +165,9 @@ class StoryReport:
             StepReport(next(iter(frames[line].values())).step, frames[line])
             for line in sorted(frames)
         ]
-        self.first_difference = next((m for m in self.steps if len(m.outputs()) > 1), None)
+        differing = [report for report in self.steps if len(report.outputs()) > 1]
+        shown = [report for report in differing if not report.step.given]
+        self.first_difference = next(iter(shown or differing), None)
 
     @property
     def passed(self) -> bool:
@@ -371,7 +372,7 @@ def _fields(description: str) -> tuple[str, dict[str, str], Text]:
 def _verdict(performance: Performance) -> Text:
     """Return the verdict of one run: invariants kept or broken, and whether the story expects it.
 
-    If an invariant breaks under the rule that brokers run, truncation is not the cause (an unclean
+    If an invariant breaks under the rule that brokers follow, the rule is not the cause (an unclean
     election may be). The verdict then does not name the rule.
     """
     policy, broken = performance.policy, broken_invariants(performance)
@@ -381,7 +382,7 @@ def _verdict(performance: Performance) -> Text:
         violations = "; ".join(
             filter(None, (f"{name}: {what}" if what else name for name, what in broken))
         )
-        if policy == SHIPPED:
+        if RULES[policy].shipped:
             return Text("! broken: ", output.WARN).append(violations)
         return Text(f"✗ {policy} breaks ", output.BAD).append(violations)
     kept = ", ".join(kept_invariants(performance))
@@ -392,8 +393,9 @@ def _verdict(performance: Performance) -> Text:
 
 def _as_expected(broken: Mapping[str, Sequence[tuple[str, str]]], held: Sequence[str]) -> str:
     """Return the last line of a story that expects a violation and shows it."""
-    if SHIPPED in broken:
-        names = ", ".join(dict.fromkeys(name for name, _ in broken[SHIPPED]))
+    shipped = next((rule for rule in broken if RULES[rule].shipped), None)
+    if shipped is not None:
+        names = ", ".join(dict.fromkeys(name for name, _ in broken[shipped]))
         return f"as expected: {names} is expected to break here"
     failed = [f"{name} (historical rule)" for name in broken]
     parts = [(failed, "fails", "fail"), (list(held), "holds", "hold")]

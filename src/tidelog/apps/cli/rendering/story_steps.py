@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidelog.apps.cli import output
+from tidelog.lab.story.stage.controller import PARTITION
 
 COLUMN_MIN = 46
 """Rules are side by side if each gets this width."""
@@ -160,16 +161,35 @@ def _registration(known: Data | None) -> Text:
 
 
 def replica_box(replica: Data, width: int) -> list[Text]:
-    """Return the lines of one replica: its state, its newest records that fit, HW and LEO."""
+    """Return the lines of one replica: its state, its newest records that fit, HW and LEO. Of a
+    coordinator only the order of its records matters: they are one line."""
     head = Text(f"{replica['name']} ", output.NAME if replica["alive"] else output.FAINT)
     head.append(replica["role"], "bold" if replica["role"] == "leader" else output.FAINT)
     if replica["leader_epoch"] is not None:
         head.append(f"  epoch {replica['leader_epoch']}", output.FAINT)
-    head.append("  in sync" if replica["in_isr"] else "  not in sync", output.FAINT)
+    if replica["assigned"]:
+        head.append("  in sync" if replica["in_isr"] else "  not in sync", output.FAINT)
+    if replica["topic"] != PARTITION.topic:
+        head.append(f"  of {replica['topic']}", output.FAINT)
+    if replica["last_stable_offset"] is not None:
+        head.append(f"  LSO {replica['last_stable_offset']}", output.FAINT)
+    if replica["internal"]:
+        return [head, _written(replica, width)]
     if replica["epochs"]:
         pairs = " ".join(f"{epoch}:{start}" for epoch, start in replica["epochs"])
         head.append(f"  epochs [{pairs}]", output.FAINT)
     return [head, *_log_lines(replica, width)]
+
+
+def _written(replica: Data, width: int) -> Text:
+    """Return the newest records of a coordinator that fit into a line, but always the last one."""
+    found = ""
+    for _, _, name in reversed(replica["log"]):
+        longer = f"{name} · {found}" if found else str(name)
+        if found and len("… · ") + len(longer) > width:
+            return Text(f"… · {found}")
+        found = longer
+    return Text(found)
 
 
 def _log_lines(replica: Data, width: int) -> list[Text]:

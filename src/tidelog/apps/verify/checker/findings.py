@@ -44,7 +44,7 @@ TRANSACTION_KINDS = {
     "reordered": "records are not in the order in which they were sent, or in that of the input",
     "phantom": KINDS["phantom"],
     "hanging": "a transaction never ended in a partition, and blocks read-committed consumers",
-    "stuck": "a client or the processors could not go on within a minute without faults",
+    "stuck": "a client or the processors made no progress for a minute without faults",
     "out-of-order read": "a consumer received a lower offset after a higher one",
     **{
         kind: KINDS[kind]

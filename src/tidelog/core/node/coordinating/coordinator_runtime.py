@@ -77,6 +77,7 @@ class HostedShard(Generic[S]):
         "replica",
         "shard",
         "target",
+        "unloaded",
     )
 
     def __init__(self, shard: S, replica: HostedReplica, began_ms: int = 0) -> None:
@@ -88,15 +89,18 @@ class HostedShard(Generic[S]):
         self.target: Offset = replica.log.log_end_offset
         """The end of the log when this broker became leader."""
         self.loaded = False
+        self.unloaded = False
         self.damaged = 0
         """Batches and records that could not be decoded. They are skipped, as in Kafka."""
         self._position: Offset = replica.log.log_start_offset
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still leads in the leader epoch of the shard."""
+        """Whether this broker still leads in the leader epoch of the shard, with this shard: a
+        broker that stopped to serve for a while loads another one in the same leader epoch."""
         partition = self.replica.partition
-        return partition.is_leader and partition.leader_epoch == self.leader_epoch
+        leads = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        return leads and not self.unloaded
 
     @property
     def has_read_all(self) -> bool:
@@ -198,6 +202,8 @@ class ShardWriter:
         gate: Gate,
         replicas: Replicas,
         wake_resting: Callable[[HostedReplica], None],
+        *,
+        verifies: bool,
     ) -> None:
         self.done: list[tuple[HostedShard[Any], int, ErrorCode]] = []
         """Outcomes of appends by their tokens, for `take_done`."""
@@ -206,6 +212,8 @@ class ShardWriter:
         self._gate = gate
         self._replicas = replicas
         self._wake_resting = wake_resting
+        self._verifies = verifies
+        """Whether a transactional append may begin a transaction only if it was verified."""
         self._waiting: Deadlines[Pending] = Deadlines()
 
     def write(self, hosted: HostedShard[Any], appends: list[Append | AppendMarker]) -> None:
@@ -217,7 +225,8 @@ class ShardWriter:
                 self._write_group(hosted, group)
                 group, size = [], 0
                 batch = _marker_of(append.marker, self._turn.wall_ms)
-                self._append(hosted, batch, [append.token])
+                version = append.marker.transaction_version
+                self._append(hosted, batch, [append.token], transaction_version=version)
                 continue
             more = sum(len(key) + len(value or b"") for key, value in append.records)
             if group and (group[0].producer != append.producer or size + more > SHARED_BYTES_MAX):
@@ -249,6 +258,7 @@ class ShardWriter:
         tokens: list[int],
         *,
         too_large: bool = False,
+        transaction_version: int = 0,
     ) -> None:
         replica = hosted.replica
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -264,7 +274,15 @@ class ShardWriter:
             self._wake_resting(replica)
         if not replica.acks_seen & 1:
             self._replicas.note_acks(replica, ACKS_ALL)
-        event = ProduceReceived(Part(pending, 0), batch, ACKS_ALL, self._turn.now_ms)
+        event = ProduceReceived(
+            Part(pending, 0),
+            batch,
+            ACKS_ALL,
+            self._turn.now_ms,
+            # A marker that was appended since the verification has removed it.
+            verified=not self._verifies or batch.producer_id in replica.log.producers.verifications,
+            transaction_version=transaction_version,
+        )
         self._replicas.step(replica, event)
         if not pending.done:
             self._waiting.add(pending, pending.deadline_ms)
@@ -365,7 +383,12 @@ class CoordinatorRuntime(ABC, Generic[S]):
         self._replicas = host.replicas
         self._gate = host.gate
         self._writer = ShardWriter(
-            write_timeout_ms, host.turn, host.gate, host.replicas, host.wake_resting
+            write_timeout_ms,
+            host.turn,
+            host.gate,
+            host.replicas,
+            host.wake_resting,
+            verifies=host.config.transaction_partition_verification_enable,
         )
         self._active: dict[HostedShard[S], None] = {}
         """Shards with effects to carry out, or with a log to read."""
@@ -506,6 +529,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
         if hosted is None or hosted.replica is not replica:
             return
         del self.shards[replica.topic_partition.partition]
+        hosted.unloaded = True
         self._active.pop(hosted, None)
         self._writer.forget(hosted)
         hosted.shard.unload(ErrorCode.NOT_COORDINATOR)

@@ -153,7 +153,9 @@ class Coordinators:
             then(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         producer = TransactionalProducer(marker.producer_id, marker.producer_epoch)
-        end = EndMarker(producer, marker.committed, marker.coordinator_epoch)
+        end = EndMarker(
+            producer, marker.committed, marker.coordinator_epoch, marker.transaction_version
+        )
         runtime.complete_transaction(
             topic_partition.partition,
             end,

@@ -75,6 +75,8 @@ class MarkerSender:
         self._retries: dict[Outcome, set[TopicPartition]] = {}
         """Markers that are sent again at `_retry_at_ms`, to the leaders of that time."""
         self._retry_at_ms: int | None = None
+        self._revision = host.image.revision
+        """The revision of the metadata by which the queues were filled."""
 
     @property
     def waiting(self) -> int:
@@ -98,7 +100,8 @@ class MarkerSender:
     @property
     def is_active(self) -> bool:
         """Whether `flush` has something to send."""
-        return any(self._may_send(broker) for broker in self._queues)
+        moved = bool(self._queues) and self._revision != self._image.revision
+        return moved or any(self._may_send(broker) for broker in self._queues)
 
     def _may_send(self, broker: BrokerId) -> bool:
         return self._open.get(broker, 0) < REQUESTS_AT_ONCE
@@ -109,7 +112,7 @@ class MarkerSender:
 
     def _queue(self, outcome: Outcome, partitions: Iterable[TopicPartition]) -> None:
         deleted = set()
-        for name in partitions:
+        for name in sorted(partitions):  # requests in an order that does not depend on hashes
             known = self._image.partition(*name)
             if known is None:
                 deleted.add(name)
@@ -128,9 +131,19 @@ class MarkerSender:
 
     def flush(self) -> None:
         """Send a request to each broker with markers, unless too many are open."""
+        if self._queues and self._revision != self._image.revision:
+            self._queue_again()
+        self._revision = self._image.revision
         for broker in list(self._queues):
             if self._may_send(broker):
                 self._send_to(broker)
+
+    def _queue_again(self) -> None:
+        """Queue the markers by the leaders of now: the former one may hang with open requests."""
+        queues, self._queues = self._queues, {}
+        for outcomes in queues.values():
+            for outcome, names in outcomes.items():
+                self._queue(outcome, names)
 
     def _send_to(self, broker: BrokerId) -> None:
         queue = self._queues[broker]

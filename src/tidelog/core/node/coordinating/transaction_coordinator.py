@@ -83,23 +83,37 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         request: AddPartitionsToTxn,
         respond: Callable[[AddPartitionsToTxnResponse], None],
     ) -> None:
-        """Serve the request of a partition leader: each transaction by its own shard."""
+        """Serve the request of a partition leader: each transaction by its own shard.
+
+        A partition that this broker's metadata lacks is not added: the topic is new, and a marker
+        to an unknown partition counts as written, so the transaction would never end there.
+        """
         wanted = request.transactions
         results: list[Results | None] = [None] * len(wanted)
 
+        def answered_at(number: int, each: TxnPartitions, response: Any) -> None:
+            results[number] = _results(each, response)
+            done = [result for result in results if result is not None]
+            if len(done) == len(wanted):
+                respond(AddPartitionsToTxnResponse(tuple(done)))
+
         def serve(number: int, each: TxnPartitions) -> None:
             def answered(response: Any) -> None:
-                results[number] = _results(each, response)
-                done = [result for result in results if result is not None]
-                if len(done) == len(wanted):
-                    respond(AddPartitionsToTxnResponse(tuple(done)))
+                answered_at(number, each, response)
 
             self.serve_locally(each.transactional_id, _request_of(each), answered)
 
         if not wanted:
             respond(AddPartitionsToTxnResponse(()))
         for number, each in enumerate(wanted):
-            serve(number, each)
+            if each.verify_only or all(map(self._is_known, each.partitions)):
+                serve(number, each)
+            else:
+                behind = on.AddPartitionsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                answered_at(number, each, behind)
+
+    def _is_known(self, name: TopicPartition) -> bool:
+        return self._image.partition(*name) is not None
 
     # -- effects ---------------------------------------------------------------------------
 

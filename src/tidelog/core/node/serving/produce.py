@@ -7,7 +7,6 @@ closes the connection.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.deadlines import Deadlines
@@ -42,9 +41,6 @@ from tidelog.core.record.validation import is_plausible, packing_fault, validate
 from tidelog.core.replication.events import ACKS_ALL, ACKS_NONE, ProduceReceived
 from tidelog.core.types import INTERNAL_TOPICS
 
-if TYPE_CHECKING:
-    from tidelog.core.record.work_budget import WorkBudget
-
 _TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 _INVALID_ACKS = ErrorCode.INVALID_REQUIRED_ACKS
 RECORD_ERRORS_MAX = 100
@@ -71,12 +67,9 @@ class ProduceService:
             turn, gate, verification, append=self._append, refuse=self._refuse
         )
         self.deadlines: Deadlines[Pending] = Deadlines()
-        self._budget: WorkBudget | None = None
-        """The work budget of the current request, once it needs one."""
 
     def produce(self, peer: Peer, correlation: int, request: Produce) -> None:
         """Serve a produce request."""
-        self._budget = None
         if request.acks == ACKS_NONE:
             self._produce_unanswered(peer, correlation, request)
             return
@@ -147,7 +140,7 @@ class ProduceService:
             or rules.records_checked
             or (batch.attributes & CODEC_MASK and not is_plausible(batch))
         ):
-            batch = self._inspected(batch, replica)
+            batch = self._inspected(request, batch, replica)
         if not isinstance(batch, RecordBatch):
             replica.traffic.failed_produce_requests += 1
             replica.traffic.bytes_rejected += len(asked.records)
@@ -164,7 +157,7 @@ class ProduceService:
         self._replicas.step(replica, event)
 
     def _inspected(
-        self, batch: RecordBatch, replica: HostedReplica
+        self, request: Produce, batch: RecordBatch, replica: HostedReplica
     ) -> RecordBatch | Refusal | ErrorCode:
         """Return the batch if a client can decompress it; decode it only where that is needed."""
         rules = replica.rules
@@ -176,18 +169,19 @@ class ProduceService:
             scanned = True
         if not scanned and rules.codec == batch.codec:
             return batch
-        return self._opened(batch, replica, scanned)
+        return self._opened(request, batch, replica, scanned)
 
     def _opened(
-        self, batch: RecordBatch, replica: HostedReplica, scanned: bool
+        self, request: Produce, batch: RecordBatch, replica: HostedReplica, scanned: bool
     ) -> RecordBatch | Refusal | ErrorCode:
         """Return the batch with the codec of the topic, or the error found in its records."""
         from tidelog.core.record.opened_batch import OpenedBatch
         from tidelog.core.record.work_budget import WorkBudget
 
         rules = replica.rules
-        self._budget = budget = self._budget or WorkBudget()
-        opened = OpenedBatch(batch, budget)
+        if request.budget is None:
+            request.budget = WorkBudget()
+        opened = OpenedBatch(batch, request.budget)
         try:
             keyless = opened.without_key() if scanned else []
             if rules.keys_needed and keyless:

@@ -74,6 +74,8 @@ class WaitingProducer(NamedTuple):
     replica: HostedReplica
     producer_id: int
     producer_epoch: int
+    verification: Verification
+    """A marker ends it; the answer to an earlier question does not apply to the next one."""
 
 
 def transaction_error(request: Produce) -> ErrorCode:
@@ -175,7 +177,7 @@ class TransactionalProduce:
         self._waiting_bytes += len(asked.records)
         own = ProducePartition(asked.topic_partition, bytearray(asked.records), asked.topic_id)
         batch = batch._replace(asked=own)
-        key = WaitingProducer(replica, producer.id, producer.epoch)
+        key = WaitingProducer(replica, producer.id, producer.epoch, verification)
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting.append(batch)
@@ -184,7 +186,7 @@ class TransactionalProduce:
 
         def answered(error: ErrorCode) -> None:
             for batch in self._waiting.pop(key):
-                self._resume(batch, replica, verification, error)
+                self._resume(batch, key, error)
 
         self._verification.ask(producer, asked.topic_partition, answered)
 
@@ -195,11 +197,11 @@ class TransactionalProduce:
     def _resume(
         self,
         batch: WaitingBatch,
-        replica: HostedReplica,
-        verification: Verification,
+        waiting: WaitingProducer,
         error: ErrorCode,
     ) -> None:
         request, asked, part = batch
+        replica = waiting.replica
         self._waiting_bytes -= len(asked.records)
         pending = part.pending
         if pending.done:
@@ -208,8 +210,8 @@ class TransactionalProduce:
             self._reject(replica, asked, part, error_for(request.version, error))
         else:
             current = self._gate.find(asked.topic_partition, asked.topic_id)
-            known = replica.log.producers.verifications.values()
-            verified = current is replica and verification in known
+            known = replica.log.producers.verifications.get(waiting.producer_id)
+            verified = current is replica and waiting.verification is known
             self._append(request, asked, part, verified=verified)
         if request.acks == ACKS_NONE and pending.answers[part.index].error is not ErrorCode.NONE:
             self._turn.emit(Close(pending.peer))

@@ -84,6 +84,8 @@ class TxnVerification:
         self._waiting: dict[BrokerId, list[Question]] = {}
         self._open: dict[BrokerId, int] = {}
         """The number of open requests by broker."""
+        self._revision = image.revision
+        """The revision of the metadata by which the questions were queued."""
 
     def verify(
         self,
@@ -156,6 +158,11 @@ class TxnVerification:
 
     def send(self) -> None:
         """Send the questions that wait, as far as not too many requests are open."""
+        if self._revision != self._image.revision:
+            self._revision = self._image.revision
+            queued, self._waiting = self._waiting, {}
+            for question in (each for questions in queued.values() for each in questions):
+                self._queue(question)  # the coordinator may have moved from a broker that hangs
         waiting, self._waiting = self._waiting, {}
         for broker, questions in waiting.items():
             if self._open.get(broker, 0) < REQUESTS_AT_ONCE:

@@ -1,5 +1,6 @@
-"""Commands for transactional producers and their coordinator."""
+"""Commands for transactional producers, their coordinator, and a consumer group."""
 
+from tidelog.core.node.coordinating.marker_sender import RETRY_MS
 from tidelog.lab.story.grammar import Step, StoryError
 from tidelog.lab.story.play import Command, Play, arguments, fate, number
 from tidelog.lab.story.stage.network import REPLY, REQUEST
@@ -39,10 +40,13 @@ def _end(play: Play, step: Step, *, committed: bool) -> None:
 
 
 def markers(play: Play, step: Step) -> None:
-    """Deliver the markers that coordinators have sent."""
+    """Deliver the markers that coordinators have sent; those that failed are sent again."""
     arguments(step, COMMANDS["markers"].usage, 0, 0)
     _require_coordinator(play)
     what = fate(step, REQUEST) if "hold" in step.options else fate(step, REQUEST, REPLY)
+    if play.stage.coordination.send_markers(what):
+        return
+    play.world.pass_time(RETRY_MS)
     if not play.stage.coordination.send_markers(what):
         play.world.add_line("no marker waits")
 
@@ -55,6 +59,32 @@ def transactions(play: Play, step: Step) -> None:
         play.world.add_line(f"{name} {play.stage.producers.describe(name)}")
 
 
+def join(play: Play, step: Step) -> None:
+    """Let a consumer join the group."""
+    (name,) = arguments(step, COMMANDS["join"].usage, 1, 1)
+    _require_coordinator(play)
+    if name in play.world.brokers:
+        raise StoryError(f"{name} is a broker; give the consumer another name")
+    play.stage.members.join(name)
+
+
+def fetch_offset(play: Play, step: Step) -> None:
+    """Let a consumer of the group fetch the committed offset."""
+    (name,) = arguments(step, COMMANDS["fetch-offset"].usage, 1, 1)
+    play.stage.members.fetch_offset(play.stage.members.known(name).name)
+
+
+def send_offset(play: Play, step: Step) -> None:
+    """Let a producer commit an offset of the group in its transaction."""
+    usage = COMMANDS["send-offset"].usage
+    (offset,) = arguments(step, usage, 1, 1)
+    if not {"by", "of"} <= step.options.keys():
+        raise StoryError(f"usage: {usage}")
+    producer = play.stage.producers.known(step.options["by"])
+    member = play.stage.members.known(step.options["of"])
+    play.stage.producers.send_offset(producer, number(offset, "offset"), member)
+
+
 COMMANDS: dict[str, Command] = {
     "init": Command(init, "init p1 [id=t] [timeout=MS]", ("id", "timeout")),
     "commit": Command(commit, "commit p1 [hold=request as=x]", ("hold", "as")),
@@ -63,5 +93,8 @@ COMMANDS: dict[str, Command] = {
         markers, "markers [lose=request|reply] [hold=request as=x]", ("lose", "hold", "as")
     ),
     "transactions": Command(transactions, "transactions"),
+    "join": Command(join, "join c1"),
+    "fetch-offset": Command(fetch_offset, "fetch-offset c1"),
+    "send-offset": Command(send_offset, "send-offset OFFSET by=p1 of=c1", ("by", "of")),
 }
-"""The commands for transactions."""
+"""The commands for transactions and for the consumer group."""

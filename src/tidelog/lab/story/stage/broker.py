@@ -22,8 +22,9 @@ from tidelog.core.storage.log_directory import LogDirectory
 from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from tidelog.core.wall_clock import ClockReading
 from tidelog.lab.disk_pair import FailingDisk
-from tidelog.lab.spec.snapshot import ReplicaSnapshot
+from tidelog.lab.spec.snapshot import LogEntry, ReplicaSnapshot
 from tidelog.lab.story.stage.controller import PARTITION
+from tidelog.lab.story.stage.coordinator_log import read_coordinator_log
 from tidelog.lab.story.stage.disk import StoryDisk
 from tidelog.lab.story.stage.narration import VisibleState, members
 from tidelog.lab.story.stage.records import read_log
@@ -81,9 +82,16 @@ class StoryBroker:
         """How far its wall clock is ahead of the story's clock."""
         self.shown: TopicPartition = PARTITION
         """The partition whose replica stories show."""
+        self.coordinates = False
+        """Whether it hosts internal topics, and `shown` is one of them."""
         self.shows_transactions = False
         """Whether the story has transactions: only then is the last stable offset of interest."""
         self._labels = labels
+
+    @property
+    def served(self) -> TopicPartition:
+        """The partition that clients ask it for."""
+        return PARTITION if self.coordinates else self.shown
 
     @property
     def alive(self) -> bool:
@@ -160,12 +168,15 @@ class StoryBroker:
             partition.log_start_offset,
             partition.log_end_offset,
             partition.high_watermark,
-            read_log(log),
+            self._read_log(log),
             isr,
             proposed,
             None if refused is None else refused.offset,
             self.last_stable_offset,
         )
+
+    def _read_log(self, log: Log) -> tuple[LogEntry, ...]:
+        return read_coordinator_log(self.shown, log) if self.coordinates else read_log(log)
 
     def _members(self, brokers: frozenset[BrokerId]) -> str:
         return members(self._labels[broker] for broker in sorted(brokers))
@@ -183,7 +194,7 @@ class StoryBroker:
                 partition.log_end_offset,
                 partition.high_watermark,
                 partition.epochs.entries,
-                read_log(log),
+                self._read_log(log),
                 self.last_stable_offset,
                 tuple(log.producers.open_transactions.items()) if self.shows_transactions else (),
             )
@@ -200,7 +211,7 @@ class StoryBroker:
             found.log_end_offset,
             directory.high_watermarks.get(self.shown, 0),
             found.epochs.entries,
-            read_log(found),
+            self._read_log(found),
         )
 
 

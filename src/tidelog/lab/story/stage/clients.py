@@ -90,7 +90,7 @@ class Clients:
         text = f"produce {shorten(batch)} acks={ACKS_NAMES[acks]}"
         self.world.last_error = ErrorCode.NONE
         records = encode_names(batch, self.world.now_ms, codec, producer)
-        request = Produce(acks, timeout_ms, [ProducePartition(broker.shown, records)])
+        request = Produce(acks, timeout_ms, [ProducePartition(broker.served, records)])
         self.send(text, request, Pending(broker, tuple(batch), acks))
 
     def delete_records(self, broker: StoryBroker, offset: Offset) -> None:
@@ -126,21 +126,23 @@ class Clients:
         self.world.last_error = ErrorCode.NONE
         self.last_read = []
         if offset is not None:
-            self.positions[broker.shown] = offset
+            self.positions[broker.served] = offset
         while self._read(broker, epoch, committed=committed):
             epoch = None
         if self.world.last_error is ErrorCode.NONE:
             text = f"[{names(self.last_read)}]"
             self.world.lines.append(message(broker.name, CLIENT, text))
-        if broker.shown == PARTITION:
+        if broker.served == PARTITION:
             self.world.history.consumed += self.last_read
+            if committed:
+                self.world.history.read_committed += self.last_read
 
     def _read(self, broker: StoryBroker, epoch: int | None, *, committed: bool) -> bool:
-        before = self.positions[broker.shown]
-        part = FetchPartition(broker.shown, None, before, READ_BYTES, epoch)
+        before = self.positions[broker.served]
+        part = FetchPartition(broker.served, None, before, READ_BYTES, epoch)
         request = Fetch(None, None, 0, 0, READ_BYTES, [part], read_committed=committed)
         self.send("", request, Pending(broker))
-        return self.positions[broker.shown] > before
+        return self.positions[broker.served] > before
 
     def send(self, text: str, request: object, pending: Pending) -> None:
         """Send a request, and print it as `text`."""
@@ -186,16 +188,16 @@ class Clients:
         self, pending: Pending, records: bytes, aborted: Iterable[AbortedTransaction]
     ) -> None:
         found, after = decode_data(records, aborted)
-        position, shown = self.positions[pending.broker.shown], pending.broker.visible
+        position, shown = self.positions[pending.broker.served], pending.broker.visible
         end = min(after, shown.high_watermark)
         self.last_read += [entry for entry in found if position <= entry.offset < end]
-        self.positions[pending.broker.shown] = max(position, end)
+        self.positions[pending.broker.served] = max(position, end)
 
     def _acknowledged(self, pending: Pending, error: ErrorCode, base: Offset | None) -> None:
         if error is not ErrorCode.NONE:
             self._print_error(pending, error)
             return
-        if pending.broker.shown != PARTITION:
+        if pending.broker.served != PARTITION:
             self._print_ack(pending)
             return
         self.acked.update(pending.names)

@@ -5,18 +5,17 @@ by themselves. Only markers wait for a command: what happens before they are wri
 about transactions show.
 """
 
-from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.node import events as on
 from tidelog.core.node.messages import AddPartitionsToTxn, WriteTxnMarkers
-from tidelog.core.types import Offset, TopicPartition
+from tidelog.core.types import Offset
 from tidelog.lab.story.stage.broker import Sent
+from tidelog.lab.story.stage.coordinator_log import OFFSETS, TRANSACTIONS
 from tidelog.lab.story.stage.narration import message, request_text, response_text
 from tidelog.lab.story.stage.network import ARRIVES, REPLY, REQUEST, Fate, Network
 from tidelog.lab.story.stage.world import World
 
 ROUNDS_MAX = 60
 """More rounds than any exchange between coordinators takes."""
-INTERNAL = tuple(TopicPartition(topic, 0) for topic in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC))
 
 
 class Coordination:
@@ -49,14 +48,13 @@ class Coordination:
     def _offsets(self) -> list[tuple[Offset, Offset]]:
         """Return the end and the high watermark of each replica of the internal topics."""
         nodes = [broker.node for broker in self.world.brokers.values() if broker.node is not None]
-        hosted = [node.replicas.get(name) for node in nodes for name in INTERNAL]
+        hosted = [node.replicas.get(name) for node in nodes for name in (TRANSACTIONS, OFFSETS)]
         parts = [each.partition for each in hosted if each is not None]
         return [(part.log_end_offset, part.high_watermark) for part in parts]
 
     def send_markers(self, fate: Fate = ARRIVES) -> bool:
         """Deliver the requests with markers that were sent; False if there are none."""
-        waiting = [sent for sent in self.world.calls if _has_markers(sent)]
-        waiting = [sent for sent in waiting if sent.incarnation == sent.sender.incarnation]
+        waiting = [sent for sent in self.world.calls if _has_markers(sent) and _is_current(sent)]
         self.world.calls = [sent for sent in self.world.calls if not _has_markers(sent)]
         for sent in waiting:
             self._deliver(sent, fate)
@@ -65,7 +63,7 @@ class Coordination:
 
     def _deliver(self, sent: Sent, fate: Fate = ARRIVES) -> None:
         world, sender = self.world, sent.sender
-        if sent.incarnation != sender.incarnation or not sender.alive:
+        if not _is_current(sent):
             return
         receiver = world.brokers[world.labels[sent.receiver]]
         reached = receiver.alive and world.reachable(sender.name, receiver.name)
@@ -77,9 +75,16 @@ class Coordination:
         if lost:
             world.step(sender, on.RequestFailed(sent.correlation, world.now_ms))
         elif fate.hold:
-            self.network.late[fate.name] = lambda: self._arrive(sent)
+            self.network.late[fate.name] = lambda: self._arrive_late(sent)
         else:
             self._arrive(sent, lose_reply=fate.lose == REPLY)
+
+    def _arrive_late(self, sent: Sent) -> None:
+        receiver = self.world.labels[sent.receiver]
+        text = request_text(sent.request)
+        self.world.lines.append(message(sent.sender.name, receiver, text, "late"))
+        self._arrive(sent)
+        self.run()
 
     def _arrive(self, sent: Sent, *, lose_reply: bool = False) -> None:
         receiver = self.world.brokers[self.world.labels[sent.receiver]]
@@ -102,20 +107,25 @@ class Coordination:
                 self._return(sent, response, lose_reply=lose_reply)
             elif receiver.alive and receiver.incarnation == incarnation:
                 self._open.append((sent, incarnation, lose_reply))
-            elif sent.incarnation == sent.sender.incarnation:
+            elif _is_current(sent):
                 self.world.step(sent.sender, on.RequestFailed(sent.correlation, self.world.now_ms))
 
     def _return(self, sent: Sent, response: object, *, lose_reply: bool) -> None:
         world, sender = self.world, sent.sender
         if _is_shown(sent):
-            mark = "lost" if lose_reply else ""
+            mark = "lost" if lose_reply or not _is_current(sent) else ""
             receiver = world.labels[sent.receiver]
             world.lines.append(message(receiver, sender.name, response_text(response), mark))
-        if sent.incarnation != sender.incarnation or not sender.alive:
+        if not _is_current(sent):
             return
         event = on.ResponseReceived(sent.correlation, response, world.now_ms)
         failed = on.RequestFailed(sent.correlation, world.now_ms)
         world.step(sender, failed if lose_reply else event)
+
+
+def _is_current(sent: Sent) -> bool:
+    """Whether the process that sent the request still runs."""
+    return sent.sender.alive and sent.incarnation == sent.sender.incarnation
 
 
 def _has_markers(sent: Sent) -> bool:

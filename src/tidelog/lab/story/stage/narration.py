@@ -201,6 +201,14 @@ class VisibleState:
     """None if the story has no transactions."""
 
 
+def describe_writes(name: str, before: VisibleState, after: VisibleState) -> Iterator[str]:
+    """Yield the text of each record that a coordinator has appended."""
+    if after.leads:
+        for entry in after.log:
+            if entry.offset >= before.log_end_offset:
+                yield f"{name} writes {entry.id}"
+
+
 def describe_changes(
     name: str, before: VisibleState, after: VisibleState, why: str
 ) -> Iterator[str]:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.groups.messages import (
-    NO_GENERATION,
-    NO_MEMBER,
     OffsetToCommit,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
@@ -26,7 +24,10 @@ from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.story.grammar import StoryError
 from tidelog.lab.story.stage.broker import StoryBroker
 from tidelog.lab.story.stage.clients import TIMEOUT_MS, Clients, Pending
+from tidelog.lab.story.stage.controller import PARTITION
 from tidelog.lab.story.stage.coordination import Coordination
+from tidelog.lab.story.stage.coordinator_log import OFFSETS
+from tidelog.lab.story.stage.members import GROUP, Member
 from tidelog.lab.story.stage.narration import message, shorten
 from tidelog.lab.story.stage.records import encode_names
 from tidelog.lab.story.stage.world import World
@@ -47,6 +48,8 @@ class StoryProducer:
     """The next sequence number for each partition, in this epoch."""
     added: set[TopicPartition] = field(default_factory=set)
     """The partitions that it has added to its open transaction itself."""
+    sent: list[str] = field(default_factory=list)
+    """The records that it has sent in its open transaction."""
 
     def renew(self, identity: ProducerIdentity) -> None:
         """Take over an identity; with a new epoch sequence numbers start at 0."""
@@ -84,8 +87,12 @@ class Producers:
         self.coordination.run()
 
     def ask_coordinator(self, text: str, request: object, pending: Pending) -> None:
-        """Send a request to the coordinator, if there is one."""
-        broker = self.world.coordinator()
+        """Send a request to the coordinator of transactions, if there is one."""
+        self._ask(self.world.coordinator(), text, request, pending)
+
+    def _ask(
+        self, broker: StoryBroker | None, text: str, request: object, pending: Pending
+    ) -> None:
         if broker is None:
             self.world.last_error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self.world.add_line(f"{pending.client}: there is no coordinator")
@@ -104,6 +111,9 @@ class Producers:
             if response.error_code is not ErrorCode.NONE:
                 return response.error_code
             identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+            for earlier in self._known.values():
+                if earlier.transactional_id == transactional_id:
+                    self._aborted(earlier)
             self._known[name] = StoryProducer(name, transactional_id, identity)
             return _identity_text(identity)
 
@@ -119,6 +129,8 @@ class Producers:
             if response.error_code is not ErrorCode.NONE:
                 return response.error_code
             producer.added.clear()
+            if not committed:
+                self._aborted(producer)
             if self.version < EPOCH_BUMPS:
                 return "NONE"
             renewed = ProducerIdentity(response.producer_id, response.producer_epoch)
@@ -130,10 +142,17 @@ class Producers:
             producer.transactional_id, producer.identity, committed, self.version
         )
         text = f"EndTxn {'commit' if committed else 'abort'} epoch={producer.identity.epoch}"
+        if committed:
+            producer.sent.clear()  # without a response the outcome is unknown
         if late:
             self._hold(late, self.world.coordinator(), text, request, pending)
         else:
             self.ask_coordinator(text, request, pending)
+
+    def _aborted(self, producer: StoryProducer) -> None:
+        """Note that the open transaction of a producer was aborted."""
+        self.world.history.aborted.update(producer.sent)
+        producer.sent.clear()
 
     def _hold(
         self,
@@ -173,13 +192,12 @@ class Producers:
         self, producer: StoryProducer, broker: StoryBroker, names: Sequence[str], late: str = ""
     ) -> None:
         """Send one transactional batch. With `late` the request is held under this name."""
-        partition = broker.shown
-        if self.version < EPOCH_BUMPS and partition not in producer.added:
-            self._add(producer, partition)
-            if partition not in producer.added:
-                return
+        partition = broker.served
+        if not self._added(producer, partition, f"AddPartitionsToTxn {partition.topic}"):
+            return
         sequence = producer.sequences.get(partition, 0)
         producer.sequences[partition] = sequence + len(names)
+        producer.sent += names
         identity = producer.identity
         records = encode_names(
             names, self.world.now_ms, TRANSACTIONAL, Producer(*identity, sequence)
@@ -196,8 +214,11 @@ class Producers:
         else:
             self._send(broker, text, request, pending)
 
-    def _add(self, producer: StoryProducer, partition: TopicPartition) -> None:
-        """Add a partition to the transaction, as clients of version 1 do."""
+    def _added(self, producer: StoryProducer, partition: TopicPartition, text: str) -> bool:
+        """Add a partition to the transaction if it must be added, as clients of version 1 do;
+        return whether the producer may write to it."""
+        if self.version >= EPOCH_BUMPS or partition in producer.added:
+            return True
         pending = self.pending(producer.name)
 
         def respond(response: txn.AddPartitionsResponse) -> str | ErrorCode:
@@ -211,20 +232,15 @@ class Producers:
         request = txn.AddPartitions(
             producer.transactional_id, identity, frozenset({partition}), self.version
         )
-        text = f"AddPartitionsToTxn {partition.topic} epoch={identity.epoch}"
-        self.ask_coordinator(text, request, pending)
+        self.ask_coordinator(f"{text} epoch={identity.epoch}", request, pending)
+        return partition in producer.added
 
     # -- offsets ---------------------------------------------------------------------------
 
-    def send_offset(
-        self,
-        producer: StoryProducer,
-        group: str,
-        partition: TopicPartition,
-        offset: Offset,
-        member: tuple[str, int] = (NO_MEMBER, NO_GENERATION),
-    ) -> None:
+    def send_offset(self, producer: StoryProducer, offset: Offset, member: Member) -> None:
         """Send TxnOffsetCommit: the offset counts once the transaction is committed."""
+        if not self._added(producer, OFFSETS, f"AddOffsetsToTxn {GROUP}"):
+            return
         pending = self.pending(producer.name)
 
         def respond(response: TxnOffsetCommitResponse) -> str | ErrorCode:
@@ -232,19 +248,18 @@ class Producers:
             return error if error is not ErrorCode.NONE else "NONE"
 
         pending.respond = respond
-        member_id, generation = member
         request = TxnOffsetCommit(
             producer.transactional_id,
-            group,
+            GROUP,
             *producer.identity,
-            generation,
-            member_id,
+            member.generation,
+            member.id,
             None,
-            [OffsetToCommit(*partition, offset)],
-            version=5,
+            [OffsetToCommit(*PARTITION, offset)],
+            version=5 if self.version >= EPOCH_BUMPS else 4,
         )
-        text = f"TxnOffsetCommit {partition.topic}={offset} generation={generation}"
-        self.ask_coordinator(text, request, pending)
+        text = f"TxnOffsetCommit {PARTITION.topic}={offset} generation={member.generation}"
+        self._ask(self.world.group_coordinator(), text, request, pending)
 
 
 def _identity_text(identity: ProducerIdentity) -> str:

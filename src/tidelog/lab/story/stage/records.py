@@ -44,16 +44,20 @@ def decode_names(buffer: bytes) -> tuple[LogEntry, ...]:
 def _decode_batch(buffer: bytes) -> tuple[LogEntry, ...]:
     batch = parse(buffer)
     return tuple(
-        LogEntry(record.offset, record.leader_epoch, _name(record, batch.producer_id))
+        LogEntry(
+            record.offset,
+            record.leader_epoch,
+            marker_name(record, batch.producer_id) or (record.value or b"").decode(),
+        )
         for record in decode(batch)
     )
 
 
-def _name(record: LogRecord, producer_id: int) -> str:
-    """Return a record's name; `commit(7)` is the marker of producer 7."""
-    if isinstance(record.control, TransactionMarker):
-        return f"{'abort' if record.control.is_abort else 'commit'}({producer_id})"
-    return (record.value or b"").decode()
+def marker_name(record: LogRecord, producer_id: int) -> str:
+    """Return `commit(7)` for the marker of producer 7, and nothing for other records."""
+    if not isinstance(record.control, TransactionMarker):
+        return ""
+    return f"{'abort' if record.control.is_abort else 'commit'}({producer_id})"
 
 
 def decode_data(

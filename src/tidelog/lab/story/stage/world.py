@@ -22,7 +22,6 @@ from tidelog.core.controller.events import (
     HeartbeatReceived,
     LogReportsReceived,
 )
-from tidelog.core.coordinator.lookup import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 from tidelog.core.history import HistoryEvent
 from tidelog.core.node import effects as do
@@ -43,12 +42,14 @@ from tidelog.lab.story.stage.controller import (
     PARTITION,
     StoryController,
 )
+from tidelog.lab.story.stage.coordinator_log import OFFSETS, TRANSACTIONS, transactions_in
 from tidelog.lab.story.stage.disk import StoryDisk
 from tidelog.lab.story.stage.narration import (
     CLIENT,
     CONTROLLER,
     Line,
     describe_changes,
+    describe_writes,
     format_offsets,
     message,
     report_text,
@@ -80,6 +81,8 @@ class Setup:
     """How many log directories each broker has; the partition is in the first."""
     coordinators: tuple[str, ...] = ()
     """Brokers with the internal topics of transactions and groups; the first leads them."""
+    groups: tuple[str, ...] = ()
+    """Brokers with the internal topic of groups, if these are not the coordinators."""
     other: str = ""
     """The broker with the only replica of a second partition."""
     transaction_version: int | None = None
@@ -90,7 +93,12 @@ class Setup:
     def everyone(self) -> tuple[str, ...]:
         """All brokers, in the order of their ids."""
         other = (self.other,) if self.other else ()
-        return (*self.brokers, *self.spares, *other, *self.coordinators)
+        return (*self.brokers, *self.spares, *other, *self.coordinators, *self.groups)
+
+    @property
+    def internal(self) -> dict[TopicPartition, tuple[str, ...]]:
+        """The replicas of each internal topic."""
+        return {TRANSACTIONS: self.coordinators, OFFSETS: self.groups or self.coordinators}
 
 
 class World:
@@ -131,7 +139,10 @@ class World:
         for broker in self.brokers.values():
             broker.other_disks = [StoryDisk() for _ in range(setup.disks - 1)]
             broker.shown = OTHER if broker.name == setup.other else PARTITION
-            broker.shows_transactions = bool(setup.coordinators)
+            for partition, replicas in reversed(setup.internal.items()):
+                if broker.name in replicas:
+                    broker.shown, broker.coordinates = partition, True
+            broker.shows_transactions = bool(setup.coordinators) and not broker.coordinates
             self.start(broker, quiet=True)
         for name in setup.down:
             self._end(self.brokers[name], clean=False)
@@ -140,9 +151,9 @@ class World:
         if setup.other:
             self.controller.create_topic(self._ids((setup.other,)), OTHER.topic)
         if setup.coordinators:
-            for topic in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
+            for partition, replicas in setup.internal.items():
                 self.controller.create_topic(
-                    self._ids(setup.coordinators), topic, **{"cleanup.policy": "compact"}
+                    self._ids(replicas), partition.topic, **{"cleanup.policy": "compact"}
                 )
         self.send_changes_to_all()
         self.lines.clear()
@@ -170,8 +181,15 @@ class World:
         return None if leader is None else self.brokers[self.labels[leader]]
 
     def coordinator(self) -> StoryBroker | None:
-        """Return the broker that coordinates transactions and groups, if any."""
-        leader = self.controller.leader_of(TopicPartition(TRANSACTIONS_TOPIC, 0))
+        """Return the broker that coordinates transactions, if any."""
+        return self._leader_of(TRANSACTIONS)
+
+    def group_coordinator(self) -> StoryBroker | None:
+        """Return the broker that coordinates groups, if any."""
+        return self._leader_of(OFFSETS)
+
+    def _leader_of(self, partition: TopicPartition) -> StoryBroker | None:
+        leader = self.controller.leader_of(partition)
         return None if leader is None else self.brokers[self.labels[leader]]
 
     def reachable(self, one: str, other: str) -> bool:
@@ -200,7 +218,11 @@ class World:
             return
         broker.visible = after
         if before is not NOT_VISIBLE:
-            for text in describe_changes(broker.name, before, broker.visible, self._why):
+            if broker.coordinates:
+                texts = describe_writes(broker.name, before, broker.visible)
+            else:
+                texts = describe_changes(broker.name, before, broker.visible, self._why)
+            for text in texts:
                 self.add_line(text)
         partition = self.controller.image.partitions and self.controller.partition
         if not partition or broker.visible.leader_epoch != partition.leader_epoch:
@@ -284,7 +306,7 @@ class World:
         )
         if effect.broker != CONTROLLER_ID:
             coordination = isinstance(effect.request, WriteTxnMarkers | AddPartitionsToTxn)
-            internal = coordination or broker.name in self.setup.coordinators
+            internal = coordination or broker.coordinates
             (self.calls if internal else broker.outbox).append(sent)
         elif isinstance(effect.request, AllocateProducerIdsReceived):
             self._answer_at_once(sent, self.controller.serve(effect.request))
@@ -507,4 +529,18 @@ class World:
                 frozenset(partition.elr),
             ),
             self.history,
+            self._unfinished(),
+        )
+
+    def _unfinished(self) -> frozenset[int] | None:
+        """Return the producers whose transaction in the partition has not ended, by the
+        coordinator's log; None if there is no coordinator."""
+        coordinator = self.coordinator()
+        log = None if coordinator is None else coordinator.log
+        if log is None:
+            return None
+        return frozenset(
+            known.producer_id
+            for known in transactions_in(log).values()
+            if not known.state.is_idle and PARTITION in known.partitions
         )

@@ -1,1 +1,0 @@
-import{a as e,c as t}from"./http-DVwmMlaU.js";var n=null;function r(){return n??=e(`/api/stories`).catch(e=>{throw n=null,e}),n}function i(t,n){return e(`/api/stories/${encodeURIComponent(t)}/${encodeURIComponent(n)}`)}function a(e){return t(`/api/stories/run`,{text:e})}export{i as n,a as r,r as t};

@@ -1,0 +1,77 @@
+"""The TLS side of one broker: transports for its listeners and for its links to other brokers.
+
+Imported only if a listener uses SSL: OpenSSL takes 4 MB of a broker's memory.
+"""
+
+import ssl
+from collections.abc import Callable
+
+from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.settings.listeners import SSL, Listener
+from tidelog.core.settings.tls import TlsSettings
+from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.listener import NewTransport
+from tidelog.shell.net.tls_context import RenewedContext, client_context, server_context
+from tidelog.shell.net.tls_transport import Handshakes, TlsTransport
+from tidelog.shell.net.transport import Address, Transport, connect_by_tcp
+
+RENEW_MS = 5000
+"""How often certificate files are checked."""
+
+
+class TlsListeners:
+    """The contexts of all listeners with TLS."""
+
+    def __init__(
+        self, loop: EventLoop, settings: BrokerSettings, report: Callable[[str], None]
+    ) -> None:
+        """Raises WrongValue if a key or a certificate can't be used."""
+        self._loop = loop
+        self._report = report
+        self._handshakes = Handshakes(loop)
+        self._renewed: list[RenewedContext] = []
+        self._servers: dict[str, RenewedContext] = {}
+        self._clients: dict[str, RenewedContext] = {}
+        for listener in (*settings.listeners.clients, settings.internal_listener):
+            if settings.protocol(listener) == SSL:
+                own = settings.tls(listener)
+                self._servers[listener.name] = self._follow(own, server_context)
+                self._clients[listener.name] = self._follow(own, client_context)
+        loop.after(RENEW_MS, self._renew)
+
+    def new_transport(self, listener: Listener) -> NewTransport | None:
+        """Return how a listener's connections are made; None without TLS."""
+        context = self._servers.get(listener.name)
+        if context is None:
+            return None
+        return lambda sock: TlsTransport(sock, context(), self._handshakes)
+
+    def connect_to(self, listener: Listener) -> Callable[[Address], Transport | None] | None:
+        """Return how this broker connects to such a listener of others; None without TLS."""
+        context = self._clients.get(listener.name)
+        if context is None:
+            return None
+
+        def connect(address: Address) -> Transport | None:
+            sock = connect_by_tcp(address)
+            if sock is None:
+                return None
+            return TlsTransport(sock, context(), self._handshakes, address[0])
+
+        return connect
+
+    def client(self, listener: Listener) -> Callable[[], ssl.SSLContext] | None:
+        """Return the context of this broker as a client of such a listener; None without TLS."""
+        return self._clients.get(listener.name)
+
+    def _follow(
+        self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]
+    ) -> RenewedContext:
+        context = RenewedContext(settings, make, self._report)
+        self._renewed.append(context)
+        return context
+
+    def _renew(self) -> None:
+        for context in self._renewed:
+            context.renew()
+        self._loop.after(RENEW_MS, self._renew)
