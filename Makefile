@@ -98,7 +98,7 @@ console: ## build the console's pages and the drawing of the demo's report from 
 sim: $(STAMP) ## run the simulator: make sim SEEDS=2000 START=0
 	$(BIN)/tidelog sim run --seeds $(or $(SEEDS),2000) --start $(or $(START),0)
 
-model: $(STAMP) ## check the published models, and the shipped code within six sets of bounds
+model: $(STAMP) ## check the published models, and the shipped code within eleven sets of bounds
 	$(BIN)/tidelog model table --size 3,2,2,2
 	$(BIN)/tidelog model check
 	$(BIN)/tidelog model check --replicas 3 --records 1 --messages 0
@@ -106,6 +106,11 @@ model: $(STAMP) ## check the published models, and the shipped code within six s
 	$(BIN)/tidelog model check --records 1 --leader-epochs 3 --partition-epochs 4 --messages 0 --min-isr 2 --damages 1
 	$(BIN)/tidelog model lease
 	$(BIN)/tidelog model lease --replicas 2 --records 2 --messages 1 --renewals 1 --losses 1
+	$(BIN)/tidelog model transactions
+	$(BIN)/tidelog model transactions --transactions 2 --late-markers 1 --failures 0 --time-outs 0
+	$(BIN)/tidelog model transactions --elections 1 --failures 0
+	$(BIN)/tidelog model transactions --transactions 2 --epochs-left 1 --failures 0 --time-outs 0
+	$(BIN)/tidelog model transactions --client-version 1 --failures 0
 
 mutants: $(STAMP) ## put known mistakes into the code, one by one, and check that each is found
 	$(BIN)/tidelog model mutants

@@ -112,6 +112,7 @@ def test_every_command_exists() -> None:
         "model table",
         "model check",
         "model lease",
+        "model transactions",
         "model mutants",
     }
 

@@ -89,6 +89,30 @@ def test_lease_check_that_stops_early_proves_nothing() -> None:
     assert found["bounds"]["replicas"] == 2
 
 
+QUIET = ("--failures", "0", "--time-outs", "0", "--workers", "1")
+
+
+def test_transactions_check_passes_if_the_invariants_hold() -> None:
+    found = run("transactions", *QUIET)
+    assert found.exit_code == 0
+    assert "reached: a reader skips an aborted record" in found.stdout
+    assert "not reached: a new coordinator continues with the markers" in found.stdout
+    assert "✓ every invariant holds in every state" in found.stdout
+
+
+def test_transactions_check_shows_a_hanging_transaction() -> None:
+    old = ("transactions", "--client-version", "1", "--no-verification", *QUIET)
+    found = run(*old)
+    assert found.exit_code == 1
+    assert "Shortest counterexample, 5 steps: when all is delivered" in found.stdout
+    assert "  5  a late Produce(P, t1, epoch 0) arrives" in found.stdout
+    assert "P LSO=1 HW=2 log=[abort@0 t1@0] readers see []" in found.stdout
+    as_data = data(*old)
+    assert as_data["bounds"]["verification"] is False
+    assert as_data["counterexample"]["depth"] == 5
+    assert as_data["counterexample"]["steps"][-1]["action"].startswith("a late Produce")
+
+
 def test_failed_check_shows_the_shortest_path(tmp_path: Path) -> None:
     story = tmp_path / "loss.txt"
     found = run("check", *HARMFUL, "--story", str(story))

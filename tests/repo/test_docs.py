@@ -26,6 +26,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.storage import layout
 from tidelog.lab.modelcheck.shipped import invariants as shipped_invariants
 from tidelog.lab.modelcheck.shipped import lease_model
+from tidelog.lab.modelcheck.transactions import model as transaction_model
 from tidelog.lab.mutants.hunt import ESCAPED
 from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.swarm import (
@@ -270,7 +271,10 @@ FILES = [
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("invariants.md", [*INVARIANTS, *shipped_invariants.NAMES, *lease_model.NAMES]),
+        (
+            "invariants.md",
+            [*INVARIANTS, *shipped_invariants.NAMES, *lease_model.NAMES, *transaction_model.NAMES],
+        ),
         (
             "simulator-faults.md",
             [

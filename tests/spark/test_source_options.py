@@ -47,7 +47,7 @@ def test_defaults_are_those_of_the_connector() -> None:
     found = batch()
     assert found.subscription == Subscription(topics=("t",))
     assert (found.starting.everywhere, found.ending.everywhere) == (EARLIEST, LATEST)
-    assert (found.isolation, found.on_data_loss) == (READ_UNCOMMITTED, OnDataLoss.FAIL)
+    assert (found.isolation, found.on_data_loss) == (READ_COMMITTED, OnDataLoss.FAIL)
     assert stream().starting.everywhere == LATEST
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -88,8 +88,8 @@ def test_limits_and_sizes() -> None:
 
 
 def test_isolation_in_either_spelling() -> None:
-    assert batch(isolationLevel="READ_COMMITTED").isolation == READ_COMMITTED
-    assert batch(**{"kafka.isolation.level": "read_committed"}).isolation == READ_COMMITTED
+    assert batch(isolationLevel="READ_UNCOMMITTED").isolation == READ_UNCOMMITTED
+    assert batch(**{"kafka.isolation.level": "read_uncommitted"}).isolation == READ_UNCOMMITTED
 
 
 def test_data_loss_options() -> None:

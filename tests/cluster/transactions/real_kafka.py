@@ -3,16 +3,21 @@
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import TypeAlias
 
 from client_programs import java_tools
 from real_cluster import eventually
+from two_sides import Side
 
 from tidelog.core.api_table import DESCRIBE_CLUSTER
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.supervisor.cluster import LocalCluster
+
+Sides: TypeAlias = tuple[Side, Side]
 
 CLUSTER_ID = "dGlkZWxvZy1jb21wYXJlMQ"
 START_S = 120.0
@@ -29,7 +34,38 @@ ONE_COPY = {
 
 
 @contextmanager
-def running_kafka() -> Iterator[int]:
+def running_sides(settings: Mapping[str, str] | None = None) -> Iterator[Sides]:
+    """Start one broker of each, with the same settings; yield both when coordinators are loaded."""
+    wanted = {**ONE_COPY, **(settings or {})}
+    with running_kafka(wanted) as kafka_port, LocalCluster(brokers=1, settings=wanted) as cluster:
+        ours, theirs = Side(cluster.port(1)), Side(kafka_port)
+        for side in (ours, theirs):
+            side.prepare("warm")
+            side.await_coordinators()
+        try:
+            yield ours, theirs
+        finally:
+            ours.close()
+            theirs.close()
+
+
+def compare(sides: Sides, scenario: Callable[[Side], object]) -> set[str]:
+    """Run a scenario on both; all answers must be equal. Return the errors in the answers."""
+    for side in sides:
+        side.begin()
+        scenario(side)
+    ours, theirs = sides
+    different = [
+        f"{label}\n  Tidelog: {one}\n  Kafka:   {other}"
+        for (label, one), (_, other) in zip(ours.answers, theirs.answers, strict=True)
+        if one != other
+    ]
+    assert not different, "\n".join(different)
+    return ours.errors
+
+
+@contextmanager
+def running_kafka(settings: Mapping[str, str] = ONE_COPY) -> Iterator[int]:
     """Start a broker that is also the controller; yield its port. Skip without Java or jars."""
     *java, class_path = java_tools()
     folder = Path(mkdtemp(prefix="kafka-compare-"))
@@ -45,7 +81,7 @@ def running_kafka() -> Iterator[int]:
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": str(folder / "data"),
-        **ONE_COPY,
+        **settings,
     }
     conf = folder / "server.properties"
     conf.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))

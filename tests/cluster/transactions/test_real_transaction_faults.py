@@ -61,10 +61,13 @@ def cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
-def make_placed(cluster: LocalCluster, topic: str, *replicas: int) -> str:
+def make_placed(cluster: LocalCluster, topic: str, *replicas: int, unclean: bool = False) -> str:
     """Create a topic with one partition on these brokers."""
+    configs = {"min.insync.replicas": "1"}
+    if unclean:
+        configs["unclean.leader.election.enable"] = "true"
     with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
-        placed = NewTopic(topic, assignment=[replicas], configs={"min.insync.replicas": "1"})
+        placed = NewTopic(topic, assignment=[replicas], configs=configs)
         [created] = create_topics(client, [placed])
         assert created.outcome.holds, created
         await_leaders(client, topic)
@@ -299,3 +302,36 @@ def test_a_partition_is_moved_while_it_has_an_open_transaction(
     await_stable(cluster.bootstrap, topic)
     assert values_of(cluster.bootstrap, topic) == [b"a", b"b", b"c"]
     assert len(aborted(cluster, 2, topic)) == 1
+
+
+def test_an_unclean_election_removes_a_part_of_a_transaction(
+    cluster: LocalCluster, name: str
+) -> None:
+    """Its marker still arrives, the old leader truncates, and readers are not held back."""
+    topic = make_placed(cluster, name, 1, 2, unclean=True)
+    producer = TransactionalProducer(cluster.bootstrap, name)
+    producer.begin()
+    producer.send(topic, b"lost")
+    producer.abort()
+    producer.write(topic, b"a")
+    await_stable(cluster.bootstrap, topic)
+    await_isr(cluster, topic, [1, 2])
+    producer.begin()
+    producer.send(topic, b"b")
+    cluster.kill(2)
+    producer.send(topic, b"only on broker 1")
+    cluster.kill(1)
+    cluster.start_broker(2)
+    eventually(lambda: leader_of(cluster, topic) == 2, "an unclean election")
+    producer.commit()
+    await_stable(cluster.bootstrap, topic)
+    assert values_of(cluster.bootstrap, topic) == [b"a", b"b"]
+    cluster.start_broker(1)
+    await_members(cluster)
+    await_isr(cluster, topic, [1, 2])
+    assert segment_bytes(cluster, 1, topic) == segment_bytes(cluster, 2, topic)
+    assert aborted(cluster, 1, topic) == aborted(cluster, 2, topic)
+    # The first producer would notice that sequence numbers are missing.
+    TransactionalProducer(cluster.bootstrap, name).write(topic, b"c")
+    await_stable(cluster.bootstrap, topic)
+    assert values_of(cluster.bootstrap, topic) == [b"a", b"b", b"c"]

@@ -62,7 +62,7 @@ def test_transactions_are_listed_and_described(cluster: LocalCluster, name: str)
     run_tool(
         cluster.bootstrap,
         "TransactionsCommand",
-        *("forceTerminateTransaction", "--transactional-id", name),
+        *("forceTerminateTransaction", "--transactionalId", name),
     )
     await_stable(cluster.bootstrap, topic)
     with pytest.raises(KafkaException, match=r"fenced|FENCED"):

@@ -1,7 +1,7 @@
 """The same requests to Tidelog and to Apache Kafka, and their answers in a comparable form.
 
-What differs between any two clusters is replaced: producer ids by their order, times, addresses and
-error texts by a word. All else must be equal.
+What differs between any two clusters is replaced: producer ids by their order, times and addresses
+by a word. Texts of errors are left out. All else must be equal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +15,7 @@ from tidelog.core.record.encoder import Producer, encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL
 from tidelog.core.wire.codec import Struct
+from tidelog.shell.client.client_errors import CannotConnect
 from tidelog.shell.client.connection import KafkaConnection
 
 GROUP, TRANSACTION = 0, 1
@@ -27,8 +28,17 @@ PASSING = (
 )
 _TIMES = ("transaction_start_time_ms", "last_timestamp", "log_append_time_ms", "timestamp")
 _ADDRESS = ("node_id", "host", "port", "leader_id")
-_SORTED = ("transaction_states", "active_producers", "topics", "coordinators")
-_LEFT_OUT = ("throttle_time_ms", "unknown_tagged_fields")
+_SORTED = (
+    "transaction_states",
+    "active_producers",
+    "topics",
+    "coordinators",
+    "partitions",
+    "results_by_partition",
+)
+"""Lists that Kafka sends in the order of a hash table."""
+_KNOWN_ERRORS = frozenset(map(int, ErrorCode))
+_LEFT_OUT = ("throttle_time_ms", "unknown_tagged_fields", "error_message")
 
 
 class Identity(NamedTuple):
@@ -38,29 +48,59 @@ class Identity(NamedTuple):
     epoch: int
 
 
+def older(producer: Identity) -> Identity:
+    return producer._replace(epoch=producer.epoch - 1)
+
+
+def newer(producer: Identity) -> Identity:
+    return producer._replace(epoch=producer.epoch + 1)
+
+
+def stranger(producer: Identity) -> Identity:
+    return producer._replace(id=producer.id + 1_000_000)
+
+
 class Side:
     """One of the two brokers, and all that it answered."""
 
     def __init__(self, port: int) -> None:
-        self._connection = KafkaConnection("127.0.0.1", port, timeout_s=60)
+        self._port = port
+        self._connection = self._connect()
         self._producers: dict[int, str] = {}
         self.answers: list[tuple[str, Any]] = []
+        self.errors: set[str] = set()
+
+    def _connect(self) -> KafkaConnection:
+        return KafkaConnection("127.0.0.1", self._port, timeout_s=60)
 
     def close(self) -> None:
         self._connection.close()
 
     def begin(self) -> None:
         """Forget the answers of another scenario."""
-        self.answers, self._producers = [], {}
+        self.answers, self._producers, self.errors = [], {}, set()
 
     # -- requests ---------------------------------------------------------------------------
 
     def ask(self, key: int, request: Struct, version: int, about: str = "") -> Struct:
         """Send a request and remember its answer."""
-        answer = self.quietly(key, request, version)
         label = f"{len(self.answers)}: {api.api_name(key)} {version} {about}".strip()
+        try:
+            answer = self.quietly(key, request, version)
+        except CannotConnect:
+            self.answers.append((label, "the connection was closed"))
+            self._connection = self._connect()
+            return {}
         self.answers.append((label, self._comparable(answer)))
         return answer
+
+    def offered(self) -> dict[int, tuple[int, int]]:
+        """Return the offered versions of each API."""
+        answer = self.quietly(api.API_VERSIONS, {}, 2)
+        return {
+            each["api_key"]: (each["min_version"], each["max_version"])
+            for each in answer["api_keys"]
+        }
 
     def quietly(self, key: int, request: Struct, version: int) -> Struct:
         assert self._connection.version(key, version) == version, "the broker offers this version"
@@ -80,7 +120,52 @@ class Side:
             return len(leaders) == partitions and all(leader >= 0 for leader in leaders)
 
         eventually(has_leaders, f"leaders of {topic}")
+        self._await_served(topic, partitions)
         return topic
+
+    def _await_served(self, topic: str, partitions: int) -> None:
+        """Wait until the leaders know it: Kafka's Metadata names them a moment before."""
+        wanted = [{"partition_index": number, "timestamp": -1} for number in range(partitions)]
+        topics = [{"name": topic, "partitions": wanted}]
+        request = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+
+        def are_served() -> bool:
+            [found] = self.quietly(api.LIST_OFFSETS, request, 7)["topics"]
+            return all(each["error_code"] == ErrorCode.NONE for each in found["partitions"])
+
+        eventually(are_served, f"partitions of {topic}")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic; wait until the broker does not know it."""
+        self.quietly(api.DELETE_TOPICS, {"topic_names": [topic], "timeout_ms": TIMEOUT_MS}, 5)
+        asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+
+        def is_gone() -> bool:
+            [found] = self.quietly(api.METADATA, asked, 5)["topics"]
+            return bool(found["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+        eventually(is_gone, f"{topic} is deleted")
+
+    def join(self, group: str) -> tuple[str, int]:
+        """Join a group as its only member; return the member's id and the generation."""
+        request = {
+            "group_id": group,
+            "session_timeout_ms": TIMEOUT_MS,
+            "rebalance_timeout_ms": TIMEOUT_MS,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
+        request["member_id"] = self.quietly(api.JOIN_GROUP, request, 5)["member_id"]
+        joined = self.quietly(api.JOIN_GROUP, request, 5)
+        assert joined["error_code"] == ErrorCode.NONE
+        member = {key: joined[key] for key in ("member_id", "generation_id")}
+        shares = [{"member_id": joined["member_id"], "assignment": b""}]
+        synced = self.quietly(
+            api.SYNC_GROUP, {"group_id": group, **member, "assignments": shares}, 3
+        )
+        assert synced["error_code"] == ErrorCode.NONE
+        return joined["member_id"], joined["generation_id"]
 
     def await_coordinators(self) -> None:
         """Wait until transactional ids and groups have a coordinator that is loaded."""
@@ -114,7 +199,7 @@ class Side:
         if known is not None:
             request |= {"producer_id": known.id, "producer_epoch": known.epoch}
         answer = self.ask(api.INIT_PRODUCER_ID, request, version, about)
-        return Identity(answer["producer_id"], answer["producer_epoch"])
+        return Identity(answer.get("producer_id", -1), answer.get("producer_epoch", -1))
 
     def add(
         self,
@@ -238,6 +323,11 @@ class Side:
             request = {"replica_id": -1, "isolation_level": isolation, "topics": topics}
             self.ask(api.LIST_OFFSETS, request, 7, f"{about} isolation {isolation}")
 
+    def list_offsets(self, topic: str, timestamp: int, isolation: int, version: int) -> None:
+        topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": timestamp}]}]
+        request = {"replica_id": -1, "isolation_level": isolation, "topics": topics}
+        self.ask(api.LIST_OFFSETS, request, version, f"{timestamp} isolation {isolation}")
+
     def fetch(self, topic: str, offset: int = 0, *, isolation: int = 1, version: int = 12) -> None:
         """Fetch, and remember all but the records themselves."""
         wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
@@ -251,7 +341,9 @@ class Side:
         answer = self.quietly(api.FETCH, request, version)
         [partition] = answer["responses"][0]["partitions"]
         kept = ("error_code", "high_watermark", "last_stable_offset", "log_start_offset")
-        seen = {name: partition[name] for name in (*kept, "aborted_transactions")}
+        seen = {name: partition[name] for name in kept if name in partition}
+        # Clients read null and an empty list alike.
+        seen["aborted_transactions"] = partition["aborted_transactions"] or []
         seen["bytes"] = len(partition["records"] or b"")
         self.answers.append((f"{len(self.answers)}: Fetch {version}", self._comparable(seen)))
 
@@ -275,24 +367,28 @@ class Side:
 
     def _comparable(self, value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
+            left_out: tuple[str, ...] = _LEFT_OUT
+            if value.get("error_code") == ErrorCode.INVALID_RECORD:
+                # Kafka has it if the log itself refused the batch.
+                left_out = (*_LEFT_OUT, "log_start_offset")
             return {
                 key: self._comparable(each, key)
                 for key, each in value.items()
-                if key not in _LEFT_OUT
+                if key not in left_out
             }
         if isinstance(value, list):
             found = [self._comparable(each) for each in value]
             return sorted(found, key=str) if name in _SORTED else found
         if name.endswith("error_code"):
-            return ErrorCode(value).name
+            error = ErrorCode(value).name if value in _KNOWN_ERRORS else str(value)
+            self.errors.add(error)
+            return error
         if name == "producer_id" and value >= 0:
             return self._producers.setdefault(value, f"producer {len(self._producers)}")
         if (name in _TIMES and value > 0) or (name in _ADDRESS and value not in (-1, "")):
             return f"a {name}"
         if name == "coordinator_epoch" and value >= 0:
             return "an epoch"
-        if name == "error_message" and value not in (None, "", "NONE"):
-            return "a text"
         return value
 
 

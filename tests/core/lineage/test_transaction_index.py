@@ -10,6 +10,7 @@ from tidelog.core.lineage.transaction_index import (
     CorruptTransactionIndex,
     aborted_transactions,
     decode_transactions,
+    ended_from,
     kept_below,
 )
 
@@ -67,6 +68,12 @@ KEPT = {
 @pytest.mark.parametrize(("end", "kept"), KEPT.values(), ids=KEPT)
 def test_truncation_keeps_markers_below_the_end(end: int, kept: int) -> None:
     assert kept_below(ALL, end) == kept
+
+
+@pytest.mark.parametrize("offset", [0, 10, 15, 16, 20, 21, 30, 45, 46])
+def test_entries_below_an_offset_are_skipped(offset: int) -> None:
+    found = [entry for entry in ALL if entry.last_offset >= offset]
+    assert list(ended_from(ALL, offset)) == found
 
 
 LOOKUPS = {

@@ -107,6 +107,14 @@ def test_errors_of_the_coordinator_by_version(
     assert write(cluster, leader, batch(0), version=version).error is OK
 
 
+def test_an_empty_transactional_id_is_refused(
+    cluster: Cluster, leader: int, coordinator: Coordinator
+) -> None:
+    answer = write(cluster, leader, batch(0), transactional_id="")
+    assert answer.error is ErrorCode.INVALID_REQUEST
+    assert coordinator.asked == []
+
+
 def test_an_addition_is_repeated_while_the_previous_transaction_ends(
     cluster: Cluster, leader: int, coordinator: Coordinator
 ) -> None:
@@ -117,6 +125,41 @@ def test_an_addition_is_repeated_while_the_previous_transaction_ends(
     cluster.run_until(lambda: number in cluster.answers)
     assert cluster.answers[number].partitions[0].error is OK
     assert len(coordinator.asked) == 4
+
+
+def test_a_marker_of_the_previous_transaction_does_not_refuse_the_next_one(
+    cluster: Cluster, leader: int, coordinator: Coordinator
+) -> None:
+    """A producer of version 2 sends the next transaction as soon as the end of the previous one is
+    decided, so the marker may arrive while its batches wait."""
+    assert write(cluster, leader, batch(0)).error is OK
+    coordinator.answers[ID] = ErrorCode.CONCURRENT_TRANSACTIONS
+    numbers = [cluster.ask(leader, request(batch(0, epoch=1)))]
+    cluster.run_until(lambda: len(coordinator.asked) == 2)
+    assert end(cluster, leader, epoch=1, version=2) is OK
+    numbers.append(cluster.ask(leader, request(batch(1, epoch=1))))
+    coordinator.answers.clear()
+    cluster.run_until(lambda: all(number in cluster.answers for number in numbers))
+    errors = [cluster.answers[number].partitions[0].error for number in numbers]
+    assert errors == [OK, OK]
+    assert list(cluster.replica(leader).log.producers.open_transactions) == [PID]
+
+
+def test_a_marker_after_the_last_question_refuses_the_batch(
+    cluster: Cluster, leader: int, coordinator: Coordinator
+) -> None:
+    coordinator.answers[ID] = ErrorCode.CONCURRENT_TRANSACTIONS
+    number = cluster.ask(leader, request(batch(0)))
+    cluster.run_until(lambda: len(coordinator.asked) == 2)
+    coordinator.answers.clear()
+    coordinator.hold()
+    cluster.run_until(lambda: len(coordinator.asked) == 3)
+    assert end(cluster, leader, epoch=1, committed=False, version=2) is OK
+    coordinator.release()
+    cluster.run_until(lambda: number in cluster.answers)
+    error = cluster.answers[number].partitions[0].error
+    assert error in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert not cluster.replica(leader).log.producers.open_transactions
 
 
 def test_a_lost_coordinator_fails_the_batch(

@@ -35,8 +35,12 @@ PATTERNS = [
     "a+?b*?",
     "(a*)*b",
     "((a|b)|(c|d))*",
+    "(?i)^aB$",
+    r"(?i)[A-C]+[^D]?\W*\-",
+    "(?is)a.C|d",
+    "(?s)a.b",
 ]
-TEXTS = st.text(alphabet="abcd01-.\\_ ]", max_size=8)
+TEXTS = st.text(alphabet="abcdAD01-.\\_ ]\n", max_size=8)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -229,6 +229,55 @@ def lease_command(
 
 
 @model.command(
+    "transactions",
+    epilog=examples(
+        "tidelog model transactions --failures 0",
+        "tidelog model transactions --client-version 1 --no-verification",
+        "tidelog model transactions --elections 1 --late-requests 0 --format json",
+    ),
+)
+@_bound("--client-version", 2, 1, 2, "Transaction version of the producers.")
+@_bound("--cluster-version", 2, 1, 2, "The cluster's level of transaction.version.")
+@click.option(
+    "--verification/--no-verification",
+    default=True,
+    show_default=True,
+    help="transaction.partition.verification.enable.",
+)
+@_bound("--transactions", 1, 1, 3, "Transactions that the first producer begins.")
+@_bound("--late-requests", 1, 0, 3, "Requests of producers that stay in the network.")
+@_bound("--late-markers", 0, 0, 3, "Markers that are sent twice, once late.")
+@_bound("--failures", 1, 0, 3, "How many times the coordinator fails.")
+@_bound("--time-outs", 1, 0, 3, "How many transactions time out.")
+@_bound(
+    "--elections", 0, 0, 3, "Elections of partition leaders; with 0, records are committed at once."
+)
+@_bound("--epochs-left", 0, 0, 9, "Epochs that the producer id has left; 0: thousands.")
+@click.option("--max-states", type=click.IntRange(min=1), help="Stop after N states.")
+@workers_option()
+@format_option()
+def transactions_command(
+    max_states: int | None, workers: int | None, form: str, **limits: int
+) -> int:
+    """Check the broker's own code for transactions: coordinator, markers and partition leaders.
+
+    Two producers of one transactional id write to two partitions; the first one is a zombie once
+    the second one starts. Exit code 0 means that all states were visited and every invariant holds
+    in each.
+    """
+    from tidelog.apps.cli.rendering import model as rendering
+    from tidelog.lab.modelcheck.explorer import explore
+    from tidelog.lab.modelcheck.transactions.model import TransactionBounds, TransactionModel
+
+    transactions = TransactionModel(TransactionBounds(**limits))
+    with output.progress("checking", max_states) as show_progress:
+        watch = rendering.watcher(show_progress)
+        found = explore(transactions, workers=workers, max_states=max_states, progress=watch)
+    report = rendering.Check(transactions, found, rendering.shortest(found))
+    return output.conclude(form, report.holds, report.as_data(), report.show)
+
+
+@model.command(
     "mutants",
     epilog=examples(
         "tidelog model mutants --list",

@@ -22,6 +22,7 @@ from tidelog.core.lineage.verification import (
     Verifications,
     begin_verification,
     expire_verifications,
+    renew_verification,
 )
 from tidelog.core.record.crc32c import crc32c
 from tidelog.core.record.decoder import decode_marker
@@ -176,6 +177,10 @@ class ProducerState:
             return ErrorCode.NONE
         asked = (producer_id, producer_epoch, sequence)
         return begin_verification(self.verifications, *asked, adds=adds, wall_ms=wall_ms)
+
+    def renew_verification(self, producer_id: int, known: Verification) -> Verification:
+        """Put back a verification before the coordinator is asked; return the one that counts."""
+        return renew_verification(self.verifications, producer_id, known)
 
     def _marker_error(
         self, entry: ProducerEntry | None, batch: RecordBatch, transaction_version: int

@@ -5,7 +5,8 @@ stable offset at the time of its marker: no transaction that ends later can have
 it. So a lookup can stop at the first entry whose last stable offset reaches the end of the range.
 """
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -57,6 +58,19 @@ def decode_transactions(data: bytes) -> list[AbortedTransaction]:
 def kept_below(entries: Sequence[AbortedTransaction], end: Offset) -> int:
     """Return how many entries remain when the log is truncated to `end`."""
     return sum(1 for entry in entries if entry.last_offset < end)
+
+
+def ended_from(
+    entries: Sequence[AbortedTransaction], offset: Offset
+) -> Iterator[AbortedTransaction]:
+    """Return the entries whose abort marker is at or after `offset`, without a look at the others:
+    a segment may have many thousands."""
+    first = bisect_left(entries, offset, key=_marker)
+    return (entries[at] for at in range(first, len(entries)))
+
+
+def _marker(entry: AbortedTransaction) -> Offset:
+    return entry.last_offset
 
 
 def aborted_transactions(

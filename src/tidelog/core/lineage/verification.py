@@ -4,7 +4,9 @@ The leader asks the transaction coordinator whether the partition is in the tran
 the coordinator's answer and the append, a marker may end the transaction: an append after it would
 begin a transaction that no marker ends. So the leader keeps one `Verification` for each producer
 that it asks for. An append or a marker of that producer removes it, and a batch may begin a
-transaction only while the verification that allowed it is still there.
+transaction only while the verification that allowed it is still there. Before each question to the
+coordinator the verification is renewed: a producer of transaction version 2 may send the first
+batch of a transaction before the marker of its previous one arrives.
 """
 
 from typing import TypeAlias
@@ -56,6 +58,20 @@ def begin_verification(
         found = verifications[producer_id] = Verification(epoch, sequence, adds, wall_ms)
     else:
         found.note(epoch, sequence)
+    return found
+
+
+def renew_verification(
+    verifications: Verifications, producer_id: int, known: Verification
+) -> Verification:
+    """Put back a verification that a marker has removed; return the one that counts.
+
+    For a leader that asks the coordinator again: a marker that arrived before this question has
+    ended the producer's previous transaction, not the one that the answer is about.
+    """
+    found = verifications.setdefault(producer_id, known)
+    if found is not known:
+        found.note(known.epoch, known.lowest_sequence)
     return found
 
 

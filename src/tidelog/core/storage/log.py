@@ -293,6 +293,12 @@ class Log:
         """Return the aborted transactions that overlap this range."""
         return log_reader.aborted_between(self._segments, offset, upper_bound)
 
+    def aborted_in(self, region: Region, offset: Offset, upto: Offset) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records in a region that `read` returned for
+        `offset` and `upto`."""
+        end = log_reader.end_of_region(self._segments, offset, region, upto)
+        return self.aborted_transactions(offset, end)
+
     @property
     def size(self) -> int:
         """The size of all batches in bytes."""

@@ -9,7 +9,11 @@ may be too low.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.core.lineage.transaction_index import AbortedTransaction, aborted_transactions
+from tidelog.core.lineage.transaction_index import (
+    AbortedTransaction,
+    aborted_transactions,
+    ended_from,
+)
 from tidelog.core.record.opened_batch import OpenedBatch
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, parse
 from tidelog.core.record.work_budget import WorkBudget
@@ -128,5 +132,21 @@ def aborted_between(
     segments: Segments, offset: Offset, upper_bound: Offset
 ) -> list[AbortedTransaction]:
     """Return the aborted transactions that overlap the range from `offset` to `upper_bound`."""
-    entries = (entry for segment in segments.from_offset(offset) for entry in segment.aborted())
+    entries = (
+        entry
+        for segment in segments.from_offset(offset)
+        for entry in ended_from(segment.aborted(), offset)
+    )
     return aborted_transactions(entries, offset, upper_bound)
+
+
+def end_of_region(segments: Segments, offset: Offset, region: Region, upto: Offset) -> Offset:
+    """Return an offset that no record of a region is at or above: at most one index entry above
+    its last record. The region was read from `offset`, and has no records at or above `upto`."""
+    for segment in segments.from_offset(offset):
+        if segment.path == region.path:
+            end = segment.offset_index.end_above(region.position + region.length)
+            if end is None:
+                end = segments.end_of(segment)
+            return upto if end is None else min(upto, end)
+    return upto

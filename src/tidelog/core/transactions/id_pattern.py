@@ -3,8 +3,8 @@
 Python's own `re` may need exponential time for a pattern, and one thread serves all clients. So
 this module has the operators that all regular expressions share, and matches in time
 proportional to the id, as RE2 in Kafka: it follows all ways through the pattern at once (Thompson's
-construction) and remembers the sets of places that it has seen. Backreferences and lookarounds are
-refused.
+construction) and remembers the sets of places that it has seen. The pattern may begin with the
+flags `(?i)` and `(?s)`. Backreferences and lookarounds are refused.
 """
 
 from collections.abc import Callable
@@ -169,6 +169,10 @@ def _opposite(accepts: Accepts) -> Accepts:
     return lambda one: not accepts(one)
 
 
+def _in_any_case(accepts: Accepts) -> Accepts:
+    return lambda one: accepts(one) or accepts(one.lower()) or accepts(one.upper())
+
+
 class _Parser:
     """Reads a pattern from left to right."""
 
@@ -176,6 +180,19 @@ class _Parser:
         self._pattern = pattern
         self._at = 0
         self._depth = 0
+        self._flags = self._leading_flags()
+        self._start = self._at
+
+    def _leading_flags(self) -> str:
+        end = self._pattern.find(")")
+        flags = self._pattern[2:end] if self._pattern.startswith("(?") and end > 2 else ""
+        if not flags or flags.strip("is"):
+            return ""
+        self._at = end + 1
+        return flags
+
+    def _character(self, accepts: Accepts) -> Accepts:
+        return _in_any_case(accepts) if "i" in self._flags else accepts
 
     def whole(self) -> _Piece:
         piece = self._alternatives()
@@ -246,16 +263,16 @@ class _Parser:
         if taken == "[":
             return _one(self._class())
         if taken == ".":
-            return _one(lambda one: one != "\n")
+            return _one(lambda one: "s" in self._flags or one != "\n")
         if taken == "\\":
             return self._escaped()
-        if taken == "^" and self._at == 1:
+        if taken == "^" and self._at == self._start + 1:
             return _sequence([])
         if taken == "$" and self._at == len(self._pattern):
             return _sequence([])
         if taken in "*+?{^$":
             raise InvalidPattern(f"{taken} has no meaning at {self._at - 1}")
-        return _one(taken.__eq__)
+        return _one(self._character(taken.__eq__))
 
     def _group(self) -> _Piece:
         self._depth += 1
@@ -274,7 +291,7 @@ class _Parser:
             end = self._pattern.find("\\E", self._at)
             text = self._pattern[self._at :] if end < 0 else self._pattern[self._at : end]
             self._at = len(self._pattern) if end < 0 else end + 2
-            return _sequence([_one(one.__eq__) for one in text])
+            return _sequence([_one(self._character(one.__eq__)) for one in text])
         return _one(self._escape())
 
     def _escape(self) -> Accepts:
@@ -283,7 +300,7 @@ class _Parser:
             return _CLASSES[taken]
         if taken.lower() in _CLASSES:
             return _opposite(_CLASSES[taken.lower()])
-        return self._literal(taken).__eq__
+        return self._character(self._literal(taken).__eq__)
 
     def _literal(self, taken: str) -> str:
         if taken in _ESCAPES:
@@ -326,4 +343,5 @@ class _Parser:
                 or any(each(one) for each in named)
             )
 
-        return _opposite(accepts) if negated else accepts
+        found = self._character(accepts)
+        return _opposite(found) if negated else found

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tidelog.lab.modelcheck.shipped.lease_model import LeaseBounds
+from tidelog.lab.modelcheck.transactions.model import TransactionBounds
 from tidelog.lab.mutants import (
     broker_rules,
     damage_rules,
@@ -17,6 +18,7 @@ from tidelog.lab.mutants import (
     feature_rules,
     lease_rules,
     replication_rules,
+    transaction_rules,
 )
 from tidelog.lab.mutants.mutant import Mutant, MutatedPackage
 
@@ -27,6 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *directory_rules.RULES,
     *lease_rules.RULES,
     *feature_rules.RULES,
+    *transaction_rules.RULES,
 )
 
 ESCAPED: tuple[Mutant, ...] = (
@@ -125,6 +128,11 @@ def _model(package: MutatedPackage, mutant: Mutant) -> Any:
     if isinstance(bounds, LeaseBounds):
         lease = package.load("tidelog.lab.modelcheck.shipped.lease_model")
         return lease.LeaseModel(lease.LeaseBounds(**values), mutant.prologue)
+    if isinstance(bounds, TransactionBounds):
+        transactions = package.load("tidelog.lab.modelcheck.transactions.model")
+        return transactions.TransactionModel(
+            transactions.TransactionBounds(**values), mutant.prologue
+        )
     cluster = package.load("tidelog.lab.modelcheck.shipped.cluster_model")
     return cluster.ClusterModel(cluster.Bounds(**values), prologue=mutant.prologue)
 

@@ -16,11 +16,13 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tidelog.lab.modelcheck.shipped.cluster_model import Bounds
 from tidelog.lab.modelcheck.shipped.lease_model import LeaseBounds
+from tidelog.lab.modelcheck.transactions.model import TransactionBounds
 
+AnyBounds: TypeAlias = Bounds | LeaseBounds | TransactionBounds
 ROOT = "tidelog"
 _IMPORT = re.compile(rf"^(\s*(?:from|import) ){ROOT}\b", re.MULTILINE)
 
@@ -97,7 +99,7 @@ class Mutant:
     source: str
     """The origin of the rule: a bug in Kafka or in this project, or a published model."""
     changes: tuple[Change, ...]
-    bounds: Bounds | LeaseBounds | None = None
+    bounds: AnyBounds | None = None
     """The bounds of the checker's search, whose class selects the model; None if the simulator or a
     story finds the mutant."""
     prologue: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ def mutant(
     rule: str,
     source: str,
     *changes: Change,
-    bounds: Bounds | LeaseBounds | None = None,
+    bounds: AnyBounds | None = None,
     prologue: tuple[str, ...] = (),
     only_stories: bool = False,
     first_seed: int = 0,

@@ -327,11 +327,17 @@ func transform(ctx context.Context, c conf) {
 		isAborted := number%c.AbortEvery == 0
 		number++
 		check(session.Begin())
+		sent := kgo.AbortingFirstErrPromise(session.Client())
 		batch.EachRecord(func(record *kgo.Record) {
 			copied := &kgo.Record{Topic: c.Topic, Partition: record.Partition, Value: record.Value}
-			session.Produce(ctx, copied, nil) // a failed record makes End abort
+			session.Produce(ctx, copied, sent.Promise())
 		})
-		committed, err := session.End(ctx, kgo.TransactionEndTry(!isAborted))
+		// End commits even if a record has failed.
+		failed := sent.Err()
+		if failed != nil {
+			fmt.Fprintln(os.Stderr, failed)
+		}
+		committed, err := session.End(ctx, kgo.TransactionEndTry(!isAborted && failed == nil))
 		check(err)
 		if committed {
 			say(line{"committed": batch.NumRecords()})

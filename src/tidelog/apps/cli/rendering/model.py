@@ -1,4 +1,4 @@
-"""Output of `tidelog model table`, `check` and `lease`."""
+"""Output of `tidelog model table`, `check`, `lease` and `transactions`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +12,7 @@ from tidelog.lab.modelcheck import counterexample
 from tidelog.lab.modelcheck.explorer import Exploration, Progress, ProgressCallback, Violation
 from tidelog.lab.modelcheck.shipped.cluster_model import ClusterModel
 from tidelog.lab.modelcheck.shipped.lease_model import LeaseModel
+from tidelog.lab.modelcheck.transactions.model import TransactionModel
 from tidelog.lab.modelcheck.verdicts import Row
 from tidelog.lab.retelling.draft import Retelling
 
@@ -102,7 +103,7 @@ def shortest(found: Exploration) -> Violation | None:
 class Check:
     """One check of the broker's code."""
 
-    model: ClusterModel | LeaseModel
+    model: ClusterModel | LeaseModel | TransactionModel
     found: Exploration
     shortest: Violation | None
     story_file: str | None = None

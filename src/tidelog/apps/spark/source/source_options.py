@@ -298,7 +298,7 @@ def _isolation(options: Mapping[str, str]) -> int:
     client = one_of(options, f"{CLIENT_PREFIX}isolation.level", levels)
     if ours and client and ours != client:
         raise OptionError("isolationLevel and kafka.isolation.level differ; give one of them")
-    return ISOLATION_LEVELS[ours or client or "read_uncommitted"]
+    return ISOLATION_LEVELS[ours or client or "read_committed"]
 
 
 def _on_data_loss(options: Mapping[str, str]) -> OnDataLoss:

@@ -6,11 +6,18 @@ leaves a transaction open under its own id, or under an id that nobody uses agai
 """
 
 import time
+from contextlib import suppress
 
-from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from tidelog.apps.verify.checker.transactions.events import INPUT, Outcome
-from tidelog.apps.verify.transactions.client import Session, TxnClient, reader_of, run_client
+from tidelog.apps.verify.transactions.client import (
+    CALL_S,
+    Session,
+    TxnClient,
+    reader_of,
+    run_client,
+)
 from tidelog.apps.verify.workload.worker import RunLink
 
 RECORDS_MAX = 10
@@ -31,13 +38,28 @@ class Writer(TxnClient):
         self._consumer = reader_of(self.task, f"writer{self.client}")
         self._consumer.assign(
             [
-                TopicPartition(topic, partition, OFFSET_END)
+                TopicPartition(topic, partition, self._end_of(topic, partition))
                 for topic in self.topics
                 for partition in range(self.task.partitions)
             ]
         )
         self._session = self.open_session()
         self._bad_at = self._next_bad()
+
+    def _end_of(self, topic: str, partition: int) -> int:
+        """Return the offset at which to begin reading.
+
+        With OFFSET_END, librdkafka (2.16) may look up the end again after it has begun: if the
+        leader changes during the lookup, it repeats it both then and when the first request times
+        out. The records between both ends are then skipped.
+        """
+        while not self.link.stopping:
+            with suppress(KafkaException):
+                at = TopicPartition(topic, partition)
+                found = self._consumer.get_watermark_offsets(at, timeout=CALL_S)
+                if found is not None:
+                    return int(found[1])
+        return 0
 
     def _next_bad(self) -> float:
         return time.monotonic() + self.random.uniform(*BAD_EVERY_S)

@@ -17,7 +17,7 @@ from tidelog.core.transactions.transaction import (
     STATES_BY_LABEL,
     ProducerIdentity,
 )
-from tidelog.core.types import TopicPartition
+from tidelog.core.types import INTERNAL_TOPICS, TopicPartition
 
 _NONE = -1
 ID_BYTES_MAX = 0x7FFF
@@ -81,7 +81,7 @@ def add_partitions_to_txn(broker: BrokerContext, request: Struct) -> Handling:
     if broker.version < _MANY_TRANSACTIONS:
         prefix = "v3_and_below_"
         topics = request[f"{prefix}topics"]
-        refusals = _refusals(broker, topics)
+        refusals = _refusals(broker, topics, by_client=True)
         error = ErrorCode.OPERATION_NOT_ATTEMPTED
         if not refusals:
             name = request[f"{prefix}transactional_id"]
@@ -131,14 +131,19 @@ def _partitions(topics: list[Struct]) -> frozenset[TopicPartition]:
     )
 
 
-def _refusals(broker: BrokerContext, topics: list[Struct]) -> dict[TopicPartition, ErrorCode]:
-    """Return an error for each partition that does not exist: then none is added."""
+def _refusals(
+    broker: BrokerContext, topics: list[Struct], *, by_client: bool = False
+) -> dict[TopicPartition, ErrorCode]:
+    """Return an error for each partition that does not exist, or that clients can't write to: then
+    none is added."""
     image = broker.node.image
-    return {
-        name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for name in _partitions(topics)
-        if image.partition(*name) is None
-    }
+    refusals = {}
+    for name in _partitions(topics):
+        if by_client and name.topic in INTERNAL_TOPICS:
+            refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif image.partition(*name) is None:
+            refusals[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refusals
 
 
 def _topic_results(

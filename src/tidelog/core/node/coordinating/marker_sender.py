@@ -75,6 +75,9 @@ class MarkerSender:
         self._retries: dict[Outcome, set[TopicPartition]] = {}
         """Markers that are sent again at `_retry_at_ms`, to the leaders of that time."""
         self._retry_at_ms: int | None = None
+        self._has_new_retry = False
+        """Whether `_retry_at_ms` was set since the last `flush`: the node must compute again when
+        it wakes, also if a fetch of a follower ended the request."""
         self._revision = host.image.revision
         """The revision of the metadata by which the queues were filled."""
 
@@ -99,9 +102,11 @@ class MarkerSender:
 
     @property
     def is_active(self) -> bool:
-        """Whether `flush` has something to send."""
+        """Whether `flush` has something to do."""
         moved = bool(self._queues) and self._revision != self._image.revision
-        return moved or any(self._may_send(broker) for broker in self._queues)
+        return (
+            moved or self._has_new_retry or any(self._may_send(broker) for broker in self._queues)
+        )
 
     def _may_send(self, broker: BrokerId) -> bool:
         return self._open.get(broker, 0) < REQUESTS_AT_ONCE
@@ -128,12 +133,14 @@ class MarkerSender:
         self._retries.setdefault(outcome, set()).add(name)
         if self._retry_at_ms is None:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
+            self._has_new_retry = True
 
     def flush(self) -> None:
         """Send a request to each broker with markers, unless too many are open."""
         if self._queues and self._revision != self._image.revision:
             self._queue_again()
         self._revision = self._image.revision
+        self._has_new_retry = False
         for broker in list(self._queues):
             if self._may_send(broker):
                 self._send_to(broker)

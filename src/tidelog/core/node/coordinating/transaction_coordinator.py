@@ -92,7 +92,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         results: list[Results | None] = [None] * len(wanted)
 
         def answered_at(number: int, each: TxnPartitions, response: Any) -> None:
-            results[number] = _results(each, response)
+            results[number] = results_of(each, response)
             done = [result for result in results if result is not None]
             if len(done) == len(wanted):
                 respond(AddPartitionsToTxnResponse(tuple(done)))
@@ -101,7 +101,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
             def answered(response: Any) -> None:
                 answered_at(number, each, response)
 
-            self.serve_locally(each.transactional_id, _request_of(each), answered)
+            self.serve_locally(each.transactional_id, request_of(each), answered)
 
         if not wanted:
             respond(AddPartitionsToTxnResponse(()))
@@ -175,7 +175,8 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         return soonest
 
 
-def _request_of(each: TxnPartitions) -> on.AddPartitions | on.VerifyPartitions:
+def request_of(each: TxnPartitions) -> on.AddPartitions | on.VerifyPartitions:
+    """Return the request of a partition leader about one transaction for its shard."""
     producer = ProducerIdentity(each.producer_id, each.producer_epoch)
     partitions = frozenset(each.partitions)
     if each.verify_only:
@@ -183,9 +184,10 @@ def _request_of(each: TxnPartitions) -> on.AddPartitions | on.VerifyPartitions:
     return on.AddPartitions(each.transactional_id, producer, partitions, EPOCH_BUMPS)
 
 
-def _results(
+def results_of(
     each: TxnPartitions, response: on.AddPartitionsResponse | on.VerifyPartitionsResponse
 ) -> Results:
+    """Return the result of each partition."""
     error = response.error_code
     missing: frozenset[TopicPartition] = getattr(response, "missing", frozenset())
     return {

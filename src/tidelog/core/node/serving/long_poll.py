@@ -97,7 +97,7 @@ class FetchPart:
         )
         if read_committed and self.region is not None and self.replica is not None:
             log = self.replica.log
-            response.aborted = log.aborted_transactions(answer.offset, answer.upto)
+            response.aborted = log.aborted_in(self.region, answer.offset, answer.upto)
         return response
 
 

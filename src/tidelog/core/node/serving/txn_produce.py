@@ -18,6 +18,7 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.node.waiters import AnyPart
 from tidelog.core.record.record_batch import MAGIC, TRANSACTIONAL, CorruptRecord, RecordBatch, parse
 from tidelog.core.replication.events import ACKS_NONE
+from tidelog.core.slotted import field, slotted
 from tidelog.core.types import INTERNAL_TOPICS
 
 FIRST_WITH_ABORTABLE = 11
@@ -74,8 +75,17 @@ class WaitingProducer(NamedTuple):
     replica: HostedReplica
     producer_id: int
     producer_epoch: int
+
+
+@slotted(eq=False)
+class WaitingBatches:
+    """The batches of one producer that wait for the same answer."""
+
     verification: Verification
-    """A marker ends it; the answer to an earlier question does not apply to the next one."""
+    """A marker ends it: an answer to a question from before the marker then does not apply."""
+    is_asked: bool = False
+    """Whether the coordinator was asked and has not answered yet."""
+    batches: list[WaitingBatch] = field(default_factory=list)
 
 
 def transaction_error(request: Produce) -> ErrorCode:
@@ -136,7 +146,7 @@ class TransactionalProduce:
         self._verification = verification
         self._append = append
         self._refuse = refuse
-        self._waiting: dict[WaitingProducer, list[WaitingBatch]] = {}
+        self._waiting: dict[WaitingProducer, WaitingBatches] = {}
         self._waiting_bytes = 0
 
     def append(self, request: Produce, asked: ProducePartition, part: AnyPart) -> None:
@@ -177,18 +187,31 @@ class TransactionalProduce:
         self._waiting_bytes += len(asked.records)
         own = ProducePartition(asked.topic_partition, bytearray(asked.records), asked.topic_id)
         batch = batch._replace(asked=own)
-        key = WaitingProducer(replica, producer.id, producer.epoch, verification)
+        key = WaitingProducer(replica, producer.id, producer.epoch)
         waiting = self._waiting.get(key)
-        if waiting is not None:
-            waiting.append(batch)
+        if waiting is not None and (waiting.verification is verification or not waiting.is_asked):
+            waiting.batches.append(batch)
             return
-        self._waiting[key] = [batch]
+        waiting = self._waiting[key] = WaitingBatches(verification)
+        waiting.batches.append(batch)
+
+        def renew() -> None:
+            waiting.is_asked = True
+            if replica.partition.is_leader:
+                state = replica.log.producers
+                renewed = state.renew_verification(producer.id, waiting.verification)
+                waiting.verification = renewed
+
+        def postponed() -> None:
+            waiting.is_asked = False
 
         def answered(error: ErrorCode) -> None:
-            for batch in self._waiting.pop(key):
-                self._resume(batch, key, error)
+            if self._waiting.get(key) is waiting:
+                del self._waiting[key]
+            for batch in waiting.batches:
+                self._resume(batch, key, waiting.verification, error)
 
-        self._verification.ask(producer, asked.topic_partition, answered)
+        self._verification.ask(producer, asked.topic_partition, answered, renew, postponed)
 
     def send(self) -> None:
         """Send the questions to coordinators."""
@@ -198,6 +221,7 @@ class TransactionalProduce:
         self,
         batch: WaitingBatch,
         waiting: WaitingProducer,
+        verification: Verification,
         error: ErrorCode,
     ) -> None:
         request, asked, part = batch
@@ -211,7 +235,7 @@ class TransactionalProduce:
         else:
             current = self._gate.find(asked.topic_partition, asked.topic_id)
             known = replica.log.producers.verifications.get(waiting.producer_id)
-            verified = current is replica and waiting.verification is known
+            verified = current is replica and verification is known
             self._append(request, asked, part, verified=verified)
         if request.acks == ACKS_NONE and pending.answers[part.index].error is not ErrorCode.NONE:
             self._turn.emit(Close(pending.peer))

@@ -36,9 +36,17 @@ REQUESTS_AT_ONCE = 4
 
 Then: TypeAlias = Callable[[ErrorCode], None]
 """Called once with the coordinator's result; NONE if the batch may be appended."""
+Renew: TypeAlias = Callable[[], None]
+"""Called each time before the coordinator is asked; puts back a removed verification."""
+Postponed: TypeAlias = Callable[[], None]
+"""Called when the coordinator will be asked again later."""
 Answered: TypeAlias = Callable[[AddPartitionsToTxnResponse], None]
 AskLocal: TypeAlias = Callable[[AddPartitionsToTxn, Answered], None]
 """Passes a request to this broker's own coordinator."""
+
+
+def _ignore() -> None:
+    """Nothing waits behind the question."""
 
 
 class TxnProducer(NamedTuple):
@@ -57,6 +65,8 @@ class Question:
     producer: TxnProducer
     topic_partition: TopicPartition
     then: Then
+    renew: Renew
+    postponed: Postponed
     repeat_until_ms: int
     """Until when to ask again if the previous transaction is not complete."""
 
@@ -115,6 +125,10 @@ class TxnVerification:
             return
         verification = found
 
+        def renew() -> None:
+            nonlocal verification
+            verification = state.renew_verification(producer_id, verification)
+
         def answered(error: ErrorCode) -> None:
             if error is ErrorCode.NONE and not (
                 state.verifications.get(producer_id) is verification
@@ -123,19 +137,29 @@ class TxnVerification:
                 error = ErrorCode.INVALID_TXN_STATE  # a marker has ended the transaction
             then(error)
 
-        self.ask(producer, topic_partition, answered)
+        self.ask(producer, topic_partition, answered, renew)
         self.send()
 
     def needed(self, producer: TxnProducer) -> bool:
         """Whether the coordinator must be asked; partitions are always added."""
         return producer.add or self._config.transaction_partition_verification_enable
 
-    def ask(self, producer: TxnProducer, topic_partition: TopicPartition, then: Then) -> None:
+    def ask(
+        self,
+        producer: TxnProducer,
+        topic_partition: TopicPartition,
+        then: Then,
+        renew: Renew,
+        postponed: Postponed = _ignore,
+    ) -> None:
         """Add a question, for `send`. `then` may be called at once, with an error."""
+        if not producer.transactional_id:
+            then(ErrorCode.INVALID_REQUEST)
+            return
         until_ms = self._turn.now_ms
         if producer.add:
             until_ms += self._config.add_partitions_to_txn_retry_backoff_max_ms
-        self._queue(Question(producer, topic_partition, then, until_ms))
+        self._queue(Question(producer, topic_partition, then, renew, postponed, until_ms))
 
     def _queue(self, question: Question) -> None:
         broker = self._coordinator(question.producer.transactional_id)
@@ -173,6 +197,7 @@ class TxnVerification:
     def _send(self, broker: BrokerId, questions: list[Question]) -> None:
         groups: dict[TxnProducer, list[Question]] = {}
         for question in questions:
+            question.renew()
             groups.setdefault(question.producer, []).append(question)
         request = AddPartitionsToTxn(
             tuple(
@@ -218,6 +243,7 @@ class TxnVerification:
     def _answered(self, question: Question, error: ErrorCode) -> None:
         now_ms = self._turn.now_ms
         if error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < question.repeat_until_ms:
+            question.postponed()
             backoff_ms = self._config.add_partitions_to_txn_retry_backoff_ms
             self.deadlines.add(question, now_ms + backoff_ms)
         elif error is ErrorCode.PRODUCER_FENCED:

@@ -152,6 +152,13 @@ class OffsetIndex(SparseIndex):
         slot = bisect_right(self._positions, position)
         return self._positions[slot - 1] if slot else 0
 
+    def end_above(self, position: int) -> Offset | None:
+        """Return the end of the first indexed batch at or after a position; None without one."""
+        slot = bisect_left(self._positions, position)
+        if slot == len(self._positions):
+            return None
+        return self.base_offset + self._relative_offsets[slot] + 1
+
     def positions_above(self, position: int) -> list[int]:
         """Return the indexed batch positions after `position`."""
         return list(self._positions[bisect_right(self._positions, position) :])
