@@ -93,8 +93,25 @@ class Terminal:
             if f"{end}\n" in shown:
                 return shown.partition(end)[0]
             assert self._process.poll() is None, f"{text}\n{shown}"
-            assert time.monotonic() < give_up, f"not finished: {text}\n{shown}"
+            if time.monotonic() >= give_up:
+                raise AssertionError(f"not finished: {text}\n{shown}\n{self._describe()}")
             time.sleep(0.05)
+
+    def _describe(self) -> str:
+        """What the leaders know of replicas that are out of sync, for the report of a failure."""
+        network, machine, home, path = self._made_with
+        command = [*network.command(machine), "tidelog", "partition", "describe", "payments"]
+        try:
+            return subprocess.run(
+                [*command, "--format", "json"],
+                cwd=home / "tidelog",
+                env={"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"},
+                capture_output=True,
+                text=True,
+                timeout=60,
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"partitions not described: {error}"
 
     def again(self) -> "Terminal":
         """Open another terminal on the same machine."""

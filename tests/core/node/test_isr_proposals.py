@@ -206,3 +206,56 @@ def test_requests_of_other_peers_are_not_mixed_up(cluster: Cluster) -> None:
     before = cluster.replica(leader).partition.freeze()
     cluster.step(leader, on.ResponseReceived(10**6, held[0], cluster.now_ms))
     assert cluster.replica(leader).partition.freeze() == before
+
+
+def silence_controller(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answer: Any) -> list[Any]:
+    """Let the leader's next proposal not reach the controller; it gets this answer or none."""
+    leader = cluster.leader()
+    assert leader is not None
+    host = cluster.nodes[leader]._controller
+    call = host.call
+    swallowed: list[Any] = []
+
+    def once(request: Any, timeout_ms: int, answered: Any, failed: Any) -> bool:
+        if isinstance(request, AlterPartitionReceived) and not swallowed:
+            swallowed.append(request)
+            if answer is not None:
+                answered(answer)
+            return True
+        return call(request, timeout_ms, answered, failed)
+
+    monkeypatch.setattr(host, "call", once)
+    return swallowed
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+    ],
+    ids=["no answer", "newer metadata", "invalid", "success"],
+)
+def test_a_proposal_that_changes_nothing_is_sent_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, result: ErrorCode | None
+) -> None:
+    """Or the leader would never change this ISR again. A broker that is the controller itself has
+    no network that could report a lost answer."""
+    answer = None
+    if result is not None:
+        answer = AlterPartitionAnswer(ErrorCode.NONE, {KEY: AlterPartitionResult(result)})
+    swallowed = silence_controller(cluster, monkeypatch, answer)
+    leader = cluster.leader()
+    assert leader is not None
+    slow = min({1, 2, 3} - {leader, cluster.controller()})
+    cluster.cut |= {(slow, leader)}
+    cluster.produce(leader, b"one", acks=1)
+    cluster.run_until(lambda: bool(swallowed), 60_000)
+    isr = Committed(frozenset({1, 2, 3}) - {slow})
+    cluster.run_until(lambda: cluster.replica(leader).partition.isr == isr, 40_000)
+    if answer is not None:
+        notes, _ = cluster.nodes[leader].journal.take()
+        overdue = [note.values for note in notes if note.event == "isr_change_overdue"]
+        assert [values[:2] for values in overdue] == [ORDERS]

@@ -5,6 +5,7 @@ from node_cluster import ORDERS, Cluster, fetch, produce
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.messages import Fetch
+from tidelog.core.replication import leader as leader_rules
 
 
 @pytest.fixture
@@ -113,3 +114,26 @@ def test_every_partition_learns_of_a_follower_that_registered_again(cluster: Clu
     cluster.run_until(lambda: cluster.replica(leader).partition.isr.members == {1, 2, 3}, 90_000)
     epoch = cluster.nodes[other].broker_epoch
     assert cluster.replica(leader).partition.followers[other].broker_epoch == epoch
+
+
+def test_a_follower_outside_the_isr_does_not_rest_for_ever(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the leader does not notice that the follower may join again."""
+    leader = leader_of(cluster)
+    slow = min({1, 2, 3} - {leader})
+    cluster.cut |= {(slow, leader), (leader, slow)}
+    cluster.produce(leader, b"one", timeout_ms=60_000)
+    partition = cluster.replica(leader).partition
+    assert slow not in partition.isr.members
+    with monkeypatch.context() as unnoticed:
+        unnoticed.setattr(type(partition), "needs_fetches_of", lambda *_: False)
+        unnoticed.setattr(leader_rules, "may_join", lambda *_: False)
+        cluster.cut.clear()
+        cluster.run_until(
+            lambda: any(
+                session.request.replica == slow
+                for session in cluster.replica(leader).resting.values()
+            )
+        )
+    cluster.run_until(lambda: slow in partition.isr.members, 20_000)

@@ -45,6 +45,7 @@ KINDS = (
     "process paused",
     "process shut down",
     "restart while idle",
+    "disturbed while idle",
     "clock jumped",
     "wall clock set",
     OUTCOME_INTERRUPTED,

@@ -52,7 +52,7 @@ from tidelog.lab.sim.oracle.settled import given_up, why_not_settled
 from tidelog.lab.sim.oracle.shadow import Entry
 from tidelog.lab.sim.oracle.table import TableOracle
 from tidelog.lab.sim.oracle.transactions import TransactionOracle
-from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, IdleRestart, Plan
+from tidelog.lab.sim.swarm import CALM_START_MS, UNREGISTER, IdleDisturbance, IdleRestart, Plan
 from tidelog.lab.sim.text import event_lines
 from tidelog.lab.sim.world import LAST_EVENTS, World
 
@@ -363,6 +363,7 @@ class Simulation:
             self.consumers.append(reader)
             reader.poll()
         self.site.network.heal()
+        self.site.store.heal()
         for process in self.site.brokers.values():
             process.disk.heal()
             process.resume()
@@ -373,7 +374,9 @@ class Simulation:
         self.result.settled_ms = self.world.now_ms - begun
         self.oracle.check_settled(excused)
         if self.plan.idle_restarts and not excused:
-            for restarts in self.plan.idle_restarts:
+            for number, restarts in enumerate(self.plan.idle_restarts):
+                for disturbance in self.plan.idle_disturbances[number : number + 1]:
+                    self._disturb(disturbance)
                 self._restart_idle(restarts)
             self.oracle.check_settled(excused)
 
@@ -399,6 +402,24 @@ class Simulation:
             waited = (self.world.now_ms - begun) / 1000
             self._report("settles", f"not settled {waited:g} s {since}: {why}")
         return excused
+
+    def _disturb(self, disturbances: Sequence[IdleDisturbance]) -> None:
+        """Let brokers hang and messages arrive late during a round of idle restarts."""
+        for kind, broker, after_ms, for_ms in disturbances:
+            self.world.count("disturbed while idle")
+            self.world.after(after_ms, self._begin_disturbance, kind, broker, for_ms)
+
+    def _begin_disturbance(self, kind: str, broker: BrokerId, for_ms: int) -> None:
+        process = self.site.brokers[broker]
+        if kind == "pause":
+            process.pause()
+            self.world.after(for_ms, process.resume)
+        elif kind == "clog":
+            self.site.network.clog(broker, broker % self.plan.brokers + 1, for_ms)
+        elif kind == "lag-watch":
+            self.site.store.lag_watch(broker, for_ms)
+        else:
+            self.site.store.cut_watch(broker)
 
     def _restart_idle(self, restarts: Sequence[IdleRestart]) -> None:
         """Restart brokers cleanly while no client writes: no record wakes a partition that rests in

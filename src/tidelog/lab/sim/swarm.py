@@ -68,6 +68,15 @@ class IdleRestart(NamedTuple):
     """How long the process is down: both shorter and longer than a fetch waits at a leader."""
 
 
+class IdleDisturbance(NamedTuple):
+    """A fault during idle restarts that loses nothing: it only lets events arrive late."""
+
+    kind: str
+    broker: BrokerId
+    after_ms: int
+    for_ms: int
+
+
 class FeatureLevels(NamedTuple):
     """The levels of `tidelog.version` that one version of the software supports."""
 
@@ -119,6 +128,8 @@ class Plan:
     """Whether a topic is created, moved and deleted again and again."""
     idle_restarts: tuple[tuple[IdleRestart, ...], ...] = ()
     """The rounds of restarts after everything has settled, while no client writes."""
+    idle_disturbances: tuple[tuple[IdleDisturbance, ...], ...] = ()
+    """The disturbances of each round."""
     actions: list[Action] = field(default_factory=list)
 
     def node_config(self, broker: BrokerId) -> NodeConfig:
@@ -136,6 +147,7 @@ class Plan:
         )
         if self.retention_ms is not None:
             log.retention_bytes, log.retention_ms = -1, self.retention_ms
+        lags_ms = (IDLE_LAG_MS,) * 3 if self.idle_restarts else (800, 1_500, 3_000)
         fetch_waits_ms = (IDLE_FETCH_WAIT_MS,) if self.idle_restarts else (100, 300, 500)
         balance = Random(f"{self.seed}/balance")
         return NodeConfig(
@@ -145,7 +157,7 @@ class Plan:
             leader_imbalance_check_interval_seconds=balance.choice((1, 3, 300)),
             groups=_GROUPS,
             transactions=_TRANSACTIONS,
-            replica_lag_time_max_ms=draw.choice((800, 1_500, 3_000)),
+            replica_lag_time_max_ms=draw.choice(lags_ms),
             replica_fetch_wait_max_ms=draw.choice(fetch_waits_ms),
             replica_fetch_max_bytes=draw.choice((300, 2_000, 1 << 20)),
             replica_fetch_backoff_ms=draw.choice((50, 200)),
@@ -322,9 +334,14 @@ CLOCK_HOLD_MS = 10_000
 """Longer than any clock stays wrong."""
 IDLE_RESTARTS = 1 / 8
 """The part of the runs in which brokers restart cleanly while no client writes."""
+IDLE_DISTURBANCES = ("pause", "clog", "lag-watch", "cut-watch")
+"""A broker hangs, its messages to the next broker are held back, or it learns of changes late."""
 IDLE_FETCH_WAIT_MS = 500
 """Kafka's default, in these runs: a leader answers the last fetch of a stopped follower when the
 next process may have fetched already."""
+IDLE_LAG_MS = 60_000
+"""Longer than a run waits, in these runs: leaders consider all followers at half of this interval,
+which would hide that a fetch rests although it is needed."""
 RESTLESS = ("chase-leader", "elect", "shut-down", "kill")
 _WEIGHTS = {
     "kill": 3,
@@ -425,6 +442,19 @@ def _draw_idle_restarts(plan: Plan) -> None:
             )
         )
     plan.idle_restarts = tuple(rounds)
+    draw = Random(f"{plan.seed}/idle disturbances")
+    plan.idle_disturbances = tuple(
+        tuple(
+            IdleDisturbance(
+                draw.choice(IDLE_DISTURBANCES),
+                draw.randint(1, plan.brokers),
+                draw.randint(0, 1_500),
+                draw.choice((5, 20, 60, 200, 500, 1_200)),
+            )
+            for _ in range(draw.randint(0, 6))
+        )
+        for _ in rounds
+    )
 
 
 def _draw_conditions(draw: Random, rough: bool) -> LinkConditions:

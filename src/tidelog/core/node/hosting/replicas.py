@@ -75,7 +75,8 @@ class Replicas:
         self.newly_led: dict[HostedReplica, None] = {}
         """Replicas that became leaders; their followers should fetch soon (serving/fetch.py)."""
         self.rejoining: dict[HostedReplica, None] = {}
-        """Leaders whose ISR proposal failed: the next fetches of their followers count again."""
+        """Leaders whose ISR proposal failed, and at intervals all that have followers outside the
+        ISR: the next fetches of these followers count again."""
         self.isr_changes: dict[TopicPartition, IsrChange] = {}
         """ISRs to propose to the controller (membership/isr_proposals.py)."""
         self.to_flush: dict[HostedReplica, None] = {}

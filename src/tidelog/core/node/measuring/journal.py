@@ -48,6 +48,12 @@ EVENTS: dict[str, Event] = {
         (*_PARTITION, "leader_epoch", "isr", "joined"),
         "ISR of {topic}-{partition} grew to {isr}: {joined} joined",
     ),
+    "isr_change_overdue": Event(
+        WARN,
+        (*_PARTITION, "leader_epoch", "isr"),
+        "{topic}-{partition}: the controller answered the change of the ISR to {isr}, and the"
+        " metadata does not show it; sending it again",
+    ),
     "truncated": Event(
         INFO,
         (*_PARTITION, "leader_epoch", "start", "end"),

@@ -2,10 +2,13 @@
 
 One request is in flight at a time, with as many proposals as the controller decides on in one turn;
 each partition has at most one, the latest. A proposal without a response is sent again, because the
-leader keeps the maximal ISR until then: that costs availability, never records.
+leader keeps the maximal ISR until then: that costs availability, never records. The time limit is
+the same if this broker is the controller itself.
 
 A success is applied not from the response but from the image, once it shows the new ISR: only then
-does this broker also know every setting that the controller's decision depends on.
+does this broker also know every setting that the controller's decision depends on. Several errors
+also mean that the image will soon show a change. If it shows none for `UNSETTLED_MS`, the proposal
+is sent again: a leader that waits forever never adds or removes a follower again.
 """
 
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult
@@ -18,9 +21,12 @@ from tidelog.core.node.membership.controller_host import ControllerHost
 from tidelog.core.node.turn import Turn
 from tidelog.core.replication.events import IsrChangeAnswered
 from tidelog.core.replication.isr import Committed
-from tidelog.core.types import BrokerEpoch
+from tidelog.core.types import BrokerEpoch, TopicPartition
 
 RETRY_MS = 50
+UNSETTLED_MS = 10_000
+"""How long an answered proposal may wait for the image. A watch that lags longer is opened again
+before (shell/store)."""
 
 
 class IsrProposals:
@@ -36,7 +42,12 @@ class IsrProposals:
         self._waiting = replicas.isr_changes
         self._in_flight: dict[PartitionKey, IsrChange] | None = None
         self._round = 0
+        self._give_up_at_ms = 0
+        """When the proposals in flight are sent again."""
         self._retry_at_ms: int | None = None
+        self._unsettled: dict[TopicPartition, tuple[IsrChange, int]] = {}
+        """Proposals that were answered and wait for the image, with the time of the next sending;
+        the earliest first."""
 
     def controller_changed(self) -> None:
         """Send the proposals to the new controller: the old one may never respond."""
@@ -45,9 +56,14 @@ class IsrProposals:
 
     def pump(self, broker_epoch: BrokerEpoch | None, *, acting: bool) -> bool:
         """Send waiting proposals if it is time; return whether any were sent."""
+        now = self._turn.now_ms
+        if self._in_flight is not None and now >= self._give_up_at_ms:
+            self._give_up()
+        if self._unsettled:
+            self._queue_unsettled(now)
         if not self._waiting or not acting or broker_epoch is None or self._in_flight is not None:
             return False
-        if self._retry_at_ms is not None and self._turn.now_ms < self._retry_at_ms:
+        if self._retry_at_ms is not None and now < self._retry_at_ms:
             return False
         self._retry_at_ms = None
         standing: list[IsrChange] = []
@@ -64,6 +80,7 @@ class IsrProposals:
     def _send(self, broker_epoch: BrokerEpoch, proposals: list[IsrChange]) -> None:
         requests = tuple(_request(proposal) for proposal in proposals)
         self._in_flight = {r.key: p for r, p in zip(requests, proposals, strict=True)}
+        self._give_up_at_ms = self._turn.now_ms + self._config.request_timeout_ms
         self._round += 1
         this_round = self._round
 
@@ -105,6 +122,7 @@ class IsrProposals:
                 self._waiting.setdefault(proposal.replica.topic_partition, proposal)
             else:
                 self._report_error(proposal, result)
+                self._await_image(proposal)
         if failed and self._waiting:
             self._retry_at_ms = self._turn.now_ms + RETRY_MS
 
@@ -125,10 +143,33 @@ class IsrProposals:
         self._replicas.step(proposal.replica, event)
         self._replicas.rejoining[proposal.replica] = None
 
+    def _await_image(self, proposal: IsrChange) -> None:
+        """Send an answered proposal again later, if the partition still waits for it then."""
+        name = proposal.replica.topic_partition
+        if name not in self._waiting and _is_awaited(proposal):
+            self._unsettled.pop(name, None)
+            self._unsettled[name] = proposal, self._turn.now_ms + UNSETTLED_MS
+
+    def _queue_unsettled(self, now_ms: int) -> None:
+        """Queue the answered proposals whose change the image still does not show."""
+        while self._unsettled:
+            name, (proposal, due_ms) = next(iter(self._unsettled.items()))
+            if now_ms < due_ms:
+                break
+            del self._unsettled[name]
+            if _is_awaited(proposal):
+                wanted = proposal.wanted
+                about = (wanted.leader_epoch, tuple(sorted(wanted.members)))
+                self._turn.journal.note("isr_change_overdue", *name, *about)
+                self._waiting.setdefault(name, proposal)
+
     def next_ms(self) -> int | None:
         """When the next waiting proposals may be sent."""
-        waits = self._waiting and self._in_flight is None
-        return self._retry_at_ms if waits else None
+        if self._in_flight is not None:
+            return self._give_up_at_ms
+        if self._waiting:
+            return self._retry_at_ms
+        return next(iter(self._unsettled.values()))[1] if self._unsettled else None
 
 
 def _is_awaited(proposal: IsrChange) -> bool:

@@ -364,8 +364,11 @@ class FetchService:
                     self._unpark(pending)
         while replicas.rejoining:
             replica, _ = replicas.rejoining.popitem()
+            members = replica.partition.isr.members
             for known, session in list(replica.resting.items()):
-                self._attach(replica, known, session)
+                follower = session.request.replica
+                if follower is not None and follower not in members:
+                    self._attach(replica, known, session)
         while replicas.touched:
             replica, _ = replicas.touched.popitem()
             if replica.resting:

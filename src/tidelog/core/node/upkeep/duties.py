@@ -105,6 +105,9 @@ class Duties:
             event = Ticked(self._turn.now_ms)
             for replica in self._all():
                 self._replicas.step(replica, event)
+                if replica.resting and replica.partition.has_followers_outside_isr:
+                    # Whatever let them rest: their next fetches count again.
+                    self._replicas.rejoining[replica] = None
 
     def _write_high_watermarks(self) -> None:
         self._replicas.directory.write_high_watermarks(self.high_watermarks())

@@ -299,6 +299,10 @@ class SimStore:
         self.world.count("watch lagged")
         self._lags[broker] = self.world.now_ms + duration_ms
 
+    def heal(self) -> None:
+        """Let no watch lag any more."""
+        self._lags.clear()
+
     def compact(self, keep: int) -> None:
         """Compact the store's history except for the last `keep` revisions."""
         self.world.count("store compacted")
@@ -316,7 +320,7 @@ class SimStore:
     def _pull_soon(self, client: StoreClient) -> None:
         pull = (self._pull, client, client.watching)
         lag_ms = self._lags.get(client.broker, 0) - self.world.now_ms
-        if lag_ms > 0 and not self.network.calm:
+        if lag_ms > 0:
             self.world.after(lag_ms, self._pull_again, client, client.watching)
         elif self._away or not self.network.send(STORE, client.broker, *pull):
             self.world.after(CALL_TIMEOUT_MS, self._pull_again, client, client.watching)
