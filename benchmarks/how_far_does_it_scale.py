@@ -6,7 +6,7 @@ start again after a clean stop and after kill -9; on SQLite or etcd, and beside 
 
 Clusters run one after the other, each alone. With --store etcd three etcd nodes run beside the
 brokers. Their CPU and memory count. Beside the time of a step stands the CPU of its brokers and of
-etcd: other programs on the machine change the time, and hardly the CPU.
+etcd: other programs on the machine change it less than the time.
 """
 
 import argparse

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ci
 
 LOSS = "/stories/truncation/hw-loses-acked-record"
+DECISION = "/stories/transactions/a-written-decision-outlives-its-coordinator"
 STEPS = 20
 PARTING = 8
 """The step of that story at which the rules part."""
@@ -91,6 +92,32 @@ def test_a_story_plays_by_itself_until_it_is_paused(page: "Page") -> None:
     shown = page.locator(".count").first.inner_text()
     page.wait_for_timeout(1200)
     assert page.locator(".count").first.inner_text() == shown
+
+
+def test_a_coordinator_and_producers_have_lanes_of_their_own(page: "Page") -> None:
+    page.goto(f"{DECISION}?step=4")
+    at_step(page, 4, of=18)
+    drawing = page.locator(".drawing")
+    for party in ("p1", "client", "PrepareCommit(t)"):
+        sync_api.expect(drawing.get_by_text(party, exact=True).first).to_be_visible()
+    sync_api.expect(drawing.locator(".mark.new .inner")).to_have_text(["PrepareCommit(t)"] * 2)
+    first, end = (
+        drawing.get_by_text(name, exact=True).first.bounding_box() for name in ("p1", "C")
+    )
+    assert first is not None
+    assert end is not None
+    arrow = drawing.locator(".message line").first.bounding_box()
+    assert arrow is not None
+    assert first["y"] - 5 <= arrow["y"], "the first message begins at p1"
+    assert arrow["y"] + arrow["height"] >= end["y"] - 20, "and ends at C"
+    sync_api.expect(drawing.locator(".lso")).to_have_count(1)
+
+
+def test_a_marker_looks_unlike_a_record(page: "Page") -> None:
+    page.goto(f"{DECISION}?step=11")
+    at_step(page, 11, of=18)
+    sync_api.expect(page.locator(".drawing .cell.marker")).to_have_count(1)
+    sync_api.expect(page.locator(".drawing .lso")).to_have_count(0)
 
 
 def test_both_rules_are_side_by_side_and_show_where_they_part(page: "Page") -> None:
