@@ -337,6 +337,7 @@ _BY_SIMULATOR: tuple[Mutant, ...] = (
             "            if committed and value is not None:\n",
             "            if value is not None:\n",
         ),
+        first_seed=11,
     ),
     mutant(
         "offsets-before-the-marker",
@@ -347,6 +348,7 @@ _BY_SIMULATOR: tuple[Mutant, ...] = (
             "self.put_in_transaction(group, request.producer_id, partition, value)",
             "group.offsets.put(*partition, value)",
         ),
+        first_seed=11,
     ),
     mutant(
         "offsets-without-their-coordinator",
@@ -357,6 +359,7 @@ _BY_SIMULATOR: tuple[Mutant, ...] = (
             "        needed = self.needed(producer)\n",
             "        needed = False\n",
         ),
+        first_seed=11,
     ),
 )
 
