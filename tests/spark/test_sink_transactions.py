@@ -1,6 +1,7 @@
 """In transactions: committed readers see a micro-batch once and whole, whatever dies.
 
 With a real broker, without Spark: tasks and drivers are calls, and die at the places of a plan.
+`make test-all` runs the same on a real Apache Kafka.
 """
 
 import random
@@ -14,8 +15,18 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from real_kafka import ONE_COPY, running_kafka
 from sink_rows import committed_values, values_of
-from sink_tasks import COLUMNS, Killed, arrow, new_topic, options_for, rows_for, run_task
+from sink_tasks import (
+    COLUMNS,
+    HasBootstrap,
+    Killed,
+    arrow,
+    new_topic,
+    options_for,
+    rows_for,
+    run_task,
+)
 
 from tidelog.apps.spark.sink import committing, writing
 from tidelog.apps.spark.sink.commit_plan import Written
@@ -74,14 +85,24 @@ lives = st.builds(
 LAST = Life([], "", True, False, None)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalCluster]:
-    with LocalCluster(1) as cluster:
-        yield cluster
-    close_clients()
+class Kafka(NamedTuple):
+    """A broker of Apache Kafka."""
+
+    bootstrap: str
 
 
-def in_transactions(broker: LocalCluster, topic: str, **more: str) -> WriteOptions:
+@pytest.fixture(scope="module", params=["tidelog", pytest.param("kafka", marks=pytest.mark.slow)])
+def broker(request: pytest.FixtureRequest) -> Iterator[HasBootstrap]:
+    with ExitStack() as stack:
+        if request.param == "tidelog":
+            yield stack.enter_context(LocalCluster(1))
+        else:
+            port = stack.enter_context(running_kafka({**ONE_COPY, "num.partitions": "1"}))
+            yield Kafka(f"127.0.0.1:{port}")
+        close_clients()
+
+
+def in_transactions(broker: HasBootstrap, topic: str, **more: str) -> WriteOptions:
     return options_for(broker, topic, transactional="true", **more)
 
 
@@ -149,7 +170,7 @@ def attempts(options: WriteOptions, origin: Origin, run: str, life: Life) -> Wri
     return run_task(options, origin, Attempt(run, len(life.tries)), rows)
 
 
-def open_transactions(broker: LocalCluster, query: str) -> list[str]:
+def open_transactions(broker: HasBootstrap, query: str) -> list[str]:
     with Cluster(broker.bootstrap) as cluster:
         listed, failed = list_transactions(cluster, Filters(states=["Ongoing"]))
     assert not failed
@@ -157,7 +178,7 @@ def open_transactions(broker: LocalCluster, query: str) -> list[str]:
     return [name for name in names if is_of_query(query, name)]
 
 
-def time_out(broker: LocalCluster, query: str) -> None:
+def time_out(broker: HasBootstrap, query: str) -> None:
     """Abort the open transactions of a query, as their coordinator does when their time is up."""
     with Cluster(broker.bootstrap) as cluster:
         for name in open_transactions(broker, query):
@@ -178,7 +199,7 @@ def all_values(batches: range) -> Counter[bytes]:
 @given(batches=st.lists(st.lists(lives, max_size=3), min_size=1, max_size=3))
 @example([[Life([], "task", False, False, None), Life([0], "complete", False, False, None)]])
 def test_committed_readers_see_each_row_once_whatever_dies(
-    broker: LocalCluster, batches: list[list[Life]]
+    broker: HasBootstrap, batches: list[list[Life]]
 ) -> None:
     topic = new_topic(broker)
     query = f"q-{topic}"
@@ -201,7 +222,7 @@ def test_committed_readers_see_each_row_once_whatever_dies(
 
 
 def test_rows_are_visible_to_committed_readers_when_the_commit_returns(
-    broker: LocalCluster,
+    broker: HasBootstrap,
 ) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
@@ -219,7 +240,7 @@ def test_rows_are_visible_to_committed_readers_when_the_commit_returns(
     assert (again.delivered, again.transaction) == (None, None)
 
 
-def test_an_abandoned_attempt_is_fenced(broker: LocalCluster) -> None:
+def test_an_abandoned_attempt_is_fenced(broker: HasBootstrap) -> None:
     """An attempt pauses while a retry writes all rows and the driver commits; then it continues,
     on a topic with LogAppendTime, with rows without keys in another order."""
     topic = new_topic(broker, 2, **{"message.timestamp.type": "LogAppendTime"})
@@ -242,7 +263,7 @@ def test_an_abandoned_attempt_is_fenced(broker: LocalCluster) -> None:
 
 
 def test_an_attempt_of_a_retried_stage_replaces_the_one_with_its_number(
-    broker: LocalCluster,
+    broker: HasBootstrap,
 ) -> None:
     """Spark numbers attempts from 0 again when it retries a whole stage."""
     topic = new_topic(broker)
@@ -254,7 +275,7 @@ def test_an_attempt_of_a_retried_stage_replaces_the_one_with_its_number(
     assert committed_values(broker.bootstrap, topic) == wanted
 
 
-def test_a_driver_that_was_replaced_commits_nothing(broker: LocalCluster) -> None:
+def test_a_driver_that_was_replaced_commits_nothing(broker: HasBootstrap) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
     origin = Origin("replaced", 0, 0)
@@ -273,7 +294,7 @@ def test_a_driver_that_was_replaced_commits_nothing(broker: LocalCluster) -> Non
 
 
 def test_a_decided_batch_is_committed_although_its_rows_are_other_ones_now(
-    broker: LocalCluster,
+    broker: HasBootstrap,
 ) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
@@ -290,7 +311,7 @@ def test_a_decided_batch_is_committed_although_its_rows_are_other_ones_now(
 
 
 def test_a_part_that_timed_out_is_written_again_with_the_same_rows_only(
-    broker: LocalCluster,
+    broker: HasBootstrap,
 ) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
@@ -311,7 +332,7 @@ def test_a_part_that_timed_out_is_written_again_with_the_same_rows_only(
 
 
 def test_a_transaction_that_timed_out_fails_the_batch_before_any_row_is_visible(
-    broker: LocalCluster,
+    broker: HasBootstrap,
 ) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
@@ -329,7 +350,7 @@ def test_a_transaction_that_timed_out_fails_the_batch_before_any_row_is_visible(
     assert Counter(committed_values(broker.bootstrap, topic)) == all_values(range(1))
 
 
-def test_the_log_tells_what_the_coordinator_has_forgotten(broker: LocalCluster) -> None:
+def test_the_log_tells_what_the_coordinator_has_forgotten(broker: HasBootstrap) -> None:
     """Another attempt used the transactional ids after the commit, before the ledger had it."""
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
@@ -347,7 +368,7 @@ def test_the_log_tells_what_the_coordinator_has_forgotten(broker: LocalCluster) 
     assert len(values_of(broker.bootstrap, topic)) == 320, "nothing was written again"
 
 
-def test_a_job_without_a_ledger_is_committed_or_aborted(broker: LocalCluster) -> None:
+def test_a_job_without_a_ledger_is_committed_or_aborted(broker: HasBootstrap) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic)
 
@@ -370,7 +391,7 @@ def test_a_job_without_a_ledger_is_committed_or_aborted(broker: LocalCluster) ->
     assert Counter(committed_values(broker.bootstrap, topic)) == all_values(range(1))
 
 
-def test_an_interrupted_version_is_completed_by_the_next_one(broker: LocalCluster) -> None:
+def test_an_interrupted_version_is_completed_by_the_next_one(broker: HasBootstrap) -> None:
     topic = new_topic(broker)
     options = in_transactions(broker, topic, txnAppId="app", txnVersion="5")
     query = "txn:app"

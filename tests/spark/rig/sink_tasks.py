@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -12,7 +12,6 @@ from tidelog.apps.spark.sink.write_options import SinkColumns, WriteOptions, wri
 from tidelog.apps.spark.sink.writing import Attempt, write_in_ledger
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
-from tidelog.shell.supervisor.cluster import LocalCluster
 
 COLUMNS = SinkColumns(value=0, key=1)
 PARTITIONS = 3
@@ -43,14 +42,21 @@ def rows_for(batch: int, task: int, keyed: bool = True) -> KeyedRows:
     ]
 
 
-def new_topic(broker: LocalCluster, partitions: int = PARTITIONS, **configs: str) -> str:
+class HasBootstrap(Protocol):
+    """A cluster, Tidelog's or Kafka's."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+def new_topic(broker: HasBootstrap, partitions: int = PARTITIONS, **configs: str) -> str:
     topic = next(names)
     with Cluster(broker.bootstrap) as cluster:
         create_topic(cluster, topic, partitions, configs=configs)
     return topic
 
 
-def options_for(broker: LocalCluster, topic: str, **more: str) -> WriteOptions:
+def options_for(broker: HasBootstrap, topic: str, **more: str) -> WriteOptions:
     given_options = {
         "kafka.bootstrap.servers": broker.bootstrap,
         "topic": topic,
