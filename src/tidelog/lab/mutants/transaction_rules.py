@@ -350,17 +350,6 @@ _BY_SIMULATOR: tuple[Mutant, ...] = (
         ),
         first_seed=11,
     ),
-    mutant(
-        "offsets-without-their-coordinator",
-        "the transaction coordinator adds or verifies the partition before offsets join",
-        "KIP-890: no marker would end the offsets' transaction",
-        Change(
-            f"{_SERVING}.txn_verification",
-            "        needed = self.needed(producer)\n",
-            "        needed = False\n",
-        ),
-        first_seed=11,
-    ),
 )
 
 _BY_STORIES: tuple[Mutant, ...] = (
