@@ -87,8 +87,14 @@ def test_one_port_on_two_addresses_is_possible() -> None:
 @pytest.mark.parametrize("protocols", [("OUT:SASL_SSL",), ("OUT:SASL_PLAINTEXT",)])
 def test_listeners_with_sasl_are_refused(protocols: tuple[str, ...]) -> None:
     with pytest.raises(WrongValue, match="PLAINTEXT and SSL so far"):
-        split_listeners(("IN://:1", "OUT://:2"), (), protocols, None)
+        split_listeners(("PLAINTEXT://:1", "OUT://:2"), (), protocols, None)
     assert split_listeners(("OUT://:2",), (), ("out:plaintext",), None).clients[0].name == "OUT"
+
+
+def test_a_listener_that_the_map_does_not_name_is_refused() -> None:
+    """With a misspelt name in the map it would silently have no TLS."""
+    with pytest.raises(WrongValue, match="OUT is not in listener.security.protocol.map"):
+        split_listeners(("SSL://:1", "OUT://:2"), (), ("OTU:SSL",), None)
 
 
 def test_protocols_must_be_kafkas() -> None:

@@ -33,6 +33,7 @@ class ClusterPool:
             self._spare = [pair for pair in self._spare if pair[1] is not cluster]
         if cluster is None:
             cluster = Cluster(bootstrap, "tidelog-console", TIMEOUT_S)
+        cluster.close_ended()
         kept = False
         try:
             yield cluster

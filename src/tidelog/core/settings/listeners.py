@@ -105,7 +105,13 @@ def split_listeners(
 
 
 def _check_protocols(listeners: list[Listener], protocols: tuple[str, ...]) -> None:
+    named = parse_protocols(protocols)
     for name in (one.name for one in listeners):
+        if named and name not in named and name not in _PROTOCOLS:
+            raise WrongValue(
+                f"{name} is not in listener.security.protocol.map: add {name}:{PLAINTEXT} or"
+                f" {name}:{SSL}"
+            )
         protocol = protocol_of(name, protocols)
         if protocol not in SUPPORTED:
             only = " and ".join(SUPPORTED)

@@ -29,14 +29,14 @@ class TlsListeners:
         self._loop = loop
         self._report = report
         self._handshakes = Handshakes(loop)
-        self._renewed: list[RenewedContext] = []
+        self._renewed: dict[tuple[TlsSettings, bool], RenewedContext] = {}
         self._servers: dict[str, RenewedContext] = {}
         self._clients: dict[str, RenewedContext] = {}
         for listener in (*settings.listeners.clients, settings.internal_listener):
             if settings.protocol(listener) == SSL:
                 own = settings.tls(listener)
-                self._servers[listener.name] = self._follow(own, server_context)
-                self._clients[listener.name] = self._follow(own, client_context)
+                self._servers[listener.name] = self._follow(own, is_server=True)
+                self._clients[listener.name] = self._follow(own, is_server=False)
         loop.after(RENEW_MS, self._renew)
 
     def new_transport(self, listener: Listener) -> NewTransport | None:
@@ -64,14 +64,16 @@ class TlsListeners:
         """Return the context of this broker as a client of such a listener; None without TLS."""
         return self._clients.get(listener.name)
 
-    def _follow(
-        self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]
-    ) -> RenewedContext:
-        context = RenewedContext(settings, make, self._report)
-        self._renewed.append(context)
-        return context
+    def _follow(self, settings: TlsSettings, *, is_server: bool) -> RenewedContext:
+        """Return the context of these settings; only that of servers reports its renewal."""
+        key = settings, is_server
+        if key not in self._renewed:
+            make = server_context if is_server else client_context
+            report = self._report if is_server else lambda _text: None
+            self._renewed[key] = RenewedContext(settings, make, report)
+        return self._renewed[key]
 
     def _renew(self) -> None:
-        for context in self._renewed:
+        for context in self._renewed.values():
             context.renew()
         self._loop.after(RENEW_MS, self._renew)

@@ -1,6 +1,7 @@
 """Create, delete and describe single topics; read configs; list and unregister brokers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.core.api_table import (
@@ -152,15 +153,15 @@ def describe_state_at(
         query["topic"] = topic
     if partition is not None:
         query["partition"] = partition
-    try:
-        return connect().call_private(DESCRIBE_STATE, query)
-    except NotOffered:
-        # The broker closed the connection. Kafka does so, and also a broker that just died.
-        # Only Kafka accepts another connection.
-        connection = connect()
-        if not connection.versions:
-            raise CannotConnect(connection.address, "the broker offers no APIs", True) from None
-        return None
+    # A broker that has restarted has closed the connection; so the request is sent again. Kafka
+    # closes each connection with this request, and accepts another one, unlike a dead broker.
+    for _ in range(2):
+        with suppress(NotOffered):
+            return connect().call_private(DESCRIBE_STATE, query)
+    connection = connect()
+    if not connection.versions:
+        raise CannotConnect(connection.address, "the broker offers no APIs", True)
+    return None
 
 
 def describe_losses(

@@ -69,6 +69,11 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
+    def close_ended(self) -> None:
+        """Close idle connections that brokers have closed, so that requests use new ones."""
+        for connection in self._connections.values():
+            connection.close_if_ended()
+
     # -- connections ------------------------------------------------------------------------
 
     def any_broker(self) -> KafkaConnection:

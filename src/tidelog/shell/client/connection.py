@@ -6,6 +6,7 @@ mistaken for the response to another request.
 """
 
 import json
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -98,6 +99,14 @@ class KafkaConnection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+    def close_if_ended(self) -> None:
+        """Close an idle connection that the broker has closed."""
+        if self._socket is not None:
+            poller = select.poll()
+            poller.register(self._socket, select.POLLIN)
+            if poller.poll(0):  # no response is expected, so this is the end
+                self.close()
 
     @property
     def closed(self) -> bool:
@@ -420,5 +429,9 @@ def _shared_time(found: list[Any], deadline: float) -> Iterator[tuple[float, Any
 
 
 def _reason(error: Exception) -> str:
+    if type(error).__module__ == "ssl":
+        from tidelog.shell.net.tls_transport import reason
+
+        return reason(error)  # type: ignore[arg-type]
     text = (isinstance(error, OSError) and error.strerror) or str(error)
     return text[:1].lower() + text[1:]

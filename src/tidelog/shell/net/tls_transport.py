@@ -41,11 +41,13 @@ _REASONS = {
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer refused our certificate (its truststore)",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the peer refused our certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer refused our certificate: it has expired",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a client certificate, and we have none",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer requires a certificate: set"
+    " ssl.keystore.location",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the peer shares no protocol version or cipher suite with us",
     "NO_SHARED_CIPHER": "the peer shares no cipher suite with ssl.cipher.suites",
     "UNSUPPORTED_PROTOCOL": "the peer's TLS versions are not in ssl.enabled.protocols",
     "WRONG_VERSION_NUMBER": "the peer does not use TLS",
+    "UNEXPECTED_EOF_WHILE_READING": "the peer closed the connection; does its listener use TLS?",
 }
 
 
@@ -358,4 +360,4 @@ def reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate was refused: {error.verify_message.rstrip('.')}"
     found = getattr(error, "reason", None)
-    return _REASONS.get(str(found)) or f"TLS failed: {found or error}"
+    return _REASONS.get(str(found)) or f"the TLS connection failed: {found or error}"
