@@ -1,4 +1,4 @@
-"""All explanations of one partition, and the situation they need, from a running cluster."""
+"""All explanations of one partition, from the state of a running cluster."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

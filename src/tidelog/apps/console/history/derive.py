@@ -1,8 +1,8 @@
 """History events from two successive samples: what changed between them.
 
 Names and fields are those of the brokers' log events where the same thing happened; `broker` is
-None, because a console saw it, and not a broker. What happened and was undone between two samples
-is missed; truncations are not, because brokers report the last ones with their times.
+None, because a console saw it, and not a broker. A change that was undone before the next sample is
+missed. Truncations are not missed, because brokers report the last ones with their times.
 """
 
 from collections.abc import Iterator, Mapping
