@@ -83,7 +83,7 @@ class MarkerSender:
 
     @property
     def waiting(self) -> int:
-        """How many markers wait, for each partition one."""
+        """The number of markers that wait: one for each partition."""
         return sum(
             len(partitions)
             for outcomes in (self._retries, *self._queues.values())
@@ -206,5 +206,6 @@ class MarkerSender:
             self._queue(outcome, names)
 
     def next_ms(self) -> int | None:
-        """Return when `tick` has something to do."""
+        """Return the time at which `tick` must be called; None if no marker has to be sent
+        again."""
         return self._retry_at_ms
