@@ -267,7 +267,7 @@ def test_help_imports_neither_the_lab_nor_rich() -> None:
     [
         ("s", ["status", "store", "story", "sim"]),
         ("up --b", ["--brokers"]),
-        ("model t", ["table"]),
+        ("model t", ["table", "transactions"]),
         ("story play hw-lo", ["hw-loses-acked-record"]),
     ],
 )

@@ -82,8 +82,14 @@ def test_reassignment_to_a_broker_that_hangs() -> None:
             old = client.refresh(["orders"]).topics["orders"].partitions[0].replicas
             [new] = {1, 2, 3} - set(old)
             running.pause(new)
-            begun = alter_reassignments(client, {TopicPartition("orders", 0): [old[0], new]})
-            assert all(each.holds for each in begun.values())
+
+            def begun() -> bool:
+                """If the broker that hangs is the controller, the first requests time out."""
+                client.refresh()
+                wanted = {TopicPartition("orders", 0): [old[0], new]}
+                return all(each.holds for each in alter_reassignments(client, wanted).values())
+
+            eventually(begun, "the reassignment begins")
         text = f"A reassignment adds broker {new} and removes broker {old[1]}."
         found = eventually(lambda: said(where, "reassignment", text), "it is explained")
         assert f"Broker {new} is not in the ISR yet" in found["detail"]
