@@ -88,7 +88,7 @@ class Actions:
         self.allowed = allowed
 
     def offered(self) -> list[Json]:
-        """Return each action with the reason why it is not available; None if it is."""
+        """Return each action, and the reason if it is not available."""
         return [
             {"name": name, "offered": reason is None, "reason": reason and "; ".join(reason)}
             for name in (*ON_CLUSTER, *local_control.ACTIONS)

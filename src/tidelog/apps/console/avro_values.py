@@ -116,7 +116,7 @@ def _is_empty(schema: Any, named: Mapping[str, Any], depth: int) -> bool:
     """Whether a value of the schema takes no bytes: null, a record without fields, or an empty
     fixed."""
     if depth > 20 or isinstance(schema, list):
-        return False  # a union writes its branch number; each recursive type contains a union
+        return False  # a union writes its branch number; recursion passes a union, array or map
     if isinstance(schema, str):
         return schema == "null" or (schema in named and _is_empty(named[schema], named, depth + 1))
     kind = schema.get("type")

@@ -205,7 +205,7 @@ class Collector:
             self._cluster.close()
 
     def _await_turn(self, began: float, full_at: float) -> float | None:
-        """Wait until a sample is due; return when the next full one is. None: stop."""
+        """Wait until a sample is due; return the time of the next full one, or None to stop."""
         with self._changed:
             while not self._stopping:
                 if self._wanted:

@@ -36,7 +36,7 @@ class GroupPace(NamedTuple):
 
 
 class GroupSampler:
-    """The thread. It starts and ends with the console."""
+    """The thread that samples groups, from the start to the end of the console."""
 
     def __init__(
         self,

@@ -130,4 +130,4 @@ class NoRecorder:
         return {"from_ms": None, "to_ms": None, "marks": []}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no store is open."""

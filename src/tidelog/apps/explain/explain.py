@@ -62,7 +62,7 @@ class ExplainView(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether no explanation is bad."""
+        """Whether no explanation reports a problem."""
         return all(each.severity != BAD for each in self.explanations)
 
     def as_data(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class LogDirectories:
     def __init__(self, disks: Sequence[LogDisk], opened: Mapping[int, LogDirectory]) -> None:
         self.paths = [disk.path for disk in disks]
         self.opened = dict(opened)
-        """By number, also those that failed later."""
+        """The opened directories by number, including those that failed later."""
         self.offline: dict[int, str] = {
             number: disk.problem for number, disk in enumerate(disks) if number not in opened
         }

@@ -18,7 +18,7 @@ FILE_BYTES_MAX = 1_048_576
 PAGE_BYTES = 65_536
 """At most this many bytes are read for one page."""
 FILES = (layout.OLD_LOSSES, layout.LOSSES)
-"""From old to new."""
+"""The names of the two files, the older one first."""
 
 
 class Cursor(NamedTuple):

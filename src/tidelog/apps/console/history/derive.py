@@ -212,9 +212,8 @@ def cluster_events(
 def broker_events(
     at_ms: int, broker: BrokerId, before: State | None, after: State | None, *, known: bool
 ) -> Iterator[HistoryEvent]:
-    """Yield whether a broker began or ceased to respond, and what it reported.
-
-    `known`: the cluster lists the broker in both samples, so its absence is worth an event.
+    """Yield events if a broker began or stopped to respond, and the events that it reported.
+    `known`: the cluster lists the broker in both samples, so a missing response is an event.
     """
     if known and before is not None and after is None:
         yield event(at_ms, "broker_silent", {"other": broker})

@@ -345,7 +345,7 @@ class EventFile:
         return {"from_ms": self._times[0], "to_ms": self._times[-1], "marks": marks[-MARKS_MAX:]}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the file is closed after it was read."""
 
     def _chosen(
         self,

@@ -146,7 +146,8 @@ class MarkerSender:
                 self._send_to(broker)
 
     def _queue_again(self) -> None:
-        """Queue the markers by the leaders of now: the former one may hang with open requests."""
+        """Queue the markers for the current leaders: a former leader may hang with open
+        requests."""
         queues, self._queues = self._queues, {}
         for outcomes in queues.values():
             for outcome, names in outcomes.items():

@@ -379,7 +379,7 @@ class LeaseModel(Model[State]):
             rules = ElectionRules(frozenset({broker}), 1, recovery, logs)
             target = Target(election=ElectionType.ONLINE if unclean else ElectionType.UNCLEAN)
             after = self._registered(state, target, rules, fenced)
-            # What was acknowledged before an unclean election may be lost.
+            # Records acknowledged before an unclean election may be lost.
             yield (
                 f"ElectUnclean({broker_name(broker)})",
                 (*after[:-1], _changed(after[-1], PROMISED, ())),
