@@ -105,7 +105,7 @@ def test_text_says_what_is_known_and_what_is_not(tmp_path: Path) -> None:
     assert lines[3].strip() == (
         "broker 2 led epoch 4; committed records from offset 5 on may be lost"
     )
-    assert lines[5].strip() == "all its records, of which no number is known"
+    assert lines[5].strip() == "all its records; their number is unknown"
     assert lines[6] == "3 entries"
 
 

@@ -138,7 +138,8 @@ def _values(cls: type[Any], of: str) -> str:
 def _compiled(
     cls: type[Any], method: str, parameters: str, lines: str, names: dict[str, Any]
 ) -> Any:
-    # As text, CPython would end the process by SIGINT after an interrupt in here was handled.
+    # If `exec` got a string, an interrupt here would end the process by SIGINT although it was
+    # handled (CPython).
     exec(compile(f"def {method}({parameters}):\n{lines}", "<slotted>", "exec"), names)
     names[method].__qualname__ = f"{cls.__qualname__}.{method}"
     return names[method]

@@ -72,7 +72,7 @@ class ReplicaSamples:
     """The samples of one broker: one for each replica, whenever it changed."""
 
     def __init__(self, every_ms: int = 0) -> None:
-        """`every_ms`: the shortest time between two looks at the broker."""
+        """`every_ms`: the shortest time between two samples of the broker."""
         self._every_ms = every_ms
         self._looked_ms: int | None = None
         self._last: dict[tuple[str, int], dict[str, Any]] = {}

@@ -237,7 +237,7 @@ def test_a_file_is_shown_from_its_first_to_its_last_moment(
         page = tab.open("/topics/story/0")
         tab.expect("[data-connection]", "end of the file")
         tab.expect(".cluster", "file story.jsonl")
-        tab.expect("main", "a file of events does not say: sizes of logs")
+        tab.expect("main", "this file does not have: sizes of logs")
         assert page.get_by_role("link", name="Records", exact=True).count() == 0
         moment = page.get_by_role("slider", name="Moment")
         last = int(console.read("timeline")["to_ms"])

@@ -72,7 +72,7 @@ def test_file_is_served_as_pages(story: EventFile, tmp_path: Path) -> None:
     with serve(FileTarget(), tmp_path, file=story) as client:
         session = client.read("session")
         assert session["source"] == "file unclean.jsonl"
-        assert session["missing"].startswith("a file of events does not say: ")
+        assert session["missing"].startswith("this file does not have: ")
         assert session["history"]["to_ms"] == span.to_ms
         overview = client.read("overview")
         (topic,) = [each["topic"] for each in overview["topics"]]

@@ -45,7 +45,7 @@ def test_paused_follower_and_killed_leader() -> None:
         shown = CliRunner().invoke(cli, ["explain", "orders/0", "--bootstrap", where])
         assert shown.exit_code == 0, shown.output
         assert "If the leader died now" in shown.stdout
-        assert shown.stdout.splitlines()[-1] == "✓ nothing is bad"
+        assert shown.stdout.splitlines()[-1] == "✓ no problem found"
 
         paused, next_leader = sorted({1, 2, 3} - {leader})
         running.pause(paused)

@@ -212,7 +212,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(secured: SecuredCluster
     try:
         eventually(lambda: "renewed broker" in subject(), "the new certificate is used", 60)
         secured.store.write_text("half a file")
-        eventually(lambda: secured.logged("keep the certificates of before"), "it is logged", 60)
+        eventually(lambda: secured.logged("the old certificates stay in use"), "it is logged", 60)
         assert "renewed broker" in subject()
     finally:
         secured.store.write_bytes(before)

@@ -119,7 +119,7 @@ class Drain:
         self._after: Plan = {}
         self._last_moving: dict[TopicPartition, float] = {}
         self._begun: set[TopicPartition] = set()
-        """Partitions whose moves began after the last look, which shows them at rest."""
+        """Partitions whose moves began after the last view, which does not show the moves yet."""
         self._rejections: dict[TopicPartition, int] = {}
         self._down_since: dict[BrokerId, float] | None = None
 
@@ -274,8 +274,8 @@ class Drain:
                 self._plan.pop(key, None)
 
     def _new(self, key: TopicPartition, replicas: list[BrokerId]) -> set[BrokerId]:
-        """Return the brokers that get a replica. Without a plan for these replicas, return -1,
-        which is never live: the partition may have changed since the plan was made."""
+        """Return the brokers that get a replica. If the plan does not match these replicas, return
+        -1, which is never a live broker: the partition has changed since."""
         planned, kept = set(self._plan.get(key, ())), set(replicas) - {self._broker}
         return planned - kept if kept < planned and len(planned) == len(replicas) else {-1}
 

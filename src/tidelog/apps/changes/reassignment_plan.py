@@ -2,7 +2,7 @@
 
 Invariants of a computed plan: it moves no more replicas than needed to spread them over racks and
 brokers, puts no two replicas of a partition on one broker, and gives no rack a second replica while
-a broker of a rack with fewer has none. Brokers without a rack share one, as in
+a rack with fewer replicas has a broker without one. Brokers without a rack count as one rack, as in
 `core/controller/placement.py`.
 """
 

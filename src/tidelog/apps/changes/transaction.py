@@ -24,11 +24,11 @@ _HINTS: dict[int, str] = {
 
 
 class NotAborted(ClientError):
-    """The transaction is not there, or its coordinator will end it."""
+    """The transaction does not exist, or its coordinator will end it."""
 
 
 class Target(NamedTuple):
-    """Which transaction of a partition to abort. One of both identifies it."""
+    """The transaction of a partition to abort, by its start offset or its producer id."""
 
     key: TopicPartition
     start_offset: Offset | None
@@ -38,8 +38,8 @@ class Target(NamedTuple):
 def find_target(cluster: Cluster, target: Target, *, force: bool) -> OpenTransaction:
     """Return the open transaction of a partition that is to be aborted.
 
-    Raises NotAborted if there is none; also, unless forced, if its coordinator knows it: the
-    coordinator would write a second marker, and a commit would then lose these records.
+    Raises NotAborted if there is none. Without `force` also if its coordinator will end it: that
+    may be a commit, and its records in this partition would be lost.
     """
     errors: list[str] = []
     found = [
@@ -76,7 +76,7 @@ def abort_in_partition(cluster: Cluster, transaction: OpenTransaction) -> Change
     name = f"{key.topic}/{key.partition}"
     doing = f"aborting the transaction at offset {producer.start_offset} of {name}"
     try:
-        # Without a marker the coordinator's epoch is unknown; 0 is not above any.
+        # Without a marker no coordinator epoch is known, and 0 is accepted.
         write_abort_marker(
             cluster,
             key,

@@ -73,7 +73,7 @@ def _read_security(context: click.Context, _option: click.Parameter, path: str |
 
 
 def client_security() -> "ClientSecurity | None":
-    """How this command protects its connections; None: not at all."""
+    """Return the TLS settings of this command's connections; None without TLS."""
     found: ClientSecurity | None = click.get_current_context().meta.get(_SECURITY)
     return found
 

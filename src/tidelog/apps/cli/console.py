@@ -49,7 +49,7 @@ REFUSED = 1
     default="localhost",
     show_default=True,
     metavar="ADDRESS",
-    help="Address to listen on. Others than this machine's own need a token, which is printed.",
+    help="Address to listen on. If other machines can reach it, a token is required and printed.",
 )
 @click.option(
     "--port",
@@ -76,8 +76,8 @@ REFUSED = 1
     default=256,
     show_default=True,
     metavar="MIB",
-    help="Size of the history that pages look back in, in MiB; 0 keeps none. It is in the data"
-    " folder, or for a remote cluster in ~/.local/state/tidelog/console.",
+    help="Largest size of the history in MiB; 0 stores no history. The file is in the data folder,"
+    " or for a remote cluster in ~/.local/state/tidelog/console.",
 )
 @click.option(
     "--history",
@@ -177,5 +177,5 @@ def _target(data: str | None, bootstrap: str | None) -> "Target":
             raise ValueError(f"folder {data} does not exist; name the cluster's folder with --data")
         return FolderCluster(os.path.abspath(data))
     addresses = find_bootstrap(bootstrap)
-    Cluster(addresses)  # checks the addresses, and connects to none
+    Cluster(addresses)  # checks the form of the addresses, without a connection
     return RemoteCluster(addresses)

@@ -79,8 +79,7 @@ def _parse_name(ctx: click.Context, _param: click.Parameter, text: str) -> tuple
     "history_file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Explain a moment of a file, by default its last, as `tidelog console --history` shows"
-    " it.",
+    help="Explain a moment of a history file, by default the last one.",
 )
 @cluster_options()
 def explain_command(
@@ -96,10 +95,10 @@ def explain_command(
 
     Also says which replicas are out of sync, since when and why, what would be lost if the leader
     died, and what replicas truncated. For a Kafka cluster, explains only what Kafka's protocol
-    reports. Exit code 0 means: nothing is bad. The partition then has a leader and enough replicas
-    in sync to survive the leader's death, and no loss or damage is known.
+    reports. Exit code 0 means that no problem was found: the partition has a leader and enough
+    replicas in sync to survive the leader's death, and no loss or damage is known.
 
-    With --at the same of an earlier moment, running brokers are not needed.
+    With --at, explains an earlier moment from the history, without running brokers.
     """
     if at_text is not None or history_file is not None:
         past = _explain_past(name, at_text, data, history_file, bootstrap, timeout_s)
@@ -108,7 +107,7 @@ def explain_command(
             form, report.holds, past.as_data(), lambda screen: show_past(screen, past)
         )
     if data is not None:
-        raise usage_error("--data needs --at: it has the history, not the running cluster")
+        raise usage_error("--data needs --at: it names the folder with the history")
     from tidelog.apps.explain.explain import explain_partition
 
     with connected_cluster(bootstrap, timeout_s) as cluster:
@@ -193,7 +192,7 @@ def show_explanations(screen: "Console", report: "ExplainView") -> None:
     if report.missing:
         screen.print(output.faint(report.missing))
     bad = sum(each.severity == "bad" for each in report.explanations)
-    text = "nothing is bad" if report.holds else f"{bad} of {len(report.explanations)} are bad"
+    text = "no problem found" if report.holds else f"problems: {bad} of {len(report.explanations)}"
     screen.print(output.verdict_line(report.holds, text))
 
 

@@ -132,14 +132,14 @@ def describe(each: "LossView") -> str:
         since = "" if each.start is None else f" from offset {each.start} on"
         return f"{leader}; committed records{since} may be lost"
     if each.start is None or each.end is None:
-        return "all its records, of which no number is known"
+        return "all its records; their number is unknown"
     epochs = f"epoch {each.first_epoch}"
     if each.first_epoch is None:
         epochs = "an unknown epoch"
     elif each.last_epoch != each.first_epoch:
         epochs = f"epochs {each.first_epoch} to {each.last_epoch}"
     counts = (
-        (each.committed, "known as committed"),
+        (each.committed, "known to be committed"),
         (each.acked_1, "acknowledged with acks=1"),
         (each.acked_all, "acknowledged with acks=all"),
         (each.not_acked, "not acknowledged"),

@@ -58,7 +58,7 @@ NOT_ALLOWED = ("actions are off", "start the console with --allow-actions")
 NOT_LOCAL = ("the brokers are not processes of a data folder", "start the console with --data DIR")
 SWITCHES_KEY = "tidelog.fault.switches"
 PRODUCED_MAX = 10_000
-"""Records of one action."""
+"""The most records that one action produces."""
 PRODUCE_S, PRODUCE_S_MAX = 10, 60
 _RULES = {
     "earliest": TO_EARLIEST,
@@ -88,7 +88,7 @@ class Actions:
         self.allowed = allowed
 
     def offered(self) -> list[Json]:
-        """Return each action, and why it is not offered."""
+        """Return each action, and the reason if it is not available."""
         return [
             {"name": name, "offered": reason is None, "reason": reason and "; ".join(reason)}
             for name in (*ON_CLUSTER, *local_control.ACTIONS)
@@ -107,7 +107,8 @@ class Actions:
         return None
 
     def _has_switches(self, control: BrokerControl) -> bool:
-        """Whether the brokers were started with fault switches; requested until it is known."""
+        """Whether the brokers have fault switches. Request their setting until it is known to be
+        true."""
         if not control.switches:
             try:
                 with self._pool.borrow() as cluster:
@@ -148,7 +149,7 @@ def _create_topic(cluster: Cluster, body: Mapping[str, Any]) -> Json:
     if not isinstance(configs, dict) or not all(
         isinstance(each, str) for pair in configs.items() for each in pair
     ):
-        raise Failure(INVALID, "'configs' must be an object of texts")
+        raise Failure(INVALID, "'configs' must be an object of strings")
     assignment = body.get("assignment") or []
     if not isinstance(assignment, list) or not all(
         isinstance(each, list) and each and all(type(broker) is int for broker in each)
@@ -281,7 +282,7 @@ def _result(changes: list[Change]) -> Json:
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str) or not value:
-        raise Failure(INVALID, f"{name!r} must be a text")
+        raise Failure(INVALID, f"{name!r} must be a string")
     return value
 
 
@@ -297,5 +298,5 @@ def _number(body: Mapping[str, Any], name: str, default: int | None = None) -> i
 def _optional_bytes(body: Mapping[str, Any], name: str) -> bytes | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise Failure(INVALID, f"{name!r} must be a text or null")
+        raise Failure(INVALID, f"{name!r} must be a string or null")
     return None if value is None else value.encode(errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""The console's HTTP interface: which path is answered by what.
+"""The console's HTTP interface: paths and their handlers.
 
 Handlers that wait for the cluster are plain functions, which Starlette runs in threads.
 """
@@ -35,7 +35,7 @@ EVENTS, EVENTS_MAX = 200, 5000
 
 
 class Parts(NamedTuple):
-    """What the handlers use."""
+    """The objects that handlers use."""
 
     pages: Pages
     live: Live
@@ -44,7 +44,7 @@ class Parts(NamedTuple):
     actions: Actions
     static: StaticFiles
     session: Callable[[], Json]
-    """Returns what does not change while a page is open."""
+    """Returns the data that does not change while a page is open."""
     avro: AvroValues
 
 

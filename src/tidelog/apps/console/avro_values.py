@@ -2,8 +2,8 @@
 
 A value may begin with a zero byte and the schema's id in four bytes, as serializers write that
 use a schema registry. The id is shown; the schema is always the one that was given for the topic.
-Values come from any client that can produce: invariant: decoding a value takes memory and time
-that its length bounds.
+Any client that can produce may write a value. Invariant: the length of a value bounds the memory
+and time to decode it.
 """
 
 import base64
@@ -113,9 +113,10 @@ def _has_empty_items(schema: Any, named: dict[str, Any]) -> bool:
 
 
 def _is_empty(schema: Any, named: Mapping[str, Any], depth: int) -> bool:
-    """Whether a value of the schema takes no bytes: null, or a record or fixed of nothing."""
+    """Whether a value of the schema takes no bytes: null, a record without fields, or an empty
+    fixed."""
     if depth > 20 or isinstance(schema, list):
-        return False  # a union writes which branch follows; a type in itself ends in a union
+        return False  # a union writes its branch number; recursion passes a union, array or map
     if isinstance(schema, str):
         return schema == "null" or (schema in named and _is_empty(named[schema], named, depth + 1))
     kind = schema.get("type")

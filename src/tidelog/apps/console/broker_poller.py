@@ -22,7 +22,7 @@ SILENT_PATIENCE_S = 0.1
 """How long a sample waits for a broker that did not respond the last time."""
 NO_RESPONSE = f"no response within {PATIENCE_S:g} s"
 _KAFKA_AGAIN_S = 60.0
-"""How often a broker that is not Tidelog's is asked again."""
+"""How often a broker that is not a Tidelog broker is polled again."""
 
 
 class BrokerPoller:
@@ -145,5 +145,4 @@ class BrokerPollers:
         return answers, max(costs, default=0.0)
 
     def close(self) -> None:
-        """Close all connections."""
         self.set_addresses({})

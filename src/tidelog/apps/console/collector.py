@@ -51,7 +51,7 @@ class Pace(NamedTuple):
     share_idle: float = 0.005
     longest_open_s: float = 5.0
     longest_idle_s: float = 30.0
-    """A machine that is busy with other work must not hide the cluster."""
+    """Bounds the pause on a busy machine, where the broker's response time is long."""
 
     def pause(self, *, pages: bool, partitions: int, cost_s: float) -> float:
         """Return the time from one full sample to the next."""
@@ -111,7 +111,6 @@ class Collector:
         self._thread = threading.Thread(target=self._run, name="console-collector", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -206,7 +205,7 @@ class Collector:
             self._cluster.close()
 
     def _await_turn(self, began: float, full_at: float) -> float | None:
-        """Wait until a sample is due; return when the next full one is. None: stop."""
+        """Wait until a sample is due; return the time of the next full one, or None to stop."""
         with self._changed:
             while not self._stopping:
                 if self._wanted:
@@ -332,7 +331,7 @@ class Collector:
         }
 
     def _keep(self, totals: Totals) -> None:
-        """Keep the totals of the last seconds, and at least one."""
+        """Keep the totals of the last seconds, and at least the newest one."""
         self._totals.append(totals)
         while len(self._totals) > 1 and self._totals[1].at_ms <= totals.at_ms - RATE_SPAN_MS:
             self._totals.popleft()

@@ -1,4 +1,4 @@
-"""What a page shows instead of state: what failed, and what to do."""
+"""The failure of a page's request: what failed, and what to do."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class Failure(Exception):
 
 def before_history() -> Failure:
     """The failure of a request for a time before the first sample of the history."""
-    return Failure(NOT_FOUND, "the history does not reach back so far", "choose a later time")
+    return Failure(NOT_FOUND, "the history begins later", "choose a later time")
 
 
 def of_client(error: ClientError, status: int = UNAVAILABLE) -> Failure:

@@ -27,7 +27,7 @@ CONFIGS_S = 5.0
 FIRST_S = 1.0
 """How long a page waits for configs that were not fetched before."""
 CONFIGS_MAX = 100
-"""Resources whose configs are kept."""
+"""The number of resources whose configs are kept."""
 
 
 class Fetched:
@@ -49,8 +49,8 @@ class Fetched:
         return self._configs_of(Resource(BROKER_RESOURCE, str(broker)))
 
     def _configs_of(self, resource: Resource) -> list[Json]:
-        """Return what is kept, and fetch it again in a thread if it is old: the collector, which
-        renders pages, must not wait for a broker that hangs."""
+        """Return the kept configs. If they are old, fetch them again in a thread: the collector,
+        which renders pages, must not wait for a broker that hangs."""
         with self._lock:
             kept = self._configs.get(resource)
             started = None
@@ -104,7 +104,7 @@ class Fetched:
             try:
                 view = view_group(cluster, name)
             except NoSuchGroup as error:
-                raise Failure(NOT_FOUND, str(error), "the list of groups shows all") from error
+                raise Failure(NOT_FOUND, str(error), "the list of groups has all groups") from error
         return {"at_ms": _now_ms(), **view.as_data()}
 
     def transactions(self, sample: Sample) -> Json:

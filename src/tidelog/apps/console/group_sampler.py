@@ -1,8 +1,8 @@
 """Samples all groups for the history: a few requests to each broker, in a thread of its own.
 
-Groups change less often than offsets of partitions, and reading them is not free for a
-coordinator. So the pause is ten seconds, or two while a page is open, and a multiple of the time
-that the last sample took. A cluster without a topic for offsets is not asked at all.
+Groups change less often than offsets of partitions, and reading them costs a coordinator time. So
+the pause is ten seconds, or two while a page is open, and a multiple of the time that the last
+sample took. If the cluster has no topic for offsets, no request for groups is sent.
 """
 
 import threading
@@ -36,7 +36,7 @@ class GroupPace(NamedTuple):
 
 
 class GroupSampler:
-    """The thread. It starts and ends with the console."""
+    """The thread that samples groups, from the start to the end of the console."""
 
     def __init__(
         self,
@@ -55,7 +55,6 @@ class GroupSampler:
         self._thread = threading.Thread(target=self._run, name="console-groups", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,7 +65,8 @@ class GroupSampler:
 
     def _run(self) -> None:
         sampled_s = float("-inf")
-        # The look for open pages costs nothing, so it is not the pause between two samples.
+        # Whether a page is open is checked more often than groups are sampled: a new page must not
+        # wait.
         while not self._stopping.wait(min(self._pace.open_s, self._pace.idle_s)):
             pages = self._collector.has_pages
             pause_s = self._pace.pause(pages=pages, cost_s=self._cost_s)

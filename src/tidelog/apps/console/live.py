@@ -178,5 +178,5 @@ def _concerns(update: Update, resource: Resource) -> bool:
 
 
 def unavailable() -> Failure:
-    """Return the failure for one page too many."""
+    """Return the failure for a page above the limit."""
     return Failure(UNAVAILABLE, f"{STREAMS_MAX} pages are open", "close some of them")

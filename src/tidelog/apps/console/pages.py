@@ -86,7 +86,7 @@ class Pages:
         view = next((each.view for each in groups if each.listed.group == resource.name), None)
         if view is None:
             why = f"there was no group {resource.name!r}, or the history has only its name"
-            raise Failure(NOT_FOUND, why, "the list of groups shows all")
+            raise Failure(NOT_FOUND, why, "the list of groups has all groups")
         events = self._recorder.group_events(resource.name, at_ms, EVENTS_MAX)
         data = with_ends(view, end_of).as_data()
         return {"at_ms": at_ms, **data, "events": events, "sampled_at_ms": sampled_ms}

@@ -1,8 +1,8 @@
 """Reads a few records of a partition for display: batches, and records as text, JSON, decoded
 Avro, or base64.
 
-Keys, values and headers come from anybody who can produce. They are only data in JSON here; long
-ones are cut.
+Keys, values and headers come from any client that can produce. Here they are only data in JSON;
+long ones are cut.
 """
 
 import json
@@ -36,7 +36,8 @@ OPENED_BYTES_MAX = 16 << 20
 SHOWN_MAX = 16 * 1024
 """Bytes of a key or value that are shown."""
 COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
-"""Of a transactional batch; `open` also if it ended, but an older transaction is open before it."""
+"""The state of a transactional batch. It is `open` also if it has ended, but an older transaction
+before it is open."""
 _CODECS = {int(codec): codec.name.lower() for codec in Codec}
 _PREFIX = 5
 """A zero byte and the schema's id, as serializers write that use a schema registry."""
@@ -110,7 +111,7 @@ def _read(
             next_offset = batch.next_offset if whole else shown[-1].offset + 1
         if next_offset == before:
             if isolation == READ_UNCOMMITTED:
-                break  # nothing below the high watermark any more
+                break  # no more records below the high watermark
             isolation = READ_UNCOMMITTED  # what follows is above the last stable offset
     return {
         "log_start_offset": start,

@@ -1,4 +1,4 @@
-"""The seam to the history store: what the collector writes, and what the pages read.
+"""The interface of the history store: what the collector writes, and what the pages read.
 
 `state_at` returns the same types that the collector fetches, so the views of the past are the
 views of the present. The views read these keys of a broker's state: `broker_epoch`, `acting`,
@@ -40,7 +40,7 @@ class Recorder(Protocol):
     def state_at(
         self, at_ms: int, topic: str | None = None
     ) -> tuple[Mapping[BrokerId, State], ClusterMetadata] | None:
-        """Return the last sample up to this time; None if the store does not reach back so far.
+        """Return the last sample up to this time; None if the store begins later.
 
         With a topic: at least this topic; others may be left out.
         """
@@ -84,7 +84,7 @@ class Recorder(Protocol):
 
 
 class NoRecorder:
-    """No history: every moment but now is unknown."""
+    """A recorder without a history: only the present is known."""
 
     def record(
         self, at_ms: int, states: Mapping[BrokerId, State], metadata: ClusterMetadata
@@ -130,4 +130,4 @@ class NoRecorder:
         return {"from_ms": None, "to_ms": None, "marks": []}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no store is open."""

@@ -42,7 +42,7 @@ class Resource(NamedTuple):
 
     @property
     def key(self) -> TopicPartition | None:
-        """The partition, if it is a page of one."""
+        """The partition of a partition page; None for other pages."""
         return TopicPartition(self.name, self.number) if self.kind == PARTITION else None
 
 

@@ -12,7 +12,7 @@ from tidelog.shell.client.cluster_metadata import ClusterMetadata
 
 DID_NOT_RESPOND = "in the cluster, but it did not respond"
 RATE_SPAN_MS = 5_000
-"""Rates are of the last seconds."""
+"""The time span of rates."""
 
 
 class Totals(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a request must have before any page or action sees it.
+"""Check requests before a page or an action handles them.
 
 - The Host header names this console (else a page of another site could reach it by DNS rebinding).
 - With a token: the token, in the Authorization header, in the cookie, or once in the URL.
@@ -90,7 +90,7 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _refuse(self, scope: Scope) -> Response | None:
-        """Return the response to a request that must not go on."""
+        """Return the error response to a request that is refused; None if it is accepted."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._hosts and _name(host) not in self._hosts:

@@ -82,5 +82,5 @@ def _text_of(body: bytes) -> str:
         raise Failure(INVALID, "the request is not JSON") from error
     text = found.get("text") if isinstance(found, dict) else None
     if not isinstance(text, str):
-        raise Failure(INVALID, "'text' must be a text")
+        raise Failure(INVALID, "'text' must be a string")
     return text

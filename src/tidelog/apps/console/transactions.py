@@ -30,7 +30,7 @@ SHOWN_MAX = 2_000
 """Transactional ids of one page: open ones first, then by name."""
 OPEN_STATES = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"))
 QUIET_MS = 5_000
-"""A transaction without a new record for so long is looked up, if no coordinator lists it as open.
+"""A transaction without a new record for this long is looked up if no coordinator lists it as open.
 A younger one may have begun or ended between the sample and the list."""
 
 
@@ -127,7 +127,7 @@ def transaction_now(pool: ClusterPool, sample: Sample, name: str) -> Json:
 def unknown_transaction(name: str) -> Failure:
     """Return the failure for a transactional id that no coordinator knows."""
     why = f"there is no transactional id {name!r}"
-    return Failure(NOT_FOUND, why, "the list of transactions shows all")
+    return Failure(NOT_FOUND, why, "the list of transactions has all transactional ids")
 
 
 def past_transaction() -> Failure:

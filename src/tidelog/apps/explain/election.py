@@ -35,7 +35,7 @@ def explain_election(now: Situation) -> list[Explanation]:
         return [_without_leader(now)]
     after = after_death(now, view.leader)
     if after.leader is None:
-        return [_nobody(now)]
+        return [_no_successor(now)]
     return [_clean(now, after)]
 
 
@@ -69,7 +69,7 @@ class KnownLog(NamedTuple):
     """Its log end, or the first damaged offset."""
     damaged: bool
     shared_upto: Offset
-    """Up to where it has the records of the best log."""
+    """The offset up to which it has the records of the best log."""
 
 
 def known_logs(now: Situation) -> dict[BrokerId, KnownLog]:
@@ -174,7 +174,7 @@ def _uncommitted(now: Situation, leader: BrokerId | None) -> str:
     )
 
 
-def _nobody(now: Situation) -> Explanation:
+def _no_successor(now: Situation) -> Explanation:
     """Explain that no replica may lead after the leader's death."""
     view = now.view
     text = (

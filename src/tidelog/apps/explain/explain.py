@@ -1,4 +1,4 @@
-"""All explanations of one partition, and the situation they need, from a running cluster."""
+"""All explanations of one partition, from the state of a running cluster."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ class ExplainView(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether no explanation is bad."""
+        """Whether no explanation reports a problem."""
         return all(each.severity != BAD for each in self.explanations)
 
     def as_data(self) -> dict[str, Any]:

@@ -96,8 +96,8 @@ def _under_min_isr(now: Situation, watermark: int, open_records: str) -> Explana
         BAD,
         f"The HW stays at {watermark}: {len(now.view.isr)} of the {now.view.min_isr} replicas"
         " that min.insync.replicas requires are in sync.",
-        f"{open_records} With fewer the last replica would commit records alone, and its crash"
-        " would lose them.",
+        f"{open_records} With fewer, one replica could commit records alone, and its crash would"
+        " lose them.",
     )
 
 
@@ -160,7 +160,7 @@ def _other(now: Situation, watermark: int, end: int, open_records: str) -> Expla
             f" log ends at {flushed}. With flush.messages=1 the HW waits for the leader's flush."
         )
     else:
-        text = f"The HW is {watermark}, and no replica holds it back: it was moving just then."
+        text = f"The HW is {watermark}, and no replica holds it back: it was just advancing."
     return Explanation(TOPIC, INFO, text, f"{open_records} {_ends(now)}.")
 
 

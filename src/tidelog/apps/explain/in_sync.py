@@ -20,7 +20,8 @@ SILENT_MS = 2_000
 
 
 def explain_leader(now: Situation) -> list[Explanation]:
-    """Say who leads, or why there is no leader, and which replica wrongly believes to lead."""
+    """Say who leads, or why there is no leader, and which replica wrongly believes that it
+    leads."""
     view = now.view
     found = []
     if view.leader is None:
@@ -64,7 +65,7 @@ def _leads(now: Situation) -> Explanation:
         LEADER,
         INFO,
         f"{text} The preferred leader is broker {preferred}.",
-        "Leadership returns to it by itself once it is in sync, or with"
+        "Leadership returns to it automatically once it is in sync, or with"
         f" `tidelog partition elect {view.name}`.",
     )
 

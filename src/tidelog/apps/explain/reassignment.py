@@ -17,7 +17,7 @@ from tidelog.core.types import BrokerId
 
 TOPIC = "reassignment"
 STALLED_MS = 10_000
-"""An added replica that did not fetch for so long holds up the reassignment."""
+"""An added replica that did not fetch for this long holds up the reassignment."""
 
 
 def explain_reassignment(now: Situation) -> list[Explanation]:

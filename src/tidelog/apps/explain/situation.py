@@ -1,4 +1,4 @@
-"""What is known about one partition at one moment, and the sentences made from it."""
+"""The known state of one partition at one moment, and helpers to write sentences about it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class PendingIsr(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """A view of a partition, and what else the explanations need."""
+    """A view of a partition, and the other data that explanations need."""
 
     view: PartitionView
     alive: frozenset[BrokerId]
@@ -91,7 +91,6 @@ class Situation(NamedTuple):
         return self.view.min_isr is not None and len(self.view.isr) < self.view.min_isr
 
     def replica(self, broker: BrokerId | None) -> ReplicaView | None:
-        """Return the row of a replica."""
         return next((each for each in self.view.replicas if each.broker == broker), None)
 
     def ms_ago(self, at_ms: int | None, broker: BrokerId | None = None) -> int | None:

@@ -1,7 +1,7 @@
 """Run an edited story in a child process, with bounds on its size, steps, time and memory.
 
-A story can't read or write files: its disks are simulated. But a few commands can cost much
-(`fetch B times=1000`), so a story of a stranger runs in a process that is killed at the limit.
+A story can't read or write files: its disks are simulated. But a few commands can take much time
+(`fetch B times=1000`), so an edited story runs in a process that is killed at the limit.
 
     run_edited(text)    return the played story, or raise RunRefused
 """

@@ -82,7 +82,7 @@ class Report(NamedTuple):
     pauses: tuple[int, ...] = ()
     """The longest pause of writes by fault, of all partitions, in ticks."""
     transactions: dict[str, int] | None = None
-    """Counts of a run with transactions, by what the report calls them."""
+    """Counts of a run with transactions, by their names in the report."""
 
     @property
     def guarantees(self) -> Guarantees:

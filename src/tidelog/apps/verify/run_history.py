@@ -54,7 +54,7 @@ class RunHistory:
         self._add(_now_ms(), None, STARTED, {"topic": topic}, "verify: the run starts")
 
     def start(self, bootstrap: str, brokers: Iterable[BrokerId]) -> None:
-        """Start to sample these brokers."""
+        """Start sampling these brokers."""
         for broker in brokers:
             thread = threading.Thread(
                 target=self._sample, args=(bootstrap, broker), name=f"verify-sampler-{broker}"
@@ -64,7 +64,8 @@ class RunHistory:
             thread.start()
 
     def stop(self) -> None:
-        """Stop to sample. What brokers log from now on belongs to the end of the run."""
+        """Stop sampling. Events that brokers log from now on belong to the end of the run, and are
+        left out."""
         if self._end_ms is None:
             self._end_ms = _now_ms()
         self._stopping.set()
@@ -96,7 +97,7 @@ class RunHistory:
                     self._events += found
 
     def add_faults(self, faults: Sequence[Injected]) -> None:
-        """Add the begin and the end of each fault."""
+        """Add the start and the end of each fault."""
         for number, fault in enumerate(faults, 1):
             who = " and ".join(map(str, fault.brokers))
             fields = {

@@ -1,4 +1,4 @@
-"""What was lost, when and why: the loss ledgers of brokers, or of data folders of stopped brokers.
+"""Views of lost records, from the ledgers of brokers or the folders of stopped brokers.
 
 The ledgers come first: they are complete. The internal topic `__tidelog_losses` adds entries of
 brokers that don't respond, or whose disk was replaced.

@@ -1,6 +1,6 @@
 """Views of transactions: by transactional id, and those that hang in partitions.
 
-A transaction hangs if a partition has it open, but no coordinator will end it: read-committed
+A transaction hangs if it is open in a partition, but no coordinator will end it: read-committed
 consumers of the partition wait for ever (KIP-664). That happens to transactions of version 0 and 1,
 when a late batch arrives after the marker (KIP-890).
 """
@@ -69,7 +69,7 @@ class OpenTransaction(NamedTuple):
 
     @property
     def identity(self) -> tuple[TopicPartition, int, Offset | None]:
-        """What distinguishes it from other transactions."""
+        """The values that distinguish it from other transactions."""
         return self.key, self.producer.producer_id, self.producer.start_offset
 
     def as_data(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class HangingView(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether no transaction hangs, as far as brokers responded, and all did."""
+        """Whether all brokers responded and no transaction hangs."""
         return not self.hanging and not self.errors
 
     def as_data(self) -> dict[str, Any]:

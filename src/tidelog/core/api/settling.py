@@ -1,8 +1,8 @@
 """Requests that wait until this broker's image is up to date (ADR 17).
 
 Between the end of a broker's session and the election of new leaders, the image still names the
-dead broker, and this is the moment in which clients request metadata. Metadata and FindCoordinator
-wait if their response would name a leader or coordinator that is known to be dead.
+dead broker, and just then clients request metadata. Metadata and FindCoordinator wait if their
+response would name a leader or coordinator that is known to be dead.
 
 A broker that starts has no image before it has read the store, which takes long while the store
 does not respond. Metadata waits for it; then the connection is closed, so that the client uses
@@ -33,7 +33,7 @@ _GROUP = 0
 def names_a_dead_leader(image: ClusterImage, request: Struct) -> bool:
     """Whether a requested topic (or any, if all are requested) has a dead leader.
 
-    Also while this broker has no image.
+    True also while this broker has no image.
     """
     if has_no_image(image):
         return True

@@ -74,7 +74,7 @@ class Target:
     lost: frozenset[BrokerId] = frozenset()
     """Replicas that lost their log: they can't lead until they are in the ISR again."""
     found: frozenset[BrokerId] = frozenset()
-    """Replicas whose lost log is back, or whose log directory is."""
+    """Replicas whose lost log is back, or whose log directory works again."""
     offline: frozenset[BrokerId] = frozenset()
     """Replicas whose log directory failed: they can't lead before it is back."""
     damaged: bool = False
@@ -211,7 +211,7 @@ def _recover(draft: _Draft, rules: ElectionRules, waits_for_eligible: bool) -> B
     if on_the_way and not rules.waited:
         return None
     known = draft.last_known_elr
-    emptied = {*draft.lost, *draft.behind}  # a new log has all its records, and may lack old ones
+    emptied = {*draft.lost, *draft.behind}  # a new log may lack older records
     sound = [r for r in reported if r in known and r not in emptied and not rules.logs[r].cut]
     if sound and not aggressive:
         newest = max(rules.logs[r].leader_epoch for r in sound)

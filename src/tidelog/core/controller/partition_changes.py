@@ -92,8 +92,9 @@ def take_offline(
     """Remove a broker whose log directory failed from the ISR and the ELR.
 
     The log is not lost: without another replica in sync, the partition has no leader until the
-    directory is back. The leader epoch rises, so that the leader forgets the fetches of this
-    replica: its high watermark would wait for a replica that was caught up a moment ago.
+    directory is back. The leader epoch rises, so that the leader discards what it knows of this
+    replica's log. Otherwise the high watermark would wait for a replica that was caught up
+    recently.
     """
     if broker not in partition.replicas or broker in partition.offline:
         return partition

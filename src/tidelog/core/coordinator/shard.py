@@ -41,7 +41,7 @@ class Append(NamedTuple):
     token: int
     records: list[tuple[bytes, bytes | None]]
     producer: TransactionalProducer | None = None
-    """With a producer, the records are part of its transaction."""
+    """The producer whose transaction the records belong to, if any."""
 
 
 class EndMarker(NamedTuple):

@@ -139,8 +139,8 @@ class Committing:
         def written(error: ErrorCode, _now_ms: int) -> None:
             group.offsets.end(values, token)
             if error is ErrorCode.NONE or is_in_doubt(error):
-                # In doubt, the offsets are in the log before the marker that ends the transaction:
-                # once that is committed, they are.
+                # If the outcome is unknown, the offsets may be in the log. The marker comes after
+                # them, so they are committed when it is.
                 for partition, value in values.items():
                     self.put_in_transaction(group, request.producer_id, partition, value)
             self.drop_if_unused(group)

@@ -411,7 +411,7 @@ def error_of_offset_append(error: ErrorCode) -> ErrorCode:
 
 def error_of_txn_offset_commit(error: ErrorCode, version: int) -> ErrorCode:
     """Return the error for a producer whose transaction could not be verified, or whose offsets
-    could not be written, in an error that clients of this version know."""
+    could not be written. Clients of this version know the error."""
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     return _TXN_OFFSET_ERRORS.get(error, error)

@@ -6,8 +6,8 @@ most two: so the cost does not grow with the records. When a replica removes rec
 notes tell how many of them were acknowledged, unless producers with several levels wrote in turns.
 
 The notes are in a small file beside the log (`acks-history`). It is not synced: it survives a
-kill, but maybe not a power failure. So each line has the boot of the machine, and lines of an
-earlier boot do not count.
+kill, but maybe not a power failure. So each line has the boot id of the machine, and lines of an
+earlier boot are ignored.
 
 Invariant: a record counts as acknowledged only if it certainly was, or if the leader was killed
 between the write of an acks=1 record and its response. Otherwise it counts as unknown.
@@ -111,7 +111,8 @@ def count_acknowledged(
                 not_acknowledged += high - low
             else:
                 by_all += below if note.levels == _ALL else 0
-                # Not with acks=1 either, and no acks=all above an exact high watermark.
+                # Records above an exact high watermark were not acknowledged with acks=all. Nor
+                # with acks=1, if no producer used it.
                 above = exact and not note.levels & _LEADER
                 not_acknowledged += high - low - below if above else 0
     known = by_leader + by_all + not_acknowledged

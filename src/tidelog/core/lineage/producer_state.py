@@ -115,8 +115,8 @@ class ProducerState:
     ) -> Duplicate | ErrorCode:
         """Check whether a leader may append this batch; ErrorCode.NONE means yes.
 
-        The order of the checks is Kafka's. `verified`: the coordinator has agreed that the batch
-        may begin a transaction. `transaction_version` is that of a marker.
+        The checks are in the same order as in Kafka. `verified`: the coordinator has agreed that
+        the batch may begin a transaction. `transaction_version` is that of a marker.
         """
         if batch.producer_id < 0:
             return ErrorCode.NONE
@@ -158,8 +158,8 @@ class ProducerState:
         )
 
     def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer has an open transaction with this epoch. With an older one, the
-        producer has fenced itself: its new transaction has not begun here."""
+        """Whether a producer has an open transaction with this epoch. If its open transaction has
+        an older epoch, the producer has fenced itself: its new transaction has not begun here."""
         return (
             producer_id in self.open_transactions
             and self.producers[producer_id].epoch == producer_epoch

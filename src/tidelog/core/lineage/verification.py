@@ -35,7 +35,7 @@ class Verification:
             self.lowest_sequence = sequence
 
     def blocks(self, sequence: int, *, known: bool) -> bool:
-        """Whether a batch is out of order; `known`: there are earlier batches of its producer."""
+        """Whether a batch is out of order. `known`: the log has earlier batches of its producer."""
         return sequence > self.lowest_sequence or (self.adds and sequence != 0 and not known)
 
 
@@ -66,8 +66,8 @@ def renew_verification(
 ) -> Verification:
     """Put back a verification that a marker has removed; return the one that counts.
 
-    For a leader that asks the coordinator again: a marker that arrived before this question has
-    ended the producer's previous transaction, not the one that the answer is about.
+    For a leader that asks the coordinator again: a marker that arrived before this request has
+    ended the producer's previous transaction, not the one that the response is about.
     """
     found = verifications.setdefault(producer_id, known)
     if found is not known:

@@ -216,7 +216,7 @@ DAMAGE = (
         COUNTER,
         ("cause",),
         "Entries of this broker in the loss ledger: how often replicas removed records, by cause."
-        " leader_change and leader_deleted are normal with acks=1 or after long absence.",
+        " leader_change and leader_deleted are normal with acks=1 or after a long absence.",
         _losses,
     ),
     Family(

@@ -41,7 +41,7 @@ def _of_coordinator(value: Callable[[Any], float]) -> Callable[[Scrape], float]:
 
 
 def _ids(scrape: Scrape) -> Iterator[Sample]:
-    """The transactional ids of this broker by state, also those of states that none is in."""
+    """The number of transactional ids of this broker by state, including states without any."""
     found = Counter(
         entry.current.state.label
         for hosted in list(scrape.node.coordinators.shards(TRANSACTIONS_TOPIC).values())
@@ -141,7 +141,7 @@ TRANSACTIONS = (
         f"{_VERIFICATION}_verificationtimems",
         SUMMARY,
         ("quantile",),
-        "Milliseconds from a question to a transaction coordinator until its response.",
+        "Milliseconds from a request to a transaction coordinator until its response.",
         _verification_times,
     ),
     _one(

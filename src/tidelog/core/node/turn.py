@@ -55,7 +55,7 @@ class Turn:
         self.effects = [effect for effect in self.effects if not isinstance(effect, Respond)]
 
     def fail_answers(self, partitions: Collection[TopicPartition]) -> None:
-        """Let the responses of this step fail for partitions whose log directory failed."""
+        """Fail the responses of this step for partitions whose log directory failed."""
         for effect in self.effects:
             if isinstance(effect, Respond) and isinstance(
                 effect.response, ProduceResponse | FetchResponse

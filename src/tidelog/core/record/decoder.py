@@ -145,7 +145,7 @@ def read_committed(
 def with_aborted(
     batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, Offset]]
 ) -> Iterator[tuple[RecordBatch, bool]]:
-    """Yield each batch, and whether it is data of an aborted transaction.
+    """Yield each batch, and whether it contains data of an aborted transaction.
 
     A producer's transactional batches are aborted from the first offset of its aborted transaction
     to the abort marker that ends it.

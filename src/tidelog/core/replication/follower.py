@@ -375,7 +375,7 @@ def set_log_end(replica: Replica, offset: Offset) -> None:
     """Set a lower log end, and limit all other offsets to it.
 
     A repair waits for the node, which begins it again or ends it. The log may lack records below
-    its new end: those that the repair had fetched are dropped with the copy of their segment.
+    its new end: records that the repair had fetched are discarded with the copy of their segment.
     """
     replica.log_end_offset = offset
     if replica.repair is not None:

@@ -673,7 +673,7 @@ _OWN = (
         -1,
     ),
     Setting(
-        "tidelog.loss.topic.enable", "boolean", True, "Whether losses go to `__tidelog_losses` too."
+        "tidelog.loss.topic.enable", "boolean", True, "Whether brokers write losses to a topic."
     ),
     Setting(
         "tidelog.fault.switches",

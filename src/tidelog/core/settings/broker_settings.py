@@ -160,8 +160,8 @@ class BrokerSettings:
     def protocol(self, listener: Listener) -> str:
         """The protocol of a listener.
 
-        That of `tidelog.internal.listener` is the one that Kafka's settings give to brokers.
-        Without them it is SSL if clients use SSL and other machines can reach the listener.
+        For `tidelog.internal.listener`, use Kafka's settings for connections between brokers.
+        Without them, use SSL if clients use SSL and other machines can reach the listener.
         """
         if listener not in self._in_listeners:
             if self.source("security.inter.broker.protocol") != DEFAULT:
@@ -350,7 +350,8 @@ def _inter_broker(settings: BrokerSettings) -> str | None:
 
 
 def _tls(settings: BrokerSettings) -> str | None:
-    """Each listener with TLS needs a key; between brokers also the authorities to trust."""
+    """Check that each listener with TLS has a key, and between brokers also the authorities to
+    trust."""
     try:
         internal = settings.internal_listener
         between_brokers = settings.get("security.inter.broker.protocol")

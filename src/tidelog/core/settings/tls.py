@@ -191,7 +191,7 @@ def _problems(get: Callable[[str], Value]) -> Iterator[str]:
 
 
 def _convert(kind: str, store_type: str, path: str) -> str:
-    """Say how to convert a store that can't be read."""
+    """Return the error for a JKS or PKCS12 store, with the commands that convert it."""
     stem = path.rpartition(".")[0] or path
     commands = []
     if store_type != "PKCS12":

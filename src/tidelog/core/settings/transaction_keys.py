@@ -7,7 +7,7 @@ TRANSACTIONS = (
         "transaction.max.timeout.ms",
         "int",
         900_000,
-        "The longest `transaction.timeout.ms` that a producer may ask for. An open transaction"
+        "The longest `transaction.timeout.ms` that a producer may request. An open transaction"
         " delays read-committed consumers.",
         "ms",
         1,
@@ -106,7 +106,7 @@ VERIFICATION = (
         "add.partitions.to.txn.retry.backoff.max.ms",
         "int",
         100,
-        "For how long a leader repeats this before it refuses the batch.",
+        "For how long a leader repeats this request before it refuses the batch.",
         "ms",
         0,
     ),

@@ -177,7 +177,7 @@ def read_file(disk: Disk, path: str) -> bytes | None:
 
 
 class Reader(Protocol):
-    """Anything that reads parts of files."""
+    """An object that reads parts of files."""
 
     def read(self, path: str, position: int, length: int) -> bytes: ...
 

@@ -470,7 +470,7 @@ class Log:
         self.epochs_deferred = False
 
     def epochs_after_restart(self) -> list[EpochEntry]:
-        """Return the epochs without one that has no record: recovery removes it too."""
+        """Return the epochs except one without records, which recovery removes too."""
         end = self.log_end_offset
         if 0 < self.log_start_offset == end:
             return self.epochs.entries

@@ -9,7 +9,7 @@ When it has caught up, the caller switches to it (`LogDirectories.complete_move`
 4. the copy's folder gets the name of the partition.
 
 `settle_copies` runs at startup, after a crash between any two steps. A folder without the mark is
-deleted, and so is any copy whose log still exists. Else a complete copy is used as the log.
+deleted, and so is any copy whose log still exists. Otherwise a complete copy is used as the log.
 
 Invariants: nothing is appended to the log between the steps 1 and 4. A copy is used only if all log
 directories can be read: a directory that is offline may have a newer log.
@@ -29,7 +29,7 @@ SEGMENT_COST_BYTES = 16_384
 
 
 class CopyLimits(NamedTuple):
-    """How much of a copy is done in one step of the broker."""
+    """The largest amount of copying in one step of the broker."""
 
     piece_bytes: int = 1_048_576
     """How many bytes are copied in one turn."""
@@ -52,12 +52,12 @@ class LogCopy:
         self.size = 0
         """How many bytes of batches the copy has."""
         self.copied = 0
-        """How many bytes of batches were copied so far, also those that were deleted again."""
+        """How many bytes of batches were copied so far, including those that were deleted again."""
         self._source = source
         self._target = target
         self._limits = limits
         self._generation: int | None = None
-        """That of the log when the copy was started; None before."""
+        """The log's generation when the copy was started; None before."""
         self._segments: list[Segment] = []
         """The segments that are copied; of the last one, the first `_position` bytes."""
         self._position = 0
@@ -232,7 +232,6 @@ class LogCopy:
         _use(self._target, self.folder, self.log.directory)
 
     def remove(self) -> None:
-        """Delete the copy."""
         remove_copy(self._target, self.folder)
 
 

@@ -81,7 +81,7 @@ class LogDirectories:
     def __init__(self, disks: Sequence[LogDisk], opened: Mapping[int, LogDirectory]) -> None:
         self.paths = [disk.path for disk in disks]
         self.opened = dict(opened)
-        """By number, also those that failed later."""
+        """The opened directories by number, including those that failed later."""
         self.offline: dict[int, str] = {
             number: disk.problem for number, disk in enumerate(disks) if number not in opened
         }
@@ -120,7 +120,8 @@ class LogDirectories:
             self.broker_epoch = NO_BROKER_EPOCH
         known = [one for one in every if not one.revision_damaged and one.revision is not None]
         self.revision = max((one.revision or 0 for one in known), default=None)
-        """The highest: a directory on a replaced disk must not make its logs look new."""
+        """The highest revision of all directories: a replaced disk must not make its logs look
+        new."""
         seen = [one.seen for one in known if one.seen is not None]
         self.seen: StorePoint | None = max(seen, key=lambda point: point.revision, default=None)
         self.revision_damaged = not known and any(one.revision_damaged for one in every)
@@ -236,12 +237,12 @@ class LogDirectories:
         return True
 
     def _each(self, action: Callable[[LogDirectory], object]) -> None:
-        """Do something in every directory in use."""
+        """Call a function for every directory in use."""
         for number, directory in self.online.items():
             self._in(number, partial(action, directory))
 
     def _in(self, number: int, action: Callable[[], object]) -> bool:
-        """Do something in one directory, unless it is offline; return whether it succeeded."""
+        """Call a function for one directory, unless it is offline; return whether it succeeded."""
         if number in self.offline:
             return False
         try:

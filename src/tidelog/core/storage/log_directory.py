@@ -408,7 +408,7 @@ class LogDirectory:
             self.high_watermarks[new.partition] = 0
 
     def is_name_blocked(self, partition: TopicPartition) -> bool:
-        """Whether the name of the partition's folder is used by something else."""
+        """Whether another file or folder has the name of the partition's folder."""
         return partition in self._blocked_names
 
     def disk_of(self, _partition: TopicPartition) -> Disk:

@@ -1,11 +1,11 @@
 """The loss ledger's file: one line for each loss, kept across restarts.
 
 A line is written and synced before the loss that it describes: before a log is truncated, and
-before a leader that was elected uncleanly serves. So after a crash a loss may be in the ledger that
-did not happen yet, but no loss is missing. The same loss is then written again, with the same id.
+before a leader that was elected uncleanly serves. So after a crash the ledger may have a loss that
+has not happened yet, but no loss is missing. When it happens, it is written again with the same id.
 
-The file is renamed to `loss-ledger.old` when it is full, which replaces the older one. So there are
-between one and two times `FILE_BYTES_MAX` of the latest losses, and never more.
+The file is renamed to `loss-ledger.old` when it is full, which replaces the older one. So the two
+files together hold the latest losses and at most twice `FILE_BYTES_MAX`.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ FILE_BYTES_MAX = 1_048_576
 PAGE_BYTES = 65_536
 """At most this many bytes are read for one page."""
 FILES = (layout.OLD_LOSSES, layout.LOSSES)
-"""From old to new."""
+"""The names of the two files, the older one first."""
 
 
 class Cursor(NamedTuple):
@@ -29,7 +29,7 @@ class Cursor(NamedTuple):
 
 
 class LossPage(NamedTuple):
-    """Some lines of a ledger."""
+    """One page of a ledger: some of its lines."""
 
     lines: list[bytes]
     next: Cursor | None

@@ -131,7 +131,7 @@ class ListTransactions:
     longer_than_ms: int = -1
     """Only transactions that began longer ago; negative: all."""
     matches: Callable[[str], bool] | None = None
-    """Whether a transactional id has the requested form."""
+    """Whether a transactional id matches the requested pattern; None: all match."""
 
 
 class ListedTransaction(NamedTuple):

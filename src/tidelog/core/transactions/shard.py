@@ -2,7 +2,7 @@
 
 Each id has a state (transaction.py). A request checks it and writes the next state; while that is
 pending, other requests for the id get CONCURRENT_TRANSACTIONS. Once the outcome of a transaction is
-in the log it is final: the shard lets markers be written to all partitions of the transaction, also
+in the log it is final: the shard has markers written to all partitions of the transaction, also
 after a failover, and then writes that the transaction is complete.
 
 Invariants: see core/coordinator/shard.py. A pending change is one of: an append, a producer id that
@@ -438,7 +438,7 @@ class TransactionShard(CoordinatorShard[Timer]):
         )
 
     def markers_written(self, name: str, done: frozenset[TopicPartition], now_ms: int) -> None:
-        """These partitions have their marker, or need none because they were deleted."""
+        """Note the partitions that have their marker, or need none because they were deleted."""
         self._now_ms = now_ms
         entry = self._entries.get(name)
         if entry is None or not entry.left:
@@ -503,7 +503,7 @@ class TransactionShard(CoordinatorShard[Timer]):
         self._timers.arm(Timer(TimerKind.EXPIRE), at_ms)
 
     def _expire_some(self) -> None:
-        """Delete the transactional ids that were not used for long, a few now, the rest later."""
+        """Delete a few of the transactional ids that have expired, and the rest in later calls."""
         if not self._to_expire:
             self._to_expire = list(self._entries)
         oldest_ms = (

@@ -75,8 +75,8 @@ class ProducerIdentity(NamedTuple):
 class Transaction(NamedTuple):
     """The state of a transactional id: what one record of the log holds.
 
-    `last_epoch` is not in the log, as in Kafka. It is the epoch before the last raise, if the
-    producer that knows it may still retry.
+    `last_epoch` is not in the log, as in Kafka. It is the epoch before the last raise, if a
+    producer with that epoch may still retry.
     """
 
     producer_id: int
@@ -215,7 +215,7 @@ ALREADY_ENDED = AlreadyEnded()
 def check_end(
     known: Transaction, producer: ProducerIdentity, *, committed: bool, version: int
 ) -> ErrorCode | AlreadyEnded:
-    """Check EndTxn. NONE: end the transaction now."""
+    """Check EndTxn. NONE means that the transaction ends now."""
     if version < EPOCH_BUMPS:
         return _check_end_1(known, producer, committed)
     return _check_end_2(known, producer, committed)
@@ -224,7 +224,7 @@ def check_end(
 def _check_end_1(
     known: Transaction, producer: ProducerIdentity, committed: bool
 ) -> ErrorCode | AlreadyEnded:
-    """Before version 2 an end with the current epoch may be a retry."""
+    """Before version 2, an EndTxn with the current epoch may be a retry."""
     error = check_producer(known, producer)
     if error is not ErrorCode.NONE:
         return error
@@ -239,8 +239,8 @@ def _check_end_1(
 def _check_end_2(
     known: Transaction, producer: ProducerIdentity, committed: bool
 ) -> ErrorCode | AlreadyEnded:
-    """From version 2 on the epoch tells a retry from the next end. A client may abort without
-    partitions: it does not know which of its batches were added."""
+    """From version 2 on the epoch distinguishes a retry from the next EndTxn. A client may abort
+    without partitions: it does not know which of its batches were added."""
     overflowed = (
         known.previous_producer_id == producer.producer_id
         and producer.epoch == LAST_CLIENT_EPOCH

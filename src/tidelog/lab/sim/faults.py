@@ -410,7 +410,7 @@ class Faults:
             self._world.after(action.amounts[0], self._repair, process)
 
     def _move_replica(self, process: Process, action: Action) -> None:
-        """Move a replica to the other log directory; in most cases something happens meanwhile."""
+        """Move a replica to the other log directory; in most cases with one of DURING_MOVES."""
         if process.node is None:
             return
         draw = Random(action.amounts[2])

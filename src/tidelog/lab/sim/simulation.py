@@ -86,7 +86,7 @@ TOPIC = "t"
 
 
 _OF_SHIPPED_RULES = ("isr-holds-committed", "losses-reported", "losses-recorded")
-"""Historical policies violate these by design."""
+"""Invariants of the shipped rules. Historical rules violate them by design."""
 
 
 class Violation(NamedTuple):

@@ -63,7 +63,7 @@ class IdleRestart(NamedTuple):
 
     broker: BrokerId
     after_ms: int
-    """When the broker is asked to stop, after the begin of its round."""
+    """When the broker is asked to stop, after the start of its round."""
     down_ms: int
     """How long the process is down: both shorter and longer than a fetch waits at a leader."""
 
@@ -125,7 +125,7 @@ class Plan:
     copy_limits: CopyLimits = field(default_factory=CopyLimits)
     """Small in runs that move replicas between log directories: a copy then takes a while."""
     brief_topics: bool = False
-    """Whether a topic is created, moved and deleted again and again."""
+    """Whether a topic is created, moved and deleted repeatedly."""
     idle_restarts: tuple[tuple[IdleRestart, ...], ...] = ()
     """The rounds of restarts after everything has settled, while no client writes."""
     idle_disturbances: tuple[tuple[IdleDisturbance, ...], ...] = ()
@@ -309,7 +309,7 @@ BAD_DISKS = ("decay", "lie", "damage-two")
 that it did not do, or several replicas are damaged at a time."""
 MOVE = "move-replica"
 """A fault with its own generator, only where brokers have two log directories: a replica is moved
-from one to the other, and something may happen meanwhile."""
+from one to the other, often with a second fault during the move."""
 FAIL_DIRECTORY = "fail-directory"
 """A fault with its own generator: one of two log directories of a broker fails."""
 KILL_AT_OUTCOME = "kill-at-outcome"
@@ -406,7 +406,7 @@ def draw_plan(seed: int) -> Plan:
 
 
 def _draw_transactions(plan: Plan) -> None:
-    """Let clients use transactions in one run of five, and kill brokers in the midst of some.
+    """Let clients use transactions in one run of five, and kill brokers in the middle of some.
 
     In half of these runs most faults of `FAULTS` are left out: a transaction has many steps, and
     few end while brokers die all the time.
@@ -684,7 +684,7 @@ def _draw_failed_directories(plan: Plan) -> None:
 
 def _draw_moves(plan: Plan) -> None:
     """Move replicas between the two log directories of a broker, in four of five such runs. In one
-    of three of them, a topic is also created, moved and deleted again and again."""
+    of three of them, a topic is also created, moved and deleted repeatedly."""
     draw = Random(f"{plan.seed}/moves")
     if not plan.two_directories or draw.random() >= 4 / 5:
         return

@@ -45,7 +45,7 @@ PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 
 
 class Position(NamedTuple):
-    """Up to where the lines of a log directory were published."""
+    """The position up to which the lines of a log directory were published."""
 
     topic_id: str = ""
     inode: int = 0
@@ -64,8 +64,8 @@ class LossPublisher:
         report: Callable[[str], None],
         tls: "Callable[[], SSLContext] | None" = None,
     ) -> None:
-        """`address`: of this broker, for clients. `copies_max`: the replication factor, if there
-        are so many brokers. `report` is called by the thread, with a failure or the end of one."""
+        """`address`: of this broker, for clients. `copies_max`: the largest replication factor. The
+        thread calls `report` with a failure, or when it has ended."""
         self._roots = list(roots)
         self._broker = broker
         self._address = address
@@ -213,7 +213,7 @@ def _pages(root: str, known: Position, topic_id: str) -> Iterator[tuple[list[byt
     """Yield the complete lines after a position, a page at a time, and the position after each."""
     files: list[BinaryIO] = []
     try:
-        # The newest first: if it is renamed in between, it is opened twice and read once.
+        # Open the newest first: if it is renamed in between, it is opened twice and read once.
         for name in reversed(FILES):
             with suppress(FileNotFoundError):
                 files.insert(0, open(f"{root}/{name}", "rb"))  # noqa: SIM115 - closed below

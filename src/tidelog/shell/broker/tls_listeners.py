@@ -40,14 +40,15 @@ class TlsListeners:
         loop.after(RENEW_MS, self._renew)
 
     def new_transport(self, listener: Listener) -> NewTransport | None:
-        """Return how a listener's connections are made; None without TLS."""
+        """Return the factory of transports for a listener's connections; None without TLS."""
         context = self._servers.get(listener.name)
         if context is None:
             return None
         return lambda sock: TlsTransport(sock, context(), self._handshakes)
 
     def connect_to(self, listener: Listener) -> Callable[[Address], Transport | None] | None:
-        """Return how this broker connects to such a listener of others; None without TLS."""
+        """Return the function that connects to this listener of another broker; None without
+        TLS."""
         context = self._clients.get(listener.name)
         if context is None:
             return None

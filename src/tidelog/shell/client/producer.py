@@ -160,5 +160,5 @@ def init_producer_id(cluster: Cluster, retry: Retry | None = None) -> tuple[int,
             why = _NO_IDS if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else None
             retry.failed(BrokerError(_REQUEST, code, why))
         except Unresolved as failed:
-            # No record was sent, and an id that is assigned and not used does no harm.
+            # No record was sent, and an unused producer id is harmless.
             retry.wait(ClientError(f"{_REQUEST} failed: {failed}"))

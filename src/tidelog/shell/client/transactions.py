@@ -6,7 +6,7 @@ change the epoch. So EndTxn may be sent by another process than the producer, an
 producer id and epoch alone. Each transaction begins with InitProducerId, which raises the epoch as
 EndTxn does in version 2: a late batch of an earlier transaction can't join a later one.
 
-Invariant: the requests may be repeated, so they are retried until the time is up.
+Invariant: all requests are safe to repeat, so they are retried until `timeout_s` has passed.
 """
 
 from collections.abc import Callable, Collection
@@ -56,7 +56,7 @@ was committed and the id has been used or forgotten since."""
 
 
 class TransactionalProducer(NamedTuple):
-    """What a coordinator knows a producer by; enough to end its transaction."""
+    """The identity of a producer: enough to end its transaction."""
 
     transactional_id: str
     producer_id: int
@@ -149,7 +149,7 @@ class TransactionCoordinators:
     def end(self, producer: TransactionalProducer, *, committed: bool) -> None:
         """Commit or abort. The outcome is final when this returns; the markers follow.
 
-        Raises BrokerError with one of ENDED if the transaction has ended otherwise, or may have.
+        Raises BrokerError with one of ENDED if the transaction may have ended in another way.
         """
         request = {
             "transactional_id": producer.transactional_id,
@@ -198,7 +198,7 @@ def committed_in_log(
 ) -> bool:
     """Return whether the transaction with the producer's batch at `offset` was committed.
 
-    The first marker of the producer after that batch tells. The coordinator writes it soon after
+    The first marker of the producer after that batch shows it. The coordinator writes it soon after
     the outcome is decided. Raises UnknownOutcome, ClientError.
     """
     unknown = UnknownOutcome(producer, key, offset)

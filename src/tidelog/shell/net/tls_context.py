@@ -2,7 +2,7 @@
 
 A certificate is renewed by replacing its file. The files are checked at intervals, and a context
 is made of new ones; open connections keep theirs. If new files can't be used, the old context
-stays and the reason is reported: a broker must not stop because of half a file.
+stays and the reason is reported: a broker must not stop because a file is incomplete.
 """
 
 import os
@@ -27,7 +27,7 @@ _SPELLINGS = (
     ("_CBC_SHA", "_SHA"),
     ("_", "-"),
 )
-"""Between IANA's names of cipher suites and OpenSSL's."""
+"""Replacements that turn IANA's name of a cipher suite into OpenSSL's."""
 
 _Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 
@@ -50,7 +50,8 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 class RenewedContext:
-    """A context that follows its files. Call it for the context of a new connection."""
+    """A context that is renewed when its files change. Call it to get the context of a new
+    connection."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class RenewedContext:
         try:
             self._context = self._make(self._settings)
         except WrongValue as wrong:
-            self._report(f"keep the certificates of before: {wrong}")
+            self._report(f"the old certificates stay in use: {wrong}")
         else:
             self._report(f"new connections use the renewed {', '.join(self._settings.files)}")
 
@@ -157,7 +158,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _unusable(source: str, setting: str, error: Exception) -> str:
-    """Say why a key or certificate file can't be used."""
+    """Return the error for a key or certificate file that can't be used."""
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error)
         hint = {
@@ -174,7 +175,7 @@ def _unusable(source: str, setting: str, error: Exception) -> str:
 
 
 def _stamp(files: Iterable[str]) -> _Stamp:
-    """What changes when one of the files is replaced or written."""
+    """Return values that change when one of the files is replaced or written."""
     stamps = []
     for path in files:
         try:

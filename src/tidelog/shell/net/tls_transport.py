@@ -31,7 +31,7 @@ _READ_BYTES = 128 * 1024
 _HANDSHAKE_RECORD = 22
 """The first byte of a TLS client."""
 _received = bytearray(_READ_BYTES)
-"""Encrypted bytes between the socket and OpenSSL; never kept after a call."""
+"""A buffer for encrypted bytes from the socket to OpenSSL; it is not used after a call."""
 _NOT_TLS = "the peer does not use TLS, and this listener requires it"
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, and ssl.client.auth"
@@ -123,7 +123,7 @@ class TlsTransport:
             self._incoming, self._outgoing, is_server, server_hostname=server_name
         )
         self._proved = False
-        """Whether the handshake has ended well."""
+        """Whether the handshake has succeeded."""
         self._failure: OSError | None = None
         self._unsent = b""
         """Encrypted bytes that the socket did not accept."""
@@ -345,7 +345,7 @@ class TlsTransport:
         self._fail(TransportFailed(f"no TLS handshake within {HANDSHAKE_MS} ms"))
 
     def _fail(self, error: OSError) -> None:
-        """Let the owner see the failure: `recv_into` and `finish_connect` raise it."""
+        """Report the failure to the owner: `recv_into` and `finish_connect` raise it."""
         self._failure = error
         self._overdue.cancel()
         self._handshakes.discard(self)

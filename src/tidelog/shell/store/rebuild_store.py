@@ -84,9 +84,9 @@ def replace_store(
 ) -> Outcome:
     """Rebuild the store from log directories, based on a backup or on the store in place.
 
-    `store` is a path or a URL of etcd. `plan`: only say what would be written. `lost`:
-    brokers without a log directory, which may have records that no other broker has. `no_others`:
-    if nothing tells which brokers exist, these are all. Raises StoreError.
+    `store` is a path or a URL of etcd. `plan`: only report what would be written. `lost`: brokers
+    without a log directory, which may have records that no other broker has. `no_others`: if
+    neither the store nor the directories list the brokers, these are all. Raises StoreError.
     """
     paths = [os.path.abspath(path) for path in paths]
     if not paths and not is_etcd(store):
@@ -184,7 +184,7 @@ def _check_complete(
 
 def _brokers_of(base: Base | None, found: list[FoundBroker]) -> set[BrokerId] | None:
     """Return the brokers that may have replicas: those of the base's partitions, and those of the
-    newest copy of the metadata if it is newer than the base. None if nothing names them."""
+    newest copy of the metadata if it is newer than the base. None if neither lists them."""
     needed: set[BrokerId] | None = None
     if base is not None:
         image = ClusterImage()

@@ -60,7 +60,8 @@ def log_dirs(data: str, broker: int, disks: Sequence[str]) -> list[str]:
 
 
 def check_names(data: str, disks: Sequence[str]) -> None:
-    """Raise WrongSetting if a folder's name can't be noted or be part of `log.dirs`."""
+    """Raise WrongSetting if a folder's name can't be stored in the list of disks or in
+    `log.dirs`."""
     for option, folder in (("--data", data), *(("--log-dir", disk) for disk in disks)):
         if "," in folder:
             why = "has a comma, which separates the folders in log.dirs"
@@ -82,7 +83,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def note_disks(data: str, folders: Sequence[str]) -> None:
-    """Note the folders of further disks, for the next start: a broker that starts without one of
+    """Store the folders of further disks for the next start: a broker that starts without one of
     its log directories counts the logs in it as lost."""
     if tuple(folders) != disks(data):
         _replace(os.path.join(data, DISKS), "".join(f"{folder}\n" for folder in folders))

@@ -17,7 +17,7 @@ VERSION = 1
 
 STARTING, UP, NO_STORE, DEAD, STOPPED = "starting", "up", "no store", "dead", "stopped"
 """The states of a broker. `no store`: it serves, but the metadata store does not respond. A dead
-one ended without being stopped."""
+broker ended without being stopped."""
 
 
 class BrokerEntry(NamedTuple):

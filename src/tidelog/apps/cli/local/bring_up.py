@@ -144,7 +144,7 @@ def _prepare(options: UpOptions) -> Prepared:
 
 
 def _disks(options: UpOptions, data: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The folders of further disks of earlier starts; these and those of `--log-dir`.
+    """Return the stored folders of further disks, and these with those of `--log-dir`.
 
     Raises Refusal.
     """
@@ -241,7 +241,7 @@ def _run_until_stopped(
 
 
 def start_console(supervisor: Supervisor, options: UpOptions) -> "ConsoleChild | None":
-    """Start the web console, if it is wanted. Raises Refusal."""
+    """Start the web console if `--console` is given. Raises Refusal."""
     if not options.console:
         return None
     from tidelog.apps.cli.local.console_child import ConsoleChild

@@ -36,7 +36,7 @@ class ConsoleChild:
     """The console's process."""
 
     def __init__(self, data: str, port: int | None, *, allow_actions: bool) -> None:
-        """Start it; without a port: on 8080, or on another one if that is in use. Raises
+        """Start the process; without a port, on 8080 or a free port if that is in use. Raises
         Refusal."""
         listener = _bind(port)
         self.url = f"http://{HOST}:{listener.getsockname()[1]}"
@@ -57,7 +57,7 @@ class ConsoleChild:
             raise Refusal(f"can't start the console: {error.strerror}") from error
 
     def close(self) -> None:
-        """Stop it, and wait until it has ended."""
+        """Stop the process, and wait until it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

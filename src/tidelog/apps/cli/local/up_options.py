@@ -106,8 +106,8 @@ OPTIONS = (
         "log_dirs",
         MANY,
         (),
-        "Folder on a further disk: each broker also stores partitions in DIR/broker-<id>; noted for"
-        " the next start; repeatable.",
+        "Folder on a further disk: each broker also stores partitions in DIR/broker-<id>. Later"
+        " starts use it too; repeatable.",
         metavar="DIR",
     ),
     Option(

@@ -48,7 +48,7 @@ def step_through(story: Mapping[str, Any]) -> int:
 
 
 def run(count: int, at: int, read_key: Callable[[], str], draw: Callable[[int], None]) -> None:
-    """Draw a step, read a key, and go on until the key that quits."""
+    """Draw a step, read a key, and repeat until the user quits."""
     while True:
         draw(at)
         while (action := KEYS.get(read_key())) is None:

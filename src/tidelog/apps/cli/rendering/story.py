@@ -208,7 +208,7 @@ class StoryReport:
         self._show_end(screen)
 
     def legend(self) -> list[Sign]:
-        """Return the signs in what the story prints."""
+        """Return the signs that occur in the output of the story."""
         printed = [
             line
             for report in self.steps

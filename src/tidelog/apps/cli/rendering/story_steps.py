@@ -39,7 +39,7 @@ def step_screen(story: Data, at: int, screen: Console) -> list[Text]:
 
 
 def _lines(screen: Console, content: RenderableType) -> list[Text]:
-    """Render to lines of styled text."""
+    """Return a renderable as lines of styled text."""
     found = []
     for segments in screen.render_lines(content, pad=False):
         line = Text()

@@ -1,8 +1,8 @@
 """History events from two successive samples: what changed between them.
 
 Names and fields are those of the brokers' log events where the same thing happened; `broker` is
-None, because a console saw it, and not a broker. What happened and was undone between two samples
-is missed; truncations are not, because brokers report the last ones with their times.
+None, because a console saw it, and not a broker. A change that was undone before the next sample is
+missed. Truncations are not missed, because brokers report the last ones with their times.
 """
 
 from collections.abc import Iterator, Mapping
@@ -212,9 +212,8 @@ def cluster_events(
 def broker_events(
     at_ms: int, broker: BrokerId, before: State | None, after: State | None, *, known: bool
 ) -> Iterator[HistoryEvent]:
-    """Yield whether a broker began or ceased to respond, and what it reported.
-
-    `known`: the cluster lists the broker in both samples, so its absence is worth an event.
+    """Yield events if a broker began or stopped to respond, and the events that it reported.
+    `known`: the cluster lists the broker in both samples, so a missing response is an event.
     """
     if known and before is not None and after is None:
         yield event(at_ms, "broker_silent", {"other": broker})

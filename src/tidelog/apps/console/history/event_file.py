@@ -1,8 +1,8 @@
 """A file of history events as the console's history: a simulator's seed, a story, a demo's run.
 
 Events with samples of replicas (`replica_sampled`) give each replica's log end, HW and epochs; the
-other events give leaders, ISR changes, truncations, and which brokers run. What no event says is
-unknown: `missing` names it. Invariant: a moment depends only on the events up to it.
+other events give leaders, ISR changes, truncations, and which brokers run. Everything else is
+unknown: `missing` lists it. Invariant: a moment depends only on the events up to it.
 """
 
 import json
@@ -31,7 +31,8 @@ SAMPLED = "replica_sampled"
 _DOWN = ("stopped", "crashed", "failed", "broker_killed")
 _SILENT = "replica_unreachable"
 KEYFRAME = 500
-"""A moment is computed from the last keyframe; there is one for so many events."""
+"""The number of events between two keyframes. A moment is computed from the last keyframe before
+it."""
 _REPLICA: dict[str, Any] = {
     "role": "follower",
     "leader": None,
@@ -93,7 +94,7 @@ class _Cluster:
         return found
 
     def apply(self, event: HistoryEvent) -> None:
-        """Apply one event; others than the known ones change nothing."""
+        """Apply one event. An event of an unknown kind changes nothing."""
         broker, fields, key = event.broker, event.fields, event.partition
         if broker is not None:
             self.running[broker] = event.event not in _DOWN
@@ -344,7 +345,7 @@ class EventFile:
         return {"from_ms": self._times[0], "to_ms": self._times[-1], "marks": marks[-MARKS_MAX:]}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the file is closed after it was read."""
 
     def _chosen(
         self,
@@ -400,4 +401,4 @@ def _missing(events: Iterable[HistoryEvent]) -> str:
         parts = ["log end offsets and high watermarks", "leader epochs' start offsets", *parts]
     elif "followers" not in samples[0].fields:
         parts = ["how far the leader knows its followers' logs", "eligible leaders (ELR)", *parts]
-    return f"a file of events does not say: {', '.join(parts)}"
+    return f"this file does not have: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""Takes the place of the collector if a file is shown: its last moment is the present."""
+"""Replaces the collector if a history file is shown: the last moment of the file is the present."""
 
 from threading import Thread
 
@@ -12,7 +12,7 @@ from tidelog.core.types import BrokerId, TopicPartition
 
 
 class FileTarget:
-    """Stands for a cluster that no longer exists."""
+    """The target of a history file: there is no cluster to connect to."""
 
     data: str | None = None
 
@@ -37,10 +37,10 @@ class FileCollector(Collector):
         self._update = Update(past_sample(span.to_ms, *found, None), None)
 
     def start(self) -> None:
-        """Nothing runs."""
+        """Do nothing: there is no thread."""
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """Do nothing: there is no thread."""
 
     def page_opened(self, focus: TopicPartition | None = None) -> None:  # noqa: ARG002
         Thread(target=self.publish, args=(self._update,), daemon=True).start()

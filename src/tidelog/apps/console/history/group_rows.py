@@ -5,7 +5,8 @@ partitions) or its numbers (committed offsets, and log ends if the cluster's bro
 them). A row with the same shape has only the numbers, about two bytes for each partition: each
 number is stored as its difference from the row with the shape.
 
-Invariant: the row with the shape of a row is older than it, and is kept as long as it.
+Invariant: the row that has the shape of another row is the older one of the two, and is not deleted
+before it.
 """
 
 import sqlite3
@@ -25,7 +26,7 @@ Numbers = tuple[int, ...]
 """For each partition the committed offset, then for each the log end; -1: unknown."""
 _UNKNOWN = -1
 _SHAPE_AGAIN = 1_000
-"""After so many rows the shape is stored again, so that old rows can be deleted."""
+"""The shape is stored again after this many rows, so that old rows can be deleted."""
 
 
 class _Known(NamedTuple):
@@ -48,7 +49,7 @@ class GroupRows:
         self.last_ms = 0
 
     def forget(self) -> None:
-        """Forget everything: the file is read again."""
+        """Forget all rows, because the file will be read again."""
         self._known, self.last_ms = {}, 0
 
     def load(self, db: sqlite3.Connection) -> None:
@@ -126,7 +127,7 @@ def groups_at(db: sqlite3.Connection, at_ms: int) -> list[GroupSample]:
 
 
 def delete_before(db: sqlite3.Connection, start: int) -> None:
-    """Delete rows that no moment from `start` on needs."""
+    """Delete rows that are not needed for any moment from `start` on."""
     names = db.execute("SELECT DISTINCT name FROM group_state").fetchall()
     db.executemany(
         "DELETE FROM group_state WHERE name = ?1 AND at_ms < (SELECT max(at_ms) FROM group_state"

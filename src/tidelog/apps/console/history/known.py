@@ -1,4 +1,4 @@
-"""What the writer of the history store remembers of the last sample."""
+"""The last sample, as the writer of the history store remembers it."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -58,7 +58,7 @@ class KnownPartition:
         self.raw: Mapping[BrokerId, State] = raw or {}
         self.metadata = metadata
         self.behind = False
-        """The last row has older numbers than the last sample."""
+        """Whether the last row has older numbers than the last sample."""
         self.silent: frozenset[BrokerId] = frozenset()
         """Replicas in the last row whose broker did not respond then: their numbers are older."""
 
@@ -68,7 +68,7 @@ class KnownPartition:
         metadata: PartitionMetadata | None,
         responded: Collection[BrokerId],
     ) -> bool:
-        """Whether the sample has the very objects of the last one: nothing was fetched."""
+        """Whether the sample has the same objects as the last one, so no new state was fetched."""
         if self.behind or self.shape is None or metadata is not self.metadata:
             return False
         if any(self.raw.get(broker) is not state for broker, state in reported.items()):

@@ -6,7 +6,7 @@ from typing import Any
 from tidelog.core.history import HistoryEvent
 
 MARKS_MAX = 2_000
-"""Newer marks are kept."""
+"""The most marks; the newest are kept."""
 KINDS = {
     "leader_elected": "leader",
     "leadership_gained": "leader",

@@ -33,7 +33,8 @@ NUMBERS = (
     "segments",
 )
 _BEFORE = {"high_watermark": "log_end_offset", "last_stable_offset": "high_watermark"}
-"""Numbers that are near another number of the same replica; the others: of the one before it."""
+"""Numbers that are encoded as a difference from another number of the same replica. All others are
+encoded as a difference from the same number of the replica before it."""
 UNSTABLE = ("offset", "producer_id", "producer_epoch", "last_write_ms", "open_transactions")
 """Numbers of the oldest transaction; a row has them only for a replica with one."""
 OFFSETS, TIMES = ("log_end_offset", "log_start_offset"), ("last_fetch_ms", "last_caught_up_ms")

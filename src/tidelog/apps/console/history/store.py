@@ -75,9 +75,9 @@ _SHAPES_MAX = 20_000
 _STATES_MAX = 4
 _MOMENT = tuple[Mapping[BrokerId, State], ClusterMetadata]
 _VOLATILE = ("partitions", "now_ms", "scrub", "revision")
-"""Fields of a broker's state that alone are no reason for a row."""
+"""Fields of a broker's state. If only these change, no row is written."""
 _SAMPLED = ("scrub", "revision")
-"""Those of them that are stored with the next row."""
+"""The volatile fields that are stored with the next row."""
 
 
 class HistoryStore:
@@ -152,7 +152,7 @@ class HistoryStore:
     def record(
         self, at_ms: int, states: Mapping[BrokerId, State], metadata: ClusterMetadata
     ) -> None:
-        """Keep what changed since the last sample; nothing if another process records."""
+        """Store the changes since the last sample; do nothing if another process records."""
         with self._writing:
             if self._writer is not None and not os.path.exists(self.path):
                 self._stop_writing(self._writer)  # the data folder was deleted
@@ -170,7 +170,8 @@ class HistoryStore:
                     self._prune(db)
                 self.problem = ""
             except (OSError, *CORRUPT) as error:
-                # The disk is full, say: memory may be ahead of the file, so it is read again.
+                # For example, the disk is full. The state in memory may be newer than the file:
+                # read it again.
                 self._stop_writing(db)
                 self.problem = f"can't write {self.path}: {error}"
 
@@ -446,7 +447,7 @@ class HistoryStore:
     # -- reading -------------------------------------------------------------------------------
 
     def state_at(self, at_ms: int, topic: str | None = None) -> _MOMENT | None:
-        """Return the last sample up to this time; None if the store does not reach back so far.
+        """Return the last sample up to this time; None if the store begins later.
 
         With a topic, other topics may be left out.
         """

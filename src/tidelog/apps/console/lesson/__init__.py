@@ -1,1 +1,1 @@
-"""Three brokers for the time of a lesson, apart from the cluster that the console shows."""
+"""The three temporary brokers of a lesson, separate from the cluster that the console shows."""

@@ -48,7 +48,7 @@ class LessonBrokers:
 
     def processes(self) -> dict[BrokerId, str]:
         """Return `running`, `paused` or `stopped` by broker."""
-        # While a broker starts, the last known conditions have to do: live pages must not wait.
+        # While a broker starts, return the last known conditions: live pages must not wait.
         if self._lock.acquire(blocking=False):
             try:
                 for broker, condition in self._processes.items():

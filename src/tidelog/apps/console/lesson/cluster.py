@@ -1,7 +1,7 @@
 """The one throwaway cluster of a console's lessons.
 
-It runs from `start` until `stop`, until another lesson starts its own, until no page has asked for
-it for a while, or until the console ends.
+It runs from `start` until `stop`, until another lesson starts its own cluster, until no page has
+requested it for a while, or until the console ends.
 """
 
 import threading
@@ -62,7 +62,7 @@ class LessonCluster:
         self._watching = False
 
     def state(self) -> dict[str, Any]:
-        """Return which lesson's brokers run; a page that asks keeps them running."""
+        """Return which lesson's brokers run. Each request of a page keeps them running."""
         self._asked_at = time.monotonic()
         running, starting = self._running, self._starting
         lesson = starting if starting is not None else None if running is None else running.lesson
@@ -96,7 +96,7 @@ class LessonCluster:
         return self.state()
 
     def stop(self, lesson: int | None = None) -> dict[str, Any]:
-        """Stop the brokers; with a lesson only if they are those of this lesson."""
+        """Stop the brokers. If a lesson is given, stop them only if they belong to this lesson."""
         with self._lock:
             if lesson is None or (self._running is not None and self._running.lesson == lesson):
                 self._stop()
@@ -119,7 +119,7 @@ class LessonCluster:
             running.close()
 
     def _watch(self) -> None:
-        """Stop the brokers when no page has asked for them for a while."""
+        """Stop the brokers when no page has requested them for a while."""
         while not self._closed.wait(min(LOOK_S, self._idle_s / 4)):
             with self._lock:
                 if self._running is not None and self._running.serving.live.page_count:

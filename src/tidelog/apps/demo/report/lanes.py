@@ -24,7 +24,7 @@ def style() -> str:
 
 
 def section(timeline: Timeline) -> str:
-    """Return the part of the page."""
+    """Return the HTML of this section."""
     script = FOLDER.joinpath("drawing.js").read_text(encoding="utf-8")
     data = json.dumps(as_data(timeline), separators=(",", ":")).replace("<", "\\u003c")
     return (

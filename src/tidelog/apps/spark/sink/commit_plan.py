@@ -29,12 +29,12 @@ class Written(NamedTuple):
     line: Line | None
     """The query's line in the ledger when the task began; None if the ledger is not used."""
     delivered: Delivered | None
-    """The result of the task; None if it wrote nothing, because an earlier run has."""
+    """The result of the task; None if an earlier run had written the rows."""
     transaction: TaskTransaction | None = None
     """The open transaction with its rows; or, if it wrote nothing, the committed one of an earlier
     run."""
     read: int = 0
-    """The number of its rows, if it wrote nothing."""
+    """The number of its rows if an earlier run had written them."""
 
     @property
     def opened(self) -> TaskTransaction | None:

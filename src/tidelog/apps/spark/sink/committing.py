@@ -5,13 +5,13 @@
 2. Write the decision to the ledger: the transactions that hold the rows.
 3. Commit each of them, and wait until readers can see the rows.
 4. Write to the ledger that the micro-batch is complete.
-5. Now and then, abort what attempts have left open that Spark has given up.
+5. At intervals, abort the open transactions of attempts that Spark has abandoned.
 
 After a crash between 2 and 4 the tasks of the next run find the decision, and each settles the
 transaction that has its rows.
 
 Invariants: a transaction is committed only after the ledger names it, or, without a ledger, after
-all tasks are done. What the ledger names is aborted by nobody but the brokers, when its time is up.
+all tasks are done. Only brokers abort a transaction that the ledger names, after its time-out.
 """
 
 import logging
@@ -49,7 +49,7 @@ LOG = logging.getLogger("tidelog.spark")
 SWEEP_S = 30.0
 """How often abandoned transactions are looked for while a query runs."""
 ABORT_S = 10.0
-"""How long to try to abort abandoned transactions. Brokers abort them when their time is up."""
+"""How long to try to abort abandoned transactions. Brokers abort them after their time-out."""
 _OPEN, _COMMITTING = "Ongoing", "PrepareCommit"
 
 
@@ -116,8 +116,8 @@ def settle_other_batch(client: ProcessClient, query: str, pending: Pending) -> i
 def abort_transactions(options: WriteOptions, written: Sequence[Written]) -> None:
     """Abort the transactions of a batch that failed, except those that the ledger names.
 
-    The batch may have failed while it was committed. If the ledger can't be read, the brokers
-    abort the transactions when their time is up.
+    The batch may have failed while it was committed. If the ledger can't be read, the brokers abort
+    the transactions after their time-out.
     """
     origin = written[0].origin
     try:
@@ -213,8 +213,8 @@ def _abandon(
 
 
 def _sweep(client: ProcessClient, options: WriteOptions, query: str, *, now: bool) -> None:
-    """Abort what attempts have left open that Spark has given up: they would hold back committed
-    readers, and could still write. No other attempt runs while the driver commits."""
+    """Abort the open transactions of attempts that Spark has abandoned: they would hold back
+    committed readers, and could still write. No other attempt runs while the driver commits."""
     if not now and time.monotonic() - client.swept.get(query, float("-inf")) < SWEEP_S:
         return
     client.swept[query] = time.monotonic()

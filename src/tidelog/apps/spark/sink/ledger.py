@@ -59,8 +59,8 @@ class Line(NamedTuple):
     number: int
     time_ms: int
     transactional: bool = False
-    """Whether the run that wrote the line writes in transactions: then nobody sees rows of a
-    micro-batch that it did not complete."""
+    """Whether the run that wrote the line writes in transactions: then readers of committed records
+    see no rows of a micro-batch that it did not complete."""
     pending: Pending | None = None
     """The decision to commit a later batch than `batch`; its transactions may still be open."""
 

@@ -37,8 +37,8 @@ class TaskTransaction(NamedTuple):
     rows: int
     key: TopicPartition
     offset: Offset
-    """The offset of one of its batches in `key`: a marker after it shows how the transaction
-    ended, also when the coordinator has forgotten it."""
+    """The offset of one of its batches in `key`: a marker after it shows how the transaction ended,
+    also after the coordinator has deleted its state."""
 
     def producer(self, query: str) -> TransactionalProducer:
         """Return the producer of this transaction."""

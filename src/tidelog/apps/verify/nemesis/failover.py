@@ -4,8 +4,8 @@ Only records that were sent after the fault took effect count: the acknowledgeme
 record may already have been on its way. A producer sends the records of a partition in order, so
 its first acknowledgement that counts is also the earliest.
 
-A fault may pause writes later than at its begin: a leader waits for a follower that was cut off, or
-its session ends while etcd is away. So the longest pause of any partition is measured too.
+A fault may pause writes some time after it began: a leader waits for a follower that was cut off,
+or its session ends while etcd is away. So the longest pause of any partition is measured too.
 """
 
 import heapq
@@ -72,7 +72,8 @@ class Failover(NamedTuple):
 def failovers(
     faults: list[Injected], partition: int, partition_acks: Iterable[Iterable[tuple[int, ...]]]
 ) -> list[Failover]:
-    """Return the waits of a partition after faults of its leader, counted from their begin."""
+    """Return the waits of a partition after faults of its leader, counted from the start of each
+    fault."""
     hit = [(n, fault) for n, fault in enumerate(faults) if partition in fault.led]
     acked = first_acks([max(fault.begin, fault.effect) for _, fault in hit], partition_acks)
     return [

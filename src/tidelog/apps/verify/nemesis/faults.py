@@ -313,7 +313,7 @@ class Nemesis:
                     self._cluster.start_broker(broker, wait=False)
 
     def _took_effect(self) -> None:
-        """Note that all targets are affected: from now on, acknowledgements mean recovery."""
+        """Note that all targets are affected: acknowledgements from now on show recovery."""
         self._effect = self._ticks()
 
     # -- the state of the cluster

@@ -99,7 +99,7 @@ class Fault(NamedTuple):
     kind: str
     role: str
     draw: int
-    """A random number that selects the partition, broker or machines, and the way of damage."""
+    """A random number that selects the partition, broker or machines, and the kind of damage."""
     duration_s: float
     gap_s: float
     """Seconds without a fault between the previous fault and this one."""

@@ -1,8 +1,8 @@
 """A transactional client on librdkafka: its journal, its sessions, and how it ends transactions.
 
 A session is one producer with an initialized transactional id. A client replaces its session after
-a fatal error. It may kill itself with SIGKILL; the run then starts its next life, which continues
-with the same transactional id.
+a fatal error. It may kill itself with SIGKILL. The run then restarts it (its next life) with the
+same transactional id.
 
 Invariant: the journal has a send before librdkafka does, and a commit before its request is sent.
 """
@@ -100,7 +100,7 @@ class TxnClient:
         self.topics = (task.topic, output_topic(task.topic))
         self.journal = EventJournal(task.folder, self.client, task.life)
         self.stuck: list[str] = []
-        """What took longer than END_S."""
+        """The operations that took longer than END_S."""
         self._tag = bytes.fromhex(task.tag)
         self._count = 0
         self._reported = 0.0
@@ -111,13 +111,12 @@ class TxnClient:
         return number(self.client, self.task.life, self._count)
 
     def report(self) -> None:
-        """Send the tally to the run, if it is time."""
+        """Send the tally to the run if it is due."""
         if time.monotonic() - self._reported >= REPORT_EVERY_S:
             self._reported = time.monotonic()
             send_report(tally=self.tally, stuck=self.stuck)
 
     def close(self) -> None:
-        """Close the journal."""
         self.journal.close()
 
     def finish(self) -> None:
@@ -151,7 +150,6 @@ class TxnClient:
     # -- transactions
 
     def begin(self, session: Session) -> int:
-        """Begin a transaction."""
         txn = self.next_number()
         session.producer.begin_transaction()
         self.journal.add(Begun(self.task.ticks(), txn, session.number))
@@ -174,12 +172,10 @@ class TxnClient:
         session.producer.produce(self.topics[topic], data, partition=partition)
 
     def commit(self, session: Session, txn: int) -> End:
-        """Commit a transaction."""
         self.journal.add(Ending(self.task.ticks(), txn, commit=True))
         return self._ended(txn, _commit(session.producer))
 
     def abort(self, session: Session, txn: int) -> End:
-        """Abort a transaction."""
         self.journal.add(Ending(self.task.ticks(), txn, commit=False))
         return self._ended(txn, _abort(session.producer))
 

@@ -1,7 +1,7 @@
 """Journals of transactional clients: one file of JSON lines for each life of a client.
 
 Each row is written to the file at once, so a client that kills itself loses none. Its last line may
-be incomplete; then what it says did not happen yet.
+be incomplete; then the event that it describes has not happened.
 """
 
 import json

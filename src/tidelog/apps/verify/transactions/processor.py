@@ -1,9 +1,9 @@
 """A processor: a member of a consumer group that writes an output record for each input record.
 
 Output and consumed offsets are committed in one transaction, and the group fences members that
-lost their partitions. Some transactions are aborted on purpose. Every few seconds a member does
-something worse: it kills itself, leaves and joins again, opens a second session and commits with
-the first one, or stays silent until the group has removed it, and commits then.
+lost their partitions. Some transactions are aborted on purpose. Every few seconds a member
+misbehaves: it kills itself, leaves and joins again, opens a second session and commits with the
+first one, or stays silent until the group has removed it and then commits.
 
 librdkafka (2.16) loses a committed offset if its assignment changes while an offset of a
 transaction is pending: the coordinator answers UNSTABLE_OFFSET_COMMIT without an offset, and
@@ -37,7 +37,8 @@ BAD_EVERY_S = (5.0, 12.0)
 BAD_ACTS = ("die", "die later", "zombie", "leave the group", "leave the group", "stall")
 SESSION_MS = 6000
 STALL_S = 8.0
-"""Longer than a member may go without a poll, shorter than the time-out of a transaction."""
+"""Longer than the longest allowed pause between polls, shorter than the time-out of a
+transaction."""
 AWAY_S = 2.0
 DIE_S = 0.05
 NO_COMMITTED = "no previously committed offset"
@@ -52,7 +53,7 @@ class Processor(TxnClient):
     def __init__(self, link: RunLink) -> None:
         super().__init__(link)
         self._positioned = 0
-        """Counts how often the consumer was positioned anew."""
+        """How often the consumer was positioned."""
         self._batch: list[Message] = []
         self._lost_position = False
         self._session = self.open_session()

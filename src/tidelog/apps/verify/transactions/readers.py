@@ -1,8 +1,8 @@
 """Two read-committed consumers outside of any transaction.
 
 One reads both topics from the start to the end. The other starts at a random offset, reads a
-little, and starts again elsewhere: the broker must then tell it of all aborted transactions that
-began before that offset.
+little, and starts again elsewhere: the broker must then return all aborted transactions that began
+before that offset.
 """
 
 import time
@@ -37,7 +37,7 @@ class CommittedReaders(TxnClient):
         self._jumped = 0.0
 
     def poll(self) -> None:
-        """Read on, and now and then elsewhere."""
+        """Read the next records; at random times start again at another offset."""
         messages = self._whole.consume(RECORDS_MAX, 0.1)
         self.count += self.journal_reads(FULL_READER, messages)
         for message in messages:

@@ -1,8 +1,8 @@
 """A writer: each of its transactions sends to several partitions and reads from all.
 
-Most transactions are committed, some are aborted on purpose. Every few seconds the writer does
-something worse: it kills itself, opens a second session and commits with the first one (a zombie),
-leaves a transaction open under its own id, or under an id that nobody uses again.
+Most transactions are committed, some are aborted on purpose. Every few seconds the writer
+misbehaves: it kills itself, opens a second session and commits with the first one (a zombie),
+leaves a transaction open under its own id, or under an id that is never used again.
 """
 
 import time
@@ -23,7 +23,7 @@ from tidelog.apps.verify.workload.worker import RunLink
 RECORDS_MAX = 10
 ABORTS = 0.12
 BAD_EVERY_S = (3.0, 8.0)
-"""How long a writer behaves well between two bad acts."""
+"""The time between two misbehaviours of a writer."""
 BAD_ACTS = ("die", "die later", "zombie", "zombie", "leave open", "let it time out")
 SHORT_TIMEOUT_MS = 3000
 POLL_S = 0.02

@@ -118,7 +118,7 @@ class MortalWorker(Worker):
     def __init__(self, task: Task) -> None:
         self._before: Counter[str] = Counter()
         self._stuck: list[str] = []
-        """What former lives counted and reported."""
+        """The counts and the stuck operations of earlier lives."""
         super().__init__(task)
 
     def tally(self) -> Counter[str]:
@@ -126,7 +126,7 @@ class MortalWorker(Worker):
 
     @property
     def stuck(self) -> list[str]:
-        """What took the clients too long."""
+        """The operations that took the clients too long."""
         return self._stuck + list(self.reported.get("stuck", []))
 
     def check(self) -> None:
@@ -142,7 +142,8 @@ class MortalWorker(Worker):
                 raise
 
     def await_end(self) -> None:
-        """Wait until the worker is done; a life that began for this ends at once."""
+        """Wait until the worker is done. If it kills itself meanwhile, its next life is stopped at
+        once."""
         until = time.monotonic() + END_S
         while True:
             self._listener.join(max(0.0, until - time.monotonic()))

@@ -70,7 +70,8 @@ def internal_topic(
 
 
 def _no_transactions(broker: BrokerContext) -> FindCoordinatorResponse:
-    """Refuse transactions for good: the level stays below until an operator raises it."""
+    """Refuse transactions with an error that is not retried: only an operator can raise the
+    level."""
     message = (
         f"This cluster has no transactions yet: {TIDELOG_VERSION} is"
         f" {broker.node.image.tidelog_version}. Upgrade all brokers, then run"
@@ -80,7 +81,8 @@ def _no_transactions(broker: BrokerContext) -> FindCoordinatorResponse:
 
 
 def _not_created(topic: str, answer: TopicAnswer) -> FindCoordinatorResponse:
-    """The internal topic could not be created. Clients retry: more brokers may join."""
+    """Return the response if the internal topic can't be created. Clients retry: brokers may
+    join."""
     message = f"{topic} cannot be created: {answer.message or answer.error.name}"
     return FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, error_message=message)
 
@@ -96,7 +98,8 @@ def _coordinator(answer: FindCoordinatorResponse, otherwise: str) -> Struct:
 
 
 def _offsets_topic(broker: BrokerContext) -> CreateTopicReceived:
-    """The request that creates `__consumer_offsets`. Compacted: only the last offset counts."""
+    """Return the request that creates `__consumer_offsets`. It is compacted: only the last offset
+    counts."""
     settings = broker.settings
     return CreateTopicReceived(
         0,
@@ -114,8 +117,8 @@ def _offsets_topic(broker: BrokerContext) -> CreateTopicReceived:
 
 
 def _transactions_topic(broker: BrokerContext) -> CreateTopicReceived:
-    """The request that creates `__transaction_state`, with Kafka's settings. Only the last state of
-    a transactional id counts; no decided outcome may be lost in an election."""
+    """Return the request that creates `__transaction_state`, with Kafka's settings. Only the last
+    state of a transactional id counts; no decided outcome may be lost in an election."""
     settings = broker.settings
     return CreateTopicReceived(
         0,

@@ -2,8 +2,8 @@
 and administration (DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-2).
 
 Requests go to the group's coordinator as they were received; errors that need no coordinator are
-found here. Large fields are moved out of the request (`pop`): a join may wait for the whole
-group, and only the group decides whether to keep them.
+found here. Large fields are removed from the request (`pop`): a join may wait for the whole group,
+and only the group decides whether to keep them.
 """
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct

@@ -263,8 +263,8 @@ def _copies(broker: BrokerContext, names: list[TopicPartition], number: int) -> 
 
 
 def alter_replica_log_dirs(broker: BrokerContext, request: Struct) -> Struct:
-    """Start to move replicas between the log directories of this broker. The directory that a
-    replica is in ends its move."""
+    """Start to move replicas between the log directories of this broker. A request with the current
+    directory of a replica cancels its move."""
     results: dict[TopicPartition, ErrorCode] = {}
     for folder in request["dirs"]:
         for topic in folder["topics"]:

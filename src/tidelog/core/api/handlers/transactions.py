@@ -27,7 +27,7 @@ _KNOWS_FENCED = 2
 """The first version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn with PRODUCER_FENCED."""
 _MANY_TRANSACTIONS = 4
 _END_BUMPS = 5
-"""The first version of EndTxn that is of transaction version 2."""
+"""The first version of EndTxn that belongs to transaction version 2."""
 
 
 def _fenced(broker: BrokerContext, error: ErrorCode, since: int = _KNOWS_FENCED) -> ErrorCode:
@@ -231,7 +231,7 @@ def _described(answer: on.DescribeTransactionResponse) -> Struct:
 
 
 def list_transactions(_broker: BrokerContext, request: Struct) -> Handling:
-    """List the transactional ids that this broker coordinates, and pass the filters."""
+    """List the transactional ids that this broker coordinates and that pass the filters."""
     labels = request["state_filters"]
     unknown = [label for label in labels if label not in STATES_BY_LABEL]
     pattern, matches = request.get("transactional_id_pattern"), None

@@ -82,7 +82,7 @@ class HostedShard(Generic[S]):
 
     def __init__(self, shard: S, replica: HostedReplica, began_ms: int = 0) -> None:
         self.began_ms = began_ms
-        """When the loading began."""
+        """The time at which loading began."""
         self.shard = shard
         self.replica = replica
         self.leader_epoch: LeaderEpoch = replica.partition.leader_epoch
@@ -435,7 +435,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
         self._postpone_if_suspended()
         requester = Requester(peer, correlation)
         if self._gate.detached and isinstance(request, self.fresh_reads):
-            # By the lease alone, a replaced coordinator would return older offsets for a while.
+            # With the lease alone, a replaced coordinator could return older offsets for a while.
             now = self._turn.now_ms
             if not self._unconfirmed:
                 self._confirm_check_ms = now + CONFIRM_CHECK_MS
@@ -605,7 +605,7 @@ class CoordinatorRuntime(ABC, Generic[S]):
         self._serve_confirmed()
         for hosted in self.shards.values():
             if hosted.loaded and self._gate.detached and not self._gate.serves(hosted.replica):
-                # Members get COORDINATOR_NOT_AVAILABLE meanwhile, so they are not late.
+                # While members get COORDINATOR_NOT_AVAILABLE, they do not count as late.
                 hosted.shard.postpone(passed_ms)
                 continue
             due = hosted.shard.next_ms() if hosted.loaded else now

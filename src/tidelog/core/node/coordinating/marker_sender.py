@@ -83,7 +83,7 @@ class MarkerSender:
 
     @property
     def waiting(self) -> int:
-        """How many markers wait, for each partition one."""
+        """The number of markers that wait: one for each partition."""
         return sum(
             len(partitions)
             for outcomes in (self._retries, *self._queues.values())
@@ -146,7 +146,8 @@ class MarkerSender:
                 self._send_to(broker)
 
     def _queue_again(self) -> None:
-        """Queue the markers by the leaders of now: the former one may hang with open requests."""
+        """Queue the markers for the current leaders: a former leader may hang with open
+        requests."""
         queues, self._queues = self._queues, {}
         for outcomes in queues.values():
             for outcome, names in outcomes.items():
@@ -206,5 +207,6 @@ class MarkerSender:
             self._queue(outcome, names)
 
     def next_ms(self) -> int | None:
-        """Return when `tick` has something to do."""
+        """Return the time at which `tick` must be called; None if no marker has to be sent
+        again."""
         return self._retry_at_ms

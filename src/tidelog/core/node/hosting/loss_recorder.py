@@ -70,7 +70,7 @@ class LossRecorder:
     def note_acks(self, replica: HostedReplica, acks: int) -> None:
         """Note that the leader's next record has another level of acks than those before it.
 
-        If it can't be written, the next record tries again.
+        If the note can't be written, the next record retries it.
         """
         partition, levels = replica.partition, level(acks)
         if replica.acks_notes > EXACT_MAX:

@@ -57,8 +57,8 @@ def note_dropped(
 def given_up(replica: HostedReplica) -> bool:
     """Whether the records that a follower drops were lost by an unclean election.
 
-    After a kill this replica's own high watermark is too old to show what was committed; but every
-    record from before the election that the leader lacks was given up by that election.
+    After a kill this replica's own high watermark is too old to show what was committed; but that
+    election discarded every earlier record that the leader lacks.
     """
     partition = replica.partition
     latest, since = partition.epochs.latest, partition.unclean_epoch

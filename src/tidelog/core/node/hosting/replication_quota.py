@@ -8,8 +8,8 @@ As in Kafka, the bytes of in-sync replicas of these partitions count too.
 directories, for all moves together (KIP-113).
 
 Kafka averages over eleven seconds; here bytes are a debt that shrinks at the configured rate, and
-the quota is exceeded while there is debt. The debt of the last response is not waited for, so a
-move may end about one second of bytes early for each throttled partition.
+the quota is exceeded while there is debt. No request waits for the debt of the last response, so
+for each throttled partition a move may end early by about one second of bytes.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How long coordinators took to load the partitions of their internal topic, lately."""
+"""How long coordinators recently took to load the partitions of their internal topic."""
 
 from collections import deque
 

@@ -363,7 +363,7 @@ class ImageApplier:
             else:
                 self._replicas.step(replica, event)
                 if replica.resting and replica.partition.has_followers_outside_isr:
-                    # The brokers of those that rest may join now.
+                    # Followers whose fetches wait may be able to join the ISR now.
                     self._replicas.touched[replica] = None
 
     def _configure(self, changed: set[str]) -> Collection[TopicPartition]:

@@ -8,7 +8,7 @@ the same if this broker is the controller itself.
 A success is applied not from the response but from the image, once it shows the new ISR: only then
 does this broker also know every setting that the controller's decision depends on. Several errors
 also mean that the image will soon show a change. If it shows none for `UNSETTLED_MS`, the proposal
-is sent again: a leader that waits forever never adds or removes a follower again.
+is sent again: otherwise the leader would never add or remove a follower again.
 """
 
 from tidelog.core.controller.effects import AlterPartitionAnswer, AlterPartitionResult

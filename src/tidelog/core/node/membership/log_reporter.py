@@ -168,7 +168,7 @@ class LogReporter:
         me, known = self._config.broker_id, self._image.partitions[key]
         log = self._log_of(key)
         if log is None:
-            # If it is known to be offline, it was here, and its directory was replaced.
+            # If the log is registered as offline, it was here, and its directory was replaced.
             expected = me in known.offline or (me not in known.adding and self._was_here(key))
             alone = self._is_unreadable(key) and len(known.replicas) == 1
             if expected and self._counts_as_kept(key) and not alone:

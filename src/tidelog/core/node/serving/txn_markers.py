@@ -140,7 +140,7 @@ class TxnMarkerService:
                     replica.commits.forget_done()
 
     def next_ms(self) -> int | None:
-        """When `tick` has something to do."""
+        """The time at which `tick` must be called; None if no request waits."""
         return self._waiting.next_ms()
 
 

@@ -26,11 +26,12 @@ FIRST_WITH_ABORTABLE = 11
 FIRST_ADDING = 12
 """The first version of Produce that adds partitions to the transaction (version 2)."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Batches above this are refused with an error that clients retry."""
+"""The most bytes of waiting batches. Further batches are refused with an error that clients
+retry."""
 
 _MAGIC_AT = 16
 ATTRIBUTES_AT = 22
-"""The lower byte of the attributes."""
+"""The position of the lower byte of the attributes in a batch."""
 _RETRIED = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -51,7 +52,7 @@ class Refusal(NamedTuple):
 
 
 class AppendBatch(Protocol):
-    """Checks and appends a batch; responds by its part."""
+    """Checks and appends a batch, and writes the result to its part of the response."""
 
     def __call__(
         self, request: Produce, asked: ProducePartition, part: AnyPart, verified: bool = False
@@ -82,7 +83,7 @@ class WaitingBatches:
     """The batches of one producer that wait for the same answer."""
 
     verification: Verification
-    """A marker ends it: an answer to a question from before the marker then does not apply."""
+    """If a marker has removed it, the response to an earlier request no longer applies."""
     is_asked: bool = False
     """Whether the coordinator was asked and has not answered yet."""
     batches: list[WaitingBatch] = field(default_factory=list)
@@ -214,7 +215,7 @@ class TransactionalProduce:
         self._verification.ask(producer, asked.topic_partition, answered, renew, postponed)
 
     def send(self) -> None:
-        """Send the questions to coordinators."""
+        """Send the requests to coordinators."""
         self._verification.send()
 
     def _resume(

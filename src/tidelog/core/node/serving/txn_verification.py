@@ -1,13 +1,13 @@
-"""Questions to transaction coordinators: is this partition in the producer's transaction?
+"""Requests to transaction coordinators: is this partition in the producer's transaction?
 
 Before a leader appends the first batch of a transaction, the coordinator of the transactional id
 must confirm that the partition is in an ongoing transaction, or add it (transaction version 2).
 Without this, a late batch could begin a transaction that no marker ends (KIP-890).
 
-A question goes to the leader of the id's partition of `__transaction_state`. Questions to one
-broker that arrive while several are open wait, and share one request. If the coordinator still
-ends the previous transaction, an addition is repeated for a short time, as in Kafka: that is
-faster than a retry of the client.
+A question is sent to the leader of the id's partition of `__transaction_state`. While several
+requests to one broker are open, further questions wait and then share one request. If the
+coordinator still ends the previous transaction, an addition is repeated for a short time, as in
+Kafka: that is faster than a retry of the client.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ AskLocal: TypeAlias = Callable[[AddPartitionsToTxn, Answered], None]
 
 
 def _ignore() -> None:
-    """Nothing waits behind the question."""
+    """Do nothing: nothing waits for this request."""
 
 
 class TxnProducer(NamedTuple):
@@ -258,5 +258,5 @@ class TxnVerification:
         self.send()
 
     def next_ms(self) -> int | None:
-        """When `tick` has something to do."""
+        """The time at which `tick` must be called; None if no request is repeated."""
         return self.deadlines.next_ms()

@@ -106,7 +106,8 @@ class Duties:
             for replica in self._all():
                 self._replicas.step(replica, event)
                 if replica.resting and replica.partition.has_followers_outside_isr:
-                    # Whatever let them rest: their next fetches count again.
+                    # The next fetches of these followers count again, whatever the reason for the
+                    # pause was.
                     self._replicas.rejoining[replica] = None
 
     def _write_high_watermarks(self) -> None:

@@ -35,11 +35,12 @@ class Flushing:
         self._turn = turn
         self._gate = gate
         self._replicas = replicas
-        self._under_way: dict[int, _Running] = {}
-        """By the number of the log directory."""
+        self._in_flight: dict[int, _Running] = {}
+        """The running flushes, by the number of the log directory."""
         self._number = 0
         self._syncs: dict[int, tuple[int, Callable[[], None]]] = {}
-        """Files besides those of logs that are being synced: their directory, what follows."""
+        """Running syncs of files that do not belong to logs: the log directory, and the
+        callback."""
 
     def sync(
         self,
@@ -56,7 +57,7 @@ class Flushing:
     def pump(self) -> None:
         """Start the next flush of each directory, if none is running there and a log needs it."""
         waiting, directory = self._replicas.to_flush, self._replicas.directory
-        if not waiting or len(self._under_way) >= directory.count:
+        if not waiting or len(self._in_flight) >= directory.count:
             return
         begun: dict[int, _Running] = {}
         later = []
@@ -65,7 +66,7 @@ class Flushing:
             if not self._hosted(replica) or replica.log.offline:
                 continue
             place = directory.place_of(replica.topic_partition)
-            if place in self._under_way:
+            if place in self._in_flight:
                 later.append(replica)
                 continue
             if replica.partition.config.flush_before_ack:
@@ -87,7 +88,7 @@ class Flushing:
         for place, running in begun.items():
             self._number += 1
             running.number = self._number
-            self._under_way[place] = running
+            self._in_flight[place] = running
             files, directories = tuple(running.files), tuple(running.directories)
             self._turn.emit(Flush(self._number, files, directories, place))
         for replica in flushed:
@@ -101,11 +102,11 @@ class Flushing:
                 self._replicas.directory.fail(place, DiskError(error, ""))
             then()
             return
-        found = [p for p, running in self._under_way.items() if running.number == number]
+        found = [p for p, running in self._in_flight.items() if running.number == number]
         if error is not None:
             self._replicas.directory.fail(found[0] if found else 0, DiskError(error, ""))
         for place in found:
-            running = self._under_way.pop(place)
+            running = self._in_flight.pop(place)
             for replica, flush in running.logs:
                 if self._hosted(replica) and not replica.log.offline:
                     replica.log.flush_completed(flush)

@@ -40,7 +40,8 @@ class Moves:
         self._quota = quota
 
     def move(self, name: TopicPartition, number: int) -> ErrorCode:
-        """Start to move a replica that is hosted here; its own directory ends a move."""
+        """Start to move a replica that is hosted here, or cancel its move if `number` is its own
+        directory."""
         directory = self._replicas.directory
         if directory.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -67,7 +68,7 @@ class Moves:
                 return
 
     def next_ms(self) -> int | None:
-        """When a log can be copied; None if none can."""
+        """The time at which a log can be copied; None if no log can."""
         directory = self._replicas.directory
         if directory.moves and isinstance(directory, LogDirectories):
             for name, move in directory.moves.items():

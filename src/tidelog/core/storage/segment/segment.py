@@ -267,7 +267,7 @@ class Segment:
         self._time_index.write_out()
 
     def move_to(self, disk: Disk) -> None:
-        """Use the files of the same names on another disk, which are equal."""
+        """Use the files of the same names on another disk, which have the same content."""
         self._disk = disk
         self._reserved = 0
         self._offset_index.move_to(disk)

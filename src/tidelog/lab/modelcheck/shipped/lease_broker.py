@@ -1,7 +1,7 @@
 """The broker's own code that decides whether a leader serves while the store does not respond.
 
 Gate, activation, fetch sessions and produce requests are the shipped classes. The checker supplies
-their surroundings: the clock, the end of the session, one partition, and its followers' sessions.
+their environment: the clock, the end of the session, one partition, and its followers' sessions.
 """
 
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ TOPIC_ID = b"lease-model-topic"[:16]
 NAME = TopicPartition("t", 0)
 
 OLD = LEASE_TICKS + 1
-"""An age from which it does not matter how much older a thing is."""
+"""The largest age in a state: older ages make no difference."""
 NOW_TICKS = 10
 """The clock always shows this time: the states of the checker hold ages only."""
 
@@ -100,7 +100,7 @@ class LeaderBroker:
         return opened
 
     def _let_session_lapse(self, valid: bool) -> None:
-        """Act, and then stop acting unless the session is still valid. A write waits meanwhile."""
+        """Let the broker act, and then lose its session unless `valid`, while a write waits."""
         registration = SimpleNamespace(may_act=True, may_detach=False)
         applier = SimpleNamespace(settled=True, let_lead=_ignore, begin_acting=_ignore)
         flushing = SimpleNamespace(begin_acting=_ignore)

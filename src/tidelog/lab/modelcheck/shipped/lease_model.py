@@ -3,7 +3,7 @@ lease of its followers (core/replication/follower_lease.py, ADR 45).
 
 Broker A leads when the search starts, with each ISR that contains it, with and without unclean
 elections. Time passes in ticks, a third of the session timeout. The store may end A's session when
-it was not renewed in time, and elect another leader, of which A need not learn. States hold ages,
+it was not renewed in time, and elect another leader. A may not be notified of it. States hold ages,
 not times, so the search covers any length of time. A state consists of nested tuples:
 
     (clock, replicas, registration, links, sessions, history)
@@ -237,7 +237,7 @@ class LeaseModel(Model[State]):
     # -- steps
 
     def successors(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield every possible next step, until A learns that it leads no longer."""
+        """Yield every possible next step, until A learns that it no longer leads."""
         if fields_of(state[REPLICAS][A][0])[LEADER] != A:
             return
         for action, after in self._possible_steps(state):
@@ -251,7 +251,7 @@ class LeaseModel(Model[State]):
             yield from self._follower_steps(state, broker)
         yield from self._fencings(state)
         yield from self._elections(state)
-        yield from self._lessons(state)
+        yield from self._registration_steps(state)
 
     def _time_steps(self, state: State) -> Iterator[tuple[str, State]]:
         (left, renewals, losses), replicas, registration, links, sessions, history = state
@@ -365,7 +365,8 @@ class LeaseModel(Model[State]):
                 yield f"Fence({broker_name(broker)}{elected})", after
 
     def _elections(self, state: State) -> Iterator[tuple[str, State]]:
-        """Elect a replica outside the ISR, if the topic allows it or an administrator wants it."""
+        """Elect a replica outside the ISR, if the topic allows it or an administrator requests
+        it."""
         _, replicas, (leader, _, _, _, _, fenced), _, _, (unclean, *_) = state
         alone = fields_of(replicas[A][0])[ISR][0] == (A,)
         if leader >= 0 or not (unclean or alone):
@@ -378,13 +379,13 @@ class LeaseModel(Model[State]):
             rules = ElectionRules(frozenset({broker}), 1, recovery, logs)
             target = Target(election=ElectionType.ONLINE if unclean else ElectionType.UNCLEAN)
             after = self._registered(state, target, rules, fenced)
-            # What was acknowledged before an unclean election may be lost.
+            # Records acknowledged before an unclean election may be lost.
             yield (
                 f"ElectUnclean({broker_name(broker)})",
                 (*after[:-1], _changed(after[-1], PROMISED, ())),
             )
 
-    def _lessons(self, state: State) -> Iterator[tuple[str, State]]:
+    def _registration_steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Let a replica apply the newest registration, or the controller accept A's proposal."""
         _, replicas, registration, _, _, history = state
         for broker in self.brokers:

@@ -1,7 +1,7 @@
 """The transaction coordinator, run by the broker's own code.
 
 The shard of the transactional id and the sender of its markers are the shipped classes. The checker
-supplies their surroundings: the log of `__transaction_state`, the clock, and the network. While an
+supplies their environment: the log of `__transaction_state`, the clock, and the network. While an
 append waits, the state is the one before it and the events since: they are repeated to restore it.
 """
 
@@ -82,7 +82,7 @@ class Frozen(NamedTuple):
     events: tuple[Event, ...] = ()
     """The events since `base`, while an append waits."""
     markers: tuple[Marker, ...] = ()
-    """The markers on the way to their partitions."""
+    """The markers in flight to their partitions."""
 
 
 def stored(known: Transaction | None) -> Stored:
@@ -190,41 +190,40 @@ class CoordinatorBroker:
     def load(self, record: Stored) -> None:
         """Load the log, and begin to serve."""
         self._stored = record
-        self._happens((LOADED, record))
+        self._apply_event((LOADED, record))
 
     # -- events
 
     def handle(self, requester: Requester, message: Message | Question) -> None:
-        """A request arrives."""
-        self._happens((REQUEST, requester, message))
+        self._apply_event((REQUEST, requester, message))
 
     def commit(self) -> None:
-        """The oldest append is committed."""
+        """Commit the oldest append."""
         [(_, value)] = self._appends[0].records
         assert value is not None, "nothing expires"
         self._stored = stored(decode_value(value))
-        self._happens((COMMITTED,))
+        self._apply_event((COMMITTED,))
 
     def time_out(self) -> None:
-        """The transaction is open for too long."""
-        self._happens((TIMED_OUT,))
+        """Abort the transaction, which is open for too long."""
+        self._apply_event((TIMED_OUT,))
 
     def marker_answered(self, marker: Marker, error: ErrorCode) -> None:
-        """A partition leader responds to a marker."""
+        """Handle the response of a partition leader to a marker."""
         results = {PARTITIONS[marker.partition]: error}
         response = WriteTxnMarkersResponse(((marker.producer_id, results),))
         self._calls.answer(self._sent.pop(marker), response)
-        self._turn.now_ms += NEVER_MS // 2  # what has failed is sent again
+        self._turn.now_ms += NEVER_MS // 2  # send failed markers again
         self._sender.tick()
         self._flush()
         self._carry_out()
 
     def _written(self, _hosted: object, _name: str, done: frozenset[TopicPartition]) -> None:
         indices = tuple(sorted(name.partition for name in done))
-        self._happens((MARKED, indices))
+        self._apply_event((MARKED, indices))
 
-    def _happens(self, event: Event) -> None:
-        """Apply an event, and keep it if something has changed that waits for an append."""
+    def _apply_event(self, event: Event) -> None:
+        """Apply an event, and keep it if its effect waits for an append."""
         before = self._current_base()
         if not self._appends:
             self._base = before

@@ -73,7 +73,7 @@ Message: TypeAlias = Init | Add | Produce | End | Marker
 """A request in the network. `kind` comes first, so that messages have an order."""
 
 Requester: TypeAlias = tuple[int, ...]
-"""Who waits for a response: a client, as (index,); nobody, LATE; a partition leader with a
+"""The receiver of a response: a client, as (index,); none, as LATE; a partition leader with a
 question, as (partition, producer id, epoch, number); or the coordinator, as its `Marker`."""
 LATE: Requester = (-1,)
 

@@ -12,11 +12,11 @@ state consists of nested tuples:
     coordinator  the frozen `CoordinatorBroker`
     partitions   per partition: the frozen `PartitionLeader`, which holds its log
     clients      per producer: the `Client`
-    late         requests in the network that nobody waits for
-    history      what was asked for and promised, and how much of each bound is used
+    late         requests in the network without a client that waits history      what was requested
+    and acknowledged, and how much of each bound is used
 
-Left out: failed appends, expiration, groups, compaction, and coordinators that were replaced and do
-not know it (the lease model has their like).
+Left out: failed appends, expiration, groups, compaction, and replaced coordinators that still act
+(see the lease model).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -101,7 +101,7 @@ GOALS = (
 
 A, B = 0, 1
 OUTCOME_CHANGED, FENCED_ACCEPTED = 1, 2
-"""Flags of the history: what must not happen has happened."""
+"""Flags of the history: a step has violated an invariant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ DEFAULT_BOUNDS = TransactionBounds()
 
 
 class Promise(NamedTuple):
-    """What is known of one transaction from the outside."""
+    """What clients know of one transaction."""
 
     asked: int = 0
     """Whether its producer asked to commit it."""
@@ -155,7 +155,7 @@ class Used(NamedTuple):
 
 
 class History(NamedTuple):
-    """What the invariants compare with."""
+    """The requests, acknowledgements and fences that invariants are checked against."""
 
     promises: tuple[Promise, ...]
     fence: tuple[int, int]
@@ -284,7 +284,7 @@ class TransactionModel(Model[State]):
         return any(number not in seen[at].visible for at in range(promise.written))
 
     def _is_settled(self, state: State) -> bool:
-        """Whether nothing is on its way, and no time-out is left to fire."""
+        """Whether no message is in flight, and no time-out is pending."""
         coordinator = state.coordinator
         return not (
             state.late
@@ -360,7 +360,7 @@ class TransactionModel(Model[State]):
         if message and not client.arrived:
             yield f"{name} sends {text_of(message)} again", self._arrives(state, (index,), message)
         elif room and isinstance(message, Produce):
-            after = _with_client(self._unawaited(state, index, message), index, gives_up(client))
+            after = _with_client(self._stop_waiting(state, index, message), index, gives_up(client))
             yield f"{name} gives up on {text_of(message)}", after
 
     def _next_transaction(self, index: int, client: Client) -> int:
@@ -369,8 +369,8 @@ class TransactionModel(Model[State]):
         following = client.transaction + 1
         return following if following < self._first_of_b else -1
 
-    def _unawaited(self, state: State, index: int, message: Produce) -> State:
-        """Let nobody wait for a record that is at its partition leader."""
+    def _stop_waiting(self, state: State, index: int, message: Produce) -> State:
+        """Let the producer stop waiting for a record that its partition leader has received."""
         partition = state.partitions[message.partition]
         groups = tuple(
             group._replace(
@@ -395,7 +395,7 @@ class TransactionModel(Model[State]):
             yield f"a late {text_of(message)} arrives", after
 
     def _arrives(self, state: State, sender: Requester, message: Message) -> State:
-        """Let a request arrive at its receiver, who has it until the response."""
+        """Let a request arrive at its receiver, which has it until the response."""
         if len(sender) == 1 and sender != LATE:
             [index] = sender
             state = _with_client(state, index, state.clients[index]._replace(arrived=1))
@@ -405,7 +405,7 @@ class TransactionModel(Model[State]):
         return self._coordinator_step(state, "handle", sender, message)
 
     def _respond(self, state: State, peer: Requester, response: Any) -> State:
-        """Let a response arrive at a client, unless nobody waits for it."""
+        """Let a response arrive at a client, unless no client waits for it."""
         if peer == LATE:
             return state
         [index] = peer
@@ -496,7 +496,7 @@ class TransactionModel(Model[State]):
         return state
 
     def _successor(self, state: State, record: Stored) -> State:
-        """Let another coordinator load the log. Who waited for the old one asks again."""
+        """Let another coordinator load the log. Senders that waited for the old one send again."""
         old = state.coordinator
         clients = tuple(
             client._replace(arrived=0) if _is_for_coordinator(client) else client
@@ -521,7 +521,7 @@ class TransactionModel(Model[State]):
         return tuple(known)
 
     def _coordinator_step(self, state: State, method: str, *arguments: Any) -> State:
-        """Call the coordinator; carry on with its responses."""
+        """Call the coordinator, and deliver its responses."""
         key = (state.coordinator, method, arguments)
         known = self._coordinator_steps.get(key)
         if known is None:
@@ -604,7 +604,7 @@ class TransactionModel(Model[State]):
         )
 
     def _partition_step(self, state: State, index: int, method: str, *arguments: Any) -> State:
-        """Call a partition leader; carry on with its responses."""
+        """Call a partition leader, and deliver its responses."""
         before = state.partitions[index]
         key = (index, before, method, arguments)
         known = self._partition_steps.get(key)

@@ -1,8 +1,8 @@
 """One partition leader with transactional records, run by the broker's own code.
 
 Produce requests, verifications, markers, the partition and its producer state are the shipped
-classes. The checker supplies their surroundings: the log, the coordinator's answers, and a follower
-that fetches when the checker decides.
+classes. The checker supplies their environment: the log, the coordinator's responses, and a
+follower that fetches when the checker decides.
 """
 
 from functools import cache
@@ -60,8 +60,8 @@ TOPIC_ID = b"transactions-mod"
 NO_RESPONSE = -100
 """The error of a question whose coordinator failed."""
 ASKED, PENDING, ANSWERED = range(3)
-"""A question: on the way to the coordinator, its record waits to be committed, the response is on
-the way back."""
+"""States of a question: the request is in flight, the coordinator's record waits to be committed,
+the response is in flight."""
 DATA, COMMIT, ABORT = range(3)
 
 
@@ -246,7 +246,7 @@ class PartitionLeader:
     # -- events
 
     def produce(self, peer: Requester, message: Produce) -> None:
-        """A produce request arrives."""
+        """Handle a produce request."""
         value = Record(None, bytes([message.transaction]), NOW_MS)
         producer = Producer(message.producer_id, message.epoch, message.sequence)
         records = encode_batch([value], attributes=TRANSACTIONAL, producer=producer)
@@ -275,7 +275,7 @@ class PartitionLeader:
             self._join(message, waits)
 
     def _join(self, message: Produce, waits: tuple[Requester, Produce]) -> None:
-        """The batch waits behind one of the same producer, for the same response."""
+        """Let the batch wait behind one of the same producer, for the same response."""
         current = self._state.verifications.get(message.producer_id)
         for at, (group, known, correlation) in enumerate(self._groups):
             if group[:2] == message[1:3] and known is current:
@@ -283,7 +283,7 @@ class PartitionLeader:
                 self._groups[at] = (group, known, correlation)
 
     def answered(self, at: int) -> None:
-        """The coordinator's response to a question arrives."""
+        """Handle the coordinator's response to a question."""
         group, _, correlation = self._groups.pop(at)
         if group.error == NO_RESPONSE:
             self._calls.fail(correlation)
@@ -293,7 +293,7 @@ class PartitionLeader:
         self._take_effects()
 
     def write_marker(self, peer: Requester, marker: Marker) -> None:
-        """A WriteTxnMarkers request arrives."""
+        """Handle a WriteTxnMarkers request."""
         self._marker_sender = peer
         written = TxnMarker(
             marker.producer_id,
@@ -311,7 +311,7 @@ class PartitionLeader:
         self._markers.write(WriteTxnMarkers((written,)), done)
 
     def follower_fetches(self) -> None:
-        """The follower has all records: they are committed."""
+        """Let the follower fetch all records, which commits them."""
         end = len(self._log)
         fetch = on.FollowerFetchReceived(
             0, FOLLOWER, end, LEADER_EPOCH, LEADER_EPOCH, 0, None, NOW_MS

@@ -59,7 +59,7 @@ class Client(NamedTuple):
     sequences: tuple[int, ...] = (0,) * len(PARTITIONS)
     """The next sequence number for each partition."""
     in_doubt: int = 0
-    """Whether a record may still be on its way: the next epoch must fence it."""
+    """Whether a record may still be in flight: the next epoch must fence it."""
     request: tuple[int, ...] = ()
     """The request that waits for a response."""
     arrived: int = 0

@@ -1,6 +1,6 @@
-"""A client that creates a topic, moves its replicas and deletes it meanwhile, again and again.
+"""A client that repeatedly creates a topic, starts to move its replicas and deletes it.
 
-The topic always has the same name, so that what one topic leaves behind may harm the next one.
+The topic always has the same name, so that leftovers of one topic may affect the next one.
 """
 
 from zlib import crc32
@@ -36,7 +36,7 @@ class SimBriefTopics(SimClient):
         self._latest = -1
         """The correlation of the last request to create or delete the topic."""
         self._waiting = False
-        """Whether the topic is to be created or deleted, and no response says that it is."""
+        """Whether the topic must be created or deleted, and no response has confirmed it."""
 
     def begin(self) -> None:
         """Create the topic."""
@@ -44,7 +44,7 @@ class SimBriefTopics(SimClient):
         self._send_next(self._round, self._deleting)
 
     def _send_next(self, number: int, deleting: bool) -> None:
-        """Send the request of the current state, now and again until its response."""
+        """Send the request of the current state, and repeat it until it is confirmed."""
         if (number, deleting) != (self._round, self._deleting):
             return
         broker = self._find_broker()

@@ -5,9 +5,9 @@ offset of a group, then it commits or aborts. It waits for each response before 
 and sends a request again until it has one. Some producers use transaction version 1, others
 version 2 (KIP-890).
 
-A producer may restart, or hang so long that its transaction times out. While it hangs, another
-producer may start with its transactional id. The first one then is a zombie: it continues where it
-was, and writes more records after it was fenced.
+A producer may restart, or hang until its transaction times out. While it hangs, another producer
+may start with its transactional id. The first one then is a zombie: it continues where it was, and
+writes more records after it was fenced.
 
 Version 1 has no epoch for each transaction, so a late request may join a later transaction. Kafka's
 clients close a connection after a time-out. Here, a producer requests a new epoch instead.
@@ -153,7 +153,7 @@ class SimTransactor(SimClient):
         self._timeout_ms = self._random.choice(TIMEOUTS_MS)
         self._producer: ProducerIdentity | None = None
         self._fresh_epoch_needed = False
-        """Whether a request may still be under way, or a batch is missing (version 1)."""
+        """Whether a request may still be in flight, or a batch is missing (version 1)."""
         self._sequences: dict[TopicPartition, int] = {}
         self._attempt: Attempt | None = None
         self._steps: list[Step] = []

@@ -82,7 +82,7 @@ class SimClock:
 
 
 RESTART_MS = 300
-"""The delay before the supervisor restarts a process that ended by itself, mostly."""
+"""The usual delay before the supervisor restarts a process that halted or shut down."""
 SAMPLE_MS = 100
 """The shortest time between two samples of a broker's replicas in a history."""
 

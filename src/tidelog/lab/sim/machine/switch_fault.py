@@ -1,7 +1,7 @@
 """A fault in the middle of a switch: a log's copy in another log directory replaces the log.
 
 The switch is one step of the broker, so faults at random times do not hit it. This fault counts the
-disk operations of the next switch, and strikes before one of them: the process is killed, the power
+disk operations of the next switch, and occurs before one of them: the process is killed, the power
 fails, or one of the two directories fails.
 """
 
@@ -20,8 +20,8 @@ KILL, LOSE_POWER, FAIL_SOURCE, FAIL_TARGET = "kill", "lose power", "fail source"
 SWITCH_FAULTS = (KILL, KILL, KILL, LOSE_POWER, LOSE_POWER, LOSE_POWER, FAIL_SOURCE, FAIL_TARGET)
 SWITCH_INTERRUPTED = "switch interrupted"
 SMALL_FILES, RENAMES = 40, 12
-"""How many disk operations at most after which the fault strikes: from the first small file of the
-copy on, and from its mark on."""
+"""The largest number of disk operations before the fault: from the first small file of the copy on,
+and from its mark on."""
 _FUTURE = "-future/"
 
 
@@ -58,8 +58,8 @@ class SwitchFault:
         self._kind = None
 
     def before_operation(self, directory: "SimDirectory", other: "SimDirectory", path: str) -> None:
-        """Strike if it is time; the operation then fails or kills the process. The copy is in
-        `directory` when the switch begins."""
+        """Cause the fault if this is its operation, which then fails or kills the process. The copy
+        is in `directory` when the switch begins."""
         if self._kind is None:
             return
         if not self._begun:

@@ -28,7 +28,7 @@ class LedgerOracle:
         self._acked: dict[tuple[TopicPartition, Offset], int] = {}
         """The checksum of the latest batch that was acknowledged at each base offset."""
         self._taken_from: dict[TopicPartition, Offset] = {}
-        """The first offset that a power failure or damage took from any replica."""
+        """The first offset that any replica lost in a power failure or by damage."""
         self.missing = 0
         """Acknowledged batches that were lost, and that a ledger covers."""
 
@@ -64,7 +64,8 @@ class LedgerOracle:
             return
         start = log.log_start_offset
         found = dict(enumerate(entries_on_disk(leader.disk, log, damaged=True), start))
-        # After a power failure the leader's log may start before what was deleted on all replicas.
+        # After a power failure the leader's log may start before records that all replicas had
+        # deleted.
         deleted_upto = max(start, truth.deleted_upto)
         taken_from = self._taken_from.get(name)
         ranges = [each for process in brokers for each in _ranges(process, name)]
@@ -91,7 +92,7 @@ def _covers(ranges: list[tuple[Offset, Offset]], offset: Offset) -> bool:
 
 
 def _ranges(process: Process, name: TopicPartition) -> Iterator[tuple[Offset, Offset]]:
-    """Yield the offsets that the broker's ledger says to be removed."""
+    """Yield the ranges of removed offsets in the broker's ledger."""
     for entry in _entries(process, name):
         if entry["event"] == "loss":
             start, end = entry["start"], entry["end"]
@@ -105,7 +106,7 @@ def _unclean_epochs(process: Process, name: TopicPartition) -> Iterator[LeaderEp
 
 
 def _entries(process: Process, name: TopicPartition) -> Iterator[dict[str, Any]]:
-    """Yield what the broker's ledger says about a partition."""
+    """Yield the entries of the broker's ledger about a partition."""
     for place in ("", f"{SECOND}/"):
         for line in read_lines(cast(Disk, _Folder(process.disk, place))):
             try:

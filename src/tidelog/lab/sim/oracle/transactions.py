@@ -1,4 +1,4 @@
-"""Check transactions from the outside: what their producers know, and what clients read.
+"""Check transactions by what their producers know, and what clients read.
 
 reads-committed       a read-committed reader, or a fetch of committed offsets, sees nothing of a
                       transaction before its producer asked to commit it, or if it was fenced before
@@ -70,7 +70,7 @@ class TransactionOracle:
     # -- producers -------------------------------------------------------------------------
 
     def initialised(self, transactional_id: str, producer: ProducerIdentity) -> None:
-        """A producer has got an identity, which fences all earlier ones of its id."""
+        """Note the identity of a producer, which fences all earlier ones of its id."""
         if not self._is_fenced(transactional_id, producer):
             self._newest[transactional_id] = producer
 
@@ -85,16 +85,16 @@ class TransactionOracle:
         return attempt
 
     def written(self, attempt: Attempt, value: bytes) -> None:
-        """A producer is about to write this record."""
+        """Note a record that a producer is about to write."""
         self._by_record[value] = attempt
 
     def ending(self, attempt: Attempt) -> None:
-        """The producer is about to ask to commit."""
+        """Note that the producer is about to commit."""
         if not self._is_fenced(attempt.transactional_id, attempt.producer):
             attempt.may_commit = True
 
     def committed(self, attempt: Attempt) -> None:
-        """A commit was acknowledged."""
+        """Note that a commit was acknowledged."""
         if not attempt.may_commit:
             self._report("fenced-producers-stop", f"{attempt} was committed after it was fenced")
         attempt.acknowledged = True
@@ -107,7 +107,7 @@ class TransactionOracle:
     # -- readers ---------------------------------------------------------------------------
 
     def read(self, partition: TopicPartition, offset: Offset, value: bytes) -> None:
-        """A read-committed reader found a record."""
+        """Check a record that a read-committed reader found."""
         attempt = self._by_record[value]
         place = self._places.setdefault(value, (partition, offset))
         if place != (partition, offset):
@@ -128,7 +128,7 @@ class TransactionOracle:
         return max(fetched, acknowledged) if stable else fetched
 
     def fetched_offset(self, transactional_id: str, offset: Offset, at_least: int) -> None:
-        """A fetch returned this committed offset; -1 if there is none."""
+        """Check a committed offset that a fetch returned; -1 if there is none."""
         found = None if offset < 0 else self._attempts[offset]
         if found is not None and not (found.may_commit and found.with_offset):
             what = f"offset {offset} was fetched; nobody may commit {found}"

@@ -163,7 +163,7 @@ def describe_loss(entry: Mapping[str, Any], labels: Mapping[int, str]) -> str:
     if entry["last_epoch"] != entry["first_epoch"]:
         epochs = f"epochs {entry['first_epoch']} to {entry['last_epoch']}"
     offsets = f"offsets {entry['start']} to {entry['end'] - 1} of {epochs}"
-    committed = f"{entry['committed']} known as committed"
+    committed = f"{entry['committed']} known to be committed"
     return f"{cause}, removed {offsets}: {', '.join((committed, *counts))}"
 
 

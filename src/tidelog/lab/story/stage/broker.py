@@ -90,7 +90,7 @@ class StoryBroker:
 
     @property
     def served(self) -> TopicPartition:
-        """The partition that clients ask it for."""
+        """The partition that clients request from it."""
         return PARTITION if self.coordinates else self.shown
 
     @property

@@ -183,7 +183,8 @@ class StoryController:
         return None if known is None else known.leader
 
     def elect_others(self, able: frozenset[BrokerId]) -> None:
-        """Give each partition that stories do not show a leader that is `able`, by itself."""
+        """Elect a leader from `able` for each partition that stories do not show, without a
+        command."""
         for key, known in list(self.image.partitions.items()):
             if key != KEY and known.leader not in able:
                 isr = tuple(member for member in known.isr if member in able)
@@ -287,7 +288,7 @@ class StoryController:
         return AlterPartitionAnswer(ErrorCode.NONE, results)
 
     def serve(self, request: LogReportsReceived | AllocateProducerIdsReceived) -> object:
-        """Serve another request by the controller's own code; return its response."""
+        """Handle another request with the controller's own code; return its response."""
         self.catch_up()
         self._requests.receive(request)
         response = None

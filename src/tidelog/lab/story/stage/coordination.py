@@ -1,8 +1,7 @@
 """The messages of coordinators: between them, with the leaders of partitions, and markers.
 
-Coordinators replicate their own topics by themselves, and the questions of leaders to them arrive
-by themselves. Only markers wait for a command: what happens before they are written is what stories
-about transactions show.
+Coordinators replicate their own topics, and requests of leaders reach them, without a command. Only
+markers wait for a command: stories about transactions show what happens before they are written.
 """
 
 from tidelog.core.node import events as on
@@ -133,5 +132,5 @@ def _has_markers(sent: Sent) -> bool:
 
 
 def _is_shown(sent: Sent) -> bool:
-    """Whether stories show a message: the replication of internal topics they do not."""
+    """Whether stories show a message. They do not show the replication of internal topics."""
     return isinstance(sent.request, WriteTxnMarkers | AddPartitionsToTxn)

@@ -43,7 +43,8 @@ class Line:
     receiver: str = ""
     lost: bool = False
     mark: str = ""
-    """How the message fares: `lost`, `held`, `late`, or nothing if it arrives. Part of the text."""
+    """What happens to the message: `lost`, `held`, `late`, or empty if it arrives. Part of the
+    text."""
 
     @property
     def content(self) -> str:

@@ -175,8 +175,8 @@ class Network:
     def _compares(self, sent: Sent) -> bool:
         """Return whether the leader's comparison of the epochs decides something new.
 
-        Each fetch has the epoch of the follower's last record. It is shown until a response of
-        this leader epoch has said that the logs agree; from then on it repeats that.
+        Each fetch has the epoch of the follower's last record. It is shown until a response of this
+        leader epoch confirms that the logs agree; later fetches only repeat it.
         """
         done = sent.sender.compared == (sent.incarnation, sent.leader_epoch)
         return not done and compares_epochs(sent.request)

@@ -75,7 +75,6 @@ class Producers:
         return self._known[name]
 
     def transactional_ids(self) -> list[str]:
-        """Return the transactional ids of all producers."""
         return sorted({producer.transactional_id for producer in self._known.values()})
 
     # -- the coordinator -------------------------------------------------------------------

@@ -317,7 +317,7 @@ def write_abort_marker(
     producer_epoch: int,
     coordinator_epoch: int,
 ) -> None:
-    """Abort a producer's transaction in one partition, past its coordinator. Raises ClientError.
+    """Abort a producer's transaction in one partition, without its coordinator. Raises ClientError.
 
     The leader refuses the marker if the producer or the coordinator has a newer epoch by now.
     """

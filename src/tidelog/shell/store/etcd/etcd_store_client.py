@@ -228,7 +228,7 @@ class EtcdStoreClient:
             store.gateway.close()
 
     def _run_probes(self) -> None:
-        """Carry out probes, and look once a second, however many probes there are."""
+        """Carry out probes, and call `_look` once a second, even if probes never pause."""
         look_s = time.monotonic() + _LOOK_EVERY_S
         try:
             while True:

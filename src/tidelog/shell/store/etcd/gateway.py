@@ -2,8 +2,8 @@
 
 A node may be dead, frozen, cut off from the others, or behind them. So every attempt has a short
 time limit, a node that fails is avoided for a while, and an answer from a node with a lower Raft
-term than one seen before is not used: that node has missed an election. All answers must come from
-one etcd cluster: a wrong address must not split the brokers between two stores.
+term than one seen before is not used: that node has missed an election. All responses must come
+from one etcd cluster: a wrong address must not split the brokers between two stores.
 
 Invariant: `OutcomeLost` is raised only for calls that must not be sent twice. All other failures
 mean that the call had no effect, or may be sent again.
@@ -37,8 +37,8 @@ _PAUSE_S, _PAUSE_MAX_S = 0.02, 0.2
 """Pauses after all nodes failed."""
 _UNAUTHENTICATED, _NOT_FOUND, _PERMISSION_DENIED = 16, 5, 7
 _REFUSALS = frozenset((3, _NOT_FOUND, 6, _PERMISSION_DENIED, 8, 9, 11, 12, _UNAUTHENTICATED))
-"""gRPC's codes of calls that had no effect. With others, such as CANCELLED and UNKNOWN, it may have
-been carried out: a node that stops cancels the calls that it has already passed on."""
+"""gRPC's codes of calls that had no effect. A call with another code, such as CANCELLED or UNKNOWN,
+may have been carried out: a node that stops cancels calls that it has already forwarded."""
 _NODES_FAULT = frozenset((1, 4, 14))
 """gRPC's codes of a node that is stopping or slow."""
 _ANOTHER_NODE = (
@@ -396,7 +396,7 @@ def _is_nodes_fault(error: EtcdError) -> bool:
 
 
 def _may_have_effect(error: EtcdError) -> bool:
-    """Whether a call that failed so may have been carried out."""
+    """Whether a call that failed with this error may have been carried out."""
     refused = error.code in _REFUSALS or error.not_found
     return not refused and not any(text in error.message for text in _CERTAINLY_NOT)
 

@@ -26,7 +26,7 @@ Addresses: TypeAlias = list[tuple[Any, Any, int, str, Any]]
 
 
 class _Known(NamedTuple):
-    """What is known of one node's name."""
+    """The addresses of one node's name."""
 
     addresses: Addresses
     """Empty before the first lookup that succeeded."""
@@ -78,7 +78,7 @@ class NameLookup:
                 return running
             running = self._running[endpoint] = _thread.allocate_lock()
             running.acquire()
-        # A signal that the kernel gave to this thread would not wake the host's.
+        # Block signals in this thread: a signal delivered here would not wake the host's thread.
         before = pthread_sigmask(SIG_BLOCK, _STOP_SIGNALS)
         try:
             _thread.start_new_thread(self._look_up, (endpoint, running))

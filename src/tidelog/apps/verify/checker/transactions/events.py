@@ -1,4 +1,4 @@
-"""The rows of a transactional client's journal: what it did and what it saw, in order.
+"""The rows of a transactional client's journal: its actions and observations, in order.
 
 A row is written before the client sends a record or asks to commit, and after it received a
 response. So a killed client's journal has everything that may have reached a broker.
@@ -19,7 +19,7 @@ LIVES_MAX = 1 << _LIFE_BITS
 
 
 def number(client: int, life: int, count: int) -> int:
-    """Return a number that no other client, and no other life of this client, uses."""
+    """Return a number that is unique among all clients and their restarts."""
     return (client << _LIFE_BITS | life) << _COUNT_BITS | count
 
 
@@ -98,7 +98,7 @@ class Outcome:
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """The client has no clear response: the transaction may be committed."""
+    """The client got no response, or an unclear one: the transaction may be committed."""
 
 
 class Ended(NamedTuple):

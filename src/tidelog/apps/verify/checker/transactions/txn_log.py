@@ -11,7 +11,7 @@ NO_PRODUCER = -1
 
 
 class Ends(IntEnum):
-    """What the log says about the record at an offset."""
+    """The fate of a record at an offset, according to the log."""
 
     NO_RECORD = 0
     COMMITTED = 1
