@@ -75,8 +75,10 @@ def open_transaction(bootstrap: str, name: str, topic: str) -> confluent_kafka.P
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
-    producer.produce(topic, b"x", partition=0)
+    failed: list[object] = []
+    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: failed.append(error))
     assert producer.flush(PATIENCE_S) == 0
+    assert failed == [None]
     return producer
 
 

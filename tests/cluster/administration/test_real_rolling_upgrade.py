@@ -224,18 +224,27 @@ def assert_kept_out(cluster: MixedCluster, broker: int, old: OldSoftware) -> Non
     cluster.old.discard(broker)
 
 
+def topic_in(cluster: MixedCluster, directory: str) -> str:
+    """Return a new topic whose log is in this directory: a new log goes where the fewest are."""
+    for number in range(5):
+        topic = f"later-{number}"
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, topic, partitions=1, replication_factor=3)
+        eventually(lambda topic=topic: in_sync(cluster, topic), "all replicas are in sync", 60)  # type: ignore[misc]
+        if Path(directory, f"{topic}-0").is_dir():
+            return topic
+    raise AssertionError(f"no new log is in {directory}")
+
+
 def assert_stored_as_offline(cluster: MixedCluster, broker: int) -> None:
     """Assert that the failure of a log directory is stored, and keeps the level where it is."""
-    with Cluster(cluster.bootstrap) as client:
-        create_topic(client, "later", partitions=1, replication_factor=3)
-    eventually(lambda: in_sync(cluster, "later"), "all replicas are in sync", 60)
     (disk,) = cluster.plan.disks
     path = f"{disk}/broker-{broker}"
-    assert Path(path, "later-0").is_dir(), "a new log is in the emptier directory"
+    later = topic_in(cluster, path)
     cluster.set_faults(broker, {"broken": [path]})
-    send_all(cluster.bootstrap, "later", [b"value"], conf={"acks": "all"})
+    send_all(cluster.bootstrap, later, [b"value"], conf={"acks": "all"})
     eventually(
-        lambda: replicas(cluster, "later")[0].offline_replicas == [broker], "it is offline", 60
+        lambda: replicas(cluster, later)[0].offline_replicas == [broker], "it is offline", 60
     )
     lower = ("downgrade", "--feature", f"tidelog.version={NEWEST - 1}")
     refused, text = features(cluster.bootstrap, *lower)
@@ -244,8 +253,8 @@ def assert_stored_as_offline(cluster: MixedCluster, broker: int) -> None:
     assert re.search(rf"the log directory of \S+ on broker {broker} {others}failed", text), text
     assert level(cluster.bootstrap) == NEWEST
     cluster.restart(broker)
-    eventually(lambda: in_sync(cluster, "later"), "all replicas are in sync", 60)
-    assert replicas(cluster, "later")[0].offline_replicas == []
+    eventually(lambda: in_sync(cluster, later), "all replicas are in sync", 60)
+    assert replicas(cluster, later)[0].offline_replicas == []
     refused, text = features(cluster.bootstrap, *lower, "--dry-run")
     assert refused == 1
     assert f"end transactions: end them, then delete the topic {TRANSACTIONS_TOPIC}" in text

@@ -5,6 +5,7 @@ from real_cluster import PATIENCE_S, consumer, ends, eventually
 
 from tidelog.core.api_table import FIND_COORDINATOR
 from tidelog.shell.client.administration.transactions import Transaction, describe_transaction
+from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -12,7 +13,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 _TRANSACTION = 1
 _ONE_KEY = 3
-RECOVERY_S = 90.0
+RECOVERY_S = 240.0
 FEW_INTERNAL_PARTITIONS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
@@ -107,9 +108,12 @@ def coordinator_of(cluster: LocalCluster, transactional_id: str) -> int:
         for broker in cluster.ids:
             if not cluster.is_running(broker):
                 continue
-            with KafkaConnection("127.0.0.1", cluster.port(broker), timeout_s=5) as connection:
-                request = {"key": transactional_id, "key_type": _TRANSACTION}
-                found = connection.call(FIND_COORDINATOR, request, max_version=_ONE_KEY)
+            try:
+                with KafkaConnection("127.0.0.1", cluster.port(broker), timeout_s=5) as connection:
+                    request = {"key": transactional_id, "key_type": _TRANSACTION}
+                    found = connection.call(FIND_COORDINATOR, request, max_version=_ONE_KEY)
+            except ClientError:
+                continue  # it is paused, or was just killed
             if found["error_code"] == 0 and cluster.is_running(found["node_id"]):
                 return int(found["node_id"])
         return None
