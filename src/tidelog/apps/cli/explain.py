@@ -203,7 +203,12 @@ def _heading(report: "ExplainView", topic: str) -> str:
 
 
 def _show(screen: "Console", each: "Explanation") -> None:
-    line = output.styled(f"{SIGNS[each.severity]} {each.text}", STYLES[each.severity])
-    screen.print(output.indented(line))
+    """Print a sign, and beside it the text; lines that do not fit continue below the text."""
+    from rich.table import Table
+
+    style = STYLES[each.severity]
+    beside = Table.grid(padding=(0, 1))
+    beside.add_row(output.styled(SIGNS[each.severity], style), output.styled(each.text, style))
     if each.detail:
-        screen.print(output.indented(output.faint(each.detail), 4))
+        beside.add_row("", output.faint(each.detail))
+    screen.print(output.indented(beside))
