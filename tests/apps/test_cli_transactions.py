@@ -125,6 +125,11 @@ def test_the_commands_of_the_how_to_follow_a_transaction(bootstrap: str) -> None
     producer.commit_transaction(PATIENCE_S)
     consume = shlex.split(shown[0].splitlines()[2])[1:]
     eventually(lambda: run(bootstrap, *consume).stdout == "x\n")  # once the marker is written
+    eventually(lambda: listed(bootstrap, "payments-1")["state"] == "CompleteCommit")
+    [ended] = read(bootstrap, "transaction", "describe", "payments-1")["transactions"]
+    assert (ended["start_time_ms"], ended["duration_ms"]) == (None, None)
+    done = run(bootstrap, "transaction", "abort", "--id", "payments-1", "--yes")
+    assert "no transaction was open" in done.output
 
 
 def test_a_hanging_transaction_is_found_and_aborted(bootstrap: str) -> None:

@@ -40,6 +40,8 @@ STATES = (
     "Dead",
 )
 """The states of a transactional id, with Kafka's names."""
+_ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+"""States without a transaction; brokers still send the start time of the last one."""
 NO_FILTER = -1
 PARTITIONS_AT_ONCE = 500
 IDS_AT_ONCE = 500
@@ -214,14 +216,15 @@ def _transaction(coordinator: BrokerId, found: Struct) -> Transaction:
         for topic in found["topics"]
         for index in topic["partitions"]
     ]
+    state, start_time_ms = found["transaction_state"], _known(found["transaction_start_time_ms"])
     return Transaction(
         found["transactional_id"],
         coordinator,
         found["producer_id"],
         found["producer_epoch"],
-        found["transaction_state"],
+        state,
         found["transaction_timeout_ms"],
-        _known(found["transaction_start_time_ms"]),
+        None if state in _ENDED else start_time_ms,
         sorted(partitions),
     )
 
