@@ -137,6 +137,20 @@ class Disconnected(Unresolved):
         self.address = address
 
 
+class ClosedAtFirstRequest(Disconnected):
+    """The connection ended before the response to ApiVersions."""
+
+    def __init__(self, address: str, *, has_tls: bool) -> None:
+        text = f"{address} closed the connection at the first request"
+        if not has_tls:
+            text += (
+                "; if its port requires TLS, name a file with security.protocol=SSL in"
+                " --command-config"
+            )
+        ClientError.__init__(self, text)
+        self.address = address
+
+
 class BrokerError(ClientError):
     """The broker returned an error code. `what` names the request or action that failed."""
 

@@ -22,6 +22,7 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
+    ClosedAtFirstRequest,
     Disconnected,
     NoAnswer,
     NotKafka,
@@ -137,7 +138,10 @@ class KafkaConnection:
     def _ask_versions(self, version: int, timeout_s: float) -> Struct | None:
         """Return None if the broker does not support this version of ApiVersions."""
         request = {"client_software_name": "tidelog", "client_software_version": "0"}
-        frame = self._exchange(API_VERSIONS, version, request, timeout_s)
+        try:
+            frame = self._exchange(API_VERSIONS, version, request, timeout_s)
+        except Disconnected:
+            raise ClosedAtFirstRequest(self.address, has_tls=self._has_tls) from None
         if len(frame) < _ERROR_CODE.size:
             raise self._not_kafka(f"a response of {len(frame)} bytes")
         if _ERROR_CODE.unpack_from(frame)[0] == ErrorCode.UNSUPPORTED_VERSION:
