@@ -106,7 +106,7 @@ def test_actions_need_the_header_and_the_own_origin(guarded: Client) -> None:
     assert guarded.post("produce", {}, signed_in).status == 403
     port = guarded.console.port
     ours = {**signed_in, "X-Tidelog-Console": "1", "Host": f"127.0.0.1:{port}"}
-    for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port + 1}"):
+    for origin in ("http://evil.example", "null", "http://[", f"http://127.0.0.1:{port + 1}"):
         found = guarded.post("produce", {}, {**ours, "Origin": origin})
         assert found.status == 403
         assert "another site" in found.json()["error"]

@@ -16,7 +16,7 @@ import os
 from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 from secrets import token_urlsafe
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -107,7 +107,7 @@ class Guard:
             if headers.get(ACTION_HEADER) != "1":
                 return _refusal(403, "header X-Tidelog-Console is missing", "")
             origin = headers.get("origin")
-            if origin is not None and urlsplit(origin).netloc != host:
+            if origin not in (None, f"http://{host}", f"https://{host}"):
                 return _refusal(403, "the request comes from another site", "")
             length = headers.get("content-length", "")
             if not length.isdecimal() or int(length) > BODY_MAX:
