@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from real_cluster import (
+    PATIENCE_S,
     await_isr,
     eventually,
     isr_of,
@@ -114,9 +115,9 @@ def test_a_failed_disk_takes_only_its_replicas_offline(cluster: LocalCluster, na
     cluster.kill(broken)
     shutil.rmtree(path)
     Path(path).write_bytes(b"")  # a folder that can't be used
-    cluster.start_broker(broken, wait=False)
+    cluster.start_broker(broken, timeout_s=PATIENCE_S)
     await_isr(cluster, name, BROKERS, partition=1)
-    assert offline_replicas(cluster, name, 0) == [broken]
+    eventually(lambda: offline_replicas(cluster, name, 0) == [broken] or None, "it is offline")
     assert found.keys() == described(cluster, broken).keys()
 
     cluster.kill(broken)
