@@ -350,6 +350,22 @@ _BY_SIMULATOR: tuple[Mutant, ...] = (
         ),
         first_seed=11,
     ),
+    mutant(
+        "offsets-without-verification",
+        "the group coordinator asks the transaction coordinator before it writes offsets",
+        "KIP-890: offsets that belong to no transaction get no marker, and hang",
+        Change(
+            "tidelog.core.node.coordinating.group_coordinator",
+            "        self._verify_transaction(\n",
+            "        (lambda *asked: asked[-1](ErrorCode.NONE))(\n",
+        ),
+        Change(
+            _PRODUCERS,
+            "            and not verified\n",
+            "            and batch.producer_epoch < 0\n",
+        ),
+        first_seed=11,
+    ),
 )
 
 _BY_STORIES: tuple[Mutant, ...] = (
