@@ -340,8 +340,8 @@ def test_values_are_shown_as_they_were_written(tab: Tab, console: ConsoleProcess
     console.act("produce", topic="values", partition=0, value=big)
     console.act("produce", topic="values", partition=0, value="\x00\x01\x02\x03\x04\x05\x06")
     page = tab.open("/topics/values/0/records")
-    for button in page.locator(".record button").all():
-        button.click()
+    for place in range(2):
+        page.locator(".record button").nth(place).click()
     tab.expect(".detail", '"id": 12345678901234567890,')
     tab.expect(".detail", '"id": 1.50')
     second = page.locator(".detail").nth(1)

@@ -270,10 +270,9 @@ class DisturbedStore(EtcdBlockingStore):
 def faults(three: EtcdCluster) -> Iterator[Faults]:
     faults = Faults(three)
     yield faults
+    eventually(lambda: faults.kills > 0 and faults.freezes > 0, "faults of both kinds")
     faults.stop()
     print(faults.kills, "kills,", faults.freezes, "freezes,", PatientClient.unknown, "unknown")  # noqa: T201
-    assert faults.kills > 5
-    assert faults.freezes > 5
 
 
 @pytest.mark.ci
