@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from tidelog.apps.changes.outcome import Change, done, rejected
 from tidelog.apps.changes.reassignment_plan import Plan
-from tidelog.core.api_table import DESCRIBE_LOG_DIRS
 from tidelog.core.types import BrokerId, TopicPartition
+from tidelog.shell.client.administration.log_dirs import describe_log_dirs
 from tidelog.shell.client.administration.partitions import (
     Reassignment,
     alter_reassignments,
@@ -172,14 +172,8 @@ def copied(cluster: Cluster, moves: Mapping[TopicPartition, Reassignment]) -> tu
 def _sizes(
     cluster: Cluster, broker: BrokerId, keys: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    topics: dict[str, list[int]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key.partition)
-    asked = [{"topic": name, "partitions": listed} for name, listed in topics.items()]
-    answer = cluster.broker(broker).call(DESCRIBE_LOG_DIRS, {"topics": asked})
     return {
-        TopicPartition(topic["name"], each["partition_index"]): each["partition_size"]
-        for directory in answer["results"]
-        for topic in directory["topics"]
-        for each in topic["partitions"]
+        each.key: each.size
+        for directory in describe_log_dirs(cluster, broker, keys)
+        for each in directory.replicas
     }

@@ -63,7 +63,10 @@ def _read_entry(number: int, entry: Any) -> tuple[TopicPartition, list[BrokerId]
     if len(set(replicas)) < len(replicas):
         raise BadPlan(f"{key} lists a broker twice: {replicas}")
     if any(place != "any" for place in entry.get("log_dirs", [])):
-        raise BadPlan(f'{key}: log directories can\'t be chosen; remove "log_dirs"')
+        raise BadPlan(
+            f'{key}: log directories can\'t be chosen here; remove "log_dirs", and move'
+            " replicas between directories with `tidelog log-dir move`"
+        )
     return key, replicas
 
 

@@ -27,6 +27,7 @@ COMMANDS = LazyCommands(
         "group": "tidelog.apps.cli.group:group",
         "transaction": "tidelog.apps.cli.transaction:transaction",
         "config": "tidelog.apps.cli.config:config",
+        "log-dir": "tidelog.apps.cli.log_dir:log_dir",
         "features": "tidelog.apps.cli.features:features",
         "reassign": "tidelog.apps.cli.reassign:reassign",
         "completion": "tidelog.apps.cli.main:completion",

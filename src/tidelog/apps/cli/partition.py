@@ -18,7 +18,14 @@ from tidelog.apps.cli.connection import (
     complete_topic,
     connected_cluster,
 )
-from tidelog.apps.cli.usage import Section, examples, usage_error, yes_option
+from tidelog.apps.cli.usage import (
+    Section,
+    examples,
+    one_partition,
+    topic_or_partition,
+    usage_error,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,23 +56,18 @@ def partition() -> None:
     """Describe partitions of a running cluster, and elect their leaders."""
 
 
-def _parse_name(ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int | None]:
-    return _name(ctx, text)
+def _parse_name(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int | None]:
+    return topic_or_partition(text)
+
+
+def _parse_partition(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int]:
+    return one_partition(text)
 
 
 def _parse_names(
-    ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
+    _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
 ) -> list[tuple[str, int | None]]:
-    return [_name(ctx, text) for text in texts]
-
-
-def _name(ctx: click.Context, text: str) -> tuple[str, int | None]:
-    topic, slash, number = text.partition("/")
-    if not topic or (slash and not number.isdecimal()):
-        raise click.UsageError(
-            f"{text!r} is not in the form TOPIC or TOPIC/PARTITION, such as orders/0", ctx
-        )
-    return topic, int(number) if slash else None
+    return [topic_or_partition(text) for text in texts]
 
 
 @partition.command(
@@ -165,7 +167,7 @@ def elect_command(
     ),
 )
 @click.argument(
-    "name", metavar="TOPIC/PARTITION", callback=_parse_name, shell_complete=complete_topic
+    "name", metavar="TOPIC/PARTITION", callback=_parse_partition, shell_complete=complete_topic
 )
 @click.option(
     "--plan", "plan_only", is_flag=True, help="Only show what electing each replica would lose."
@@ -173,7 +175,7 @@ def elect_command(
 @yes_option()
 @cluster_options()
 def recover_command(
-    name: tuple[str, int | None],
+    name: tuple[str, int],
     plan_only: bool,
     yes: bool,
     bootstrap: str | None,
@@ -190,11 +192,8 @@ def recover_command(
     from tidelog.apps.views.partition import view_partitions
     from tidelog.apps.views.recovery import view_recovery
 
-    topic, number = name
-    if number is None:
-        raise click.UsageError(f"name one partition, such as {topic}/0")
     with connected_cluster(bootstrap, timeout_s) as cluster:
-        report = view_partitions(cluster, topic, number)
+        report = view_partitions(cluster, *name)
         if report.missing:
             raise click.ClickException(report.missing)
         plan = view_recovery(report.partitions[0])

@@ -15,7 +15,14 @@ from tidelog.apps.cli.connection import (
     connected_cluster,
     connected_to_transactions,
 )
-from tidelog.apps.cli.usage import Section, examples, usage_error, yes_option
+from tidelog.apps.cli.usage import (
+    Section,
+    examples,
+    one_partition,
+    topic_or_partition,
+    usage_error,
+    yes_option,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,7 +183,7 @@ def find_hanging_command(**given: Any) -> int:
     from tidelog.apps.views.transaction import find_hanging
 
     longer_ms = _duration_ms(given["duration"])
-    wanted = [_name(text) for text in given["names"]]
+    wanted = [topic_or_partition(text) for text in given["names"]]
     with connected_cluster(given["bootstrap"], given["timeout_s"]) as cluster:
         keys = _partitions(cluster, wanted, given["broker"])
         if longer_ms is None:
@@ -260,9 +267,7 @@ def _abort_in_partition(given: dict[str, Any], name: str) -> int:
     from tidelog.apps.changes.transaction import Target, abort_in_partition, find_target
     from tidelog.core.types import TopicPartition
 
-    topic, partition = _name(name)
-    if partition is None:
-        raise click.UsageError(f"name one partition, such as {topic}/0")
+    topic, partition = one_partition(name)
     start_offset, producer_id = given["start_offset"], given["producer_id"]
     if start_offset is None and producer_id is None:
         raise click.UsageError("give --start-offset or --producer-id")
@@ -293,13 +298,6 @@ def _duration_ms(text: str | None) -> int | None:
         return max(parse_duration_ms(text), 0)
     except ValueError as error:
         raise usage_error(str(error)) from error
-
-
-def _name(text: str) -> tuple[str, int | None]:
-    topic, slash, number = text.partition("/")
-    if not topic or (slash and not number.isdecimal()):
-        raise usage_error(f"{text!r} is not in the form TOPIC or TOPIC/PARTITION, such as orders/0")
-    return topic, int(number) if slash else None
 
 
 def _partitions(

@@ -229,6 +229,22 @@ def usage_error(message: str) -> click.UsageError:
     return click.UsageError(message, click.get_current_context(silent=True))
 
 
+def topic_or_partition(text: str) -> tuple[str, int | None]:
+    """Return the topic of `orders` or `orders/0`, and the partition. Raises UsageError."""
+    topic, slash, number = text.partition("/")
+    if not topic or (slash and not number.isdecimal()):
+        raise usage_error(f"{text!r} is not in the form TOPIC or TOPIC/PARTITION, such as orders/0")
+    return topic, int(number) if slash else None
+
+
+def one_partition(text: str) -> tuple[str, int]:
+    """Return the topic and partition of `orders/0`. Raises UsageError."""
+    topic, number = topic_or_partition(text)
+    if number is None:
+        raise usage_error(f"name one partition, such as {topic}/0")
+    return topic, number
+
+
 def write_file(path: str, text: str) -> None:
     """Write a file. Raises UsageError."""
     try:

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tidelog.core.api_table import DESCRIBE_LOG_DIRS
-from tidelog.core.types import BrokerId
+from tidelog.core.types import BrokerId, TopicPartition
 from tidelog.shell.client import admin
 from tidelog.shell.client.admin import RegisteredBroker, registered_brokers
+from tidelog.shell.client.administration.log_dirs import describe_log_dirs
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, NoAnswer
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.cluster_metadata import ClusterMetadata, PartitionMetadata
@@ -168,15 +168,12 @@ def _log_bytes(cluster: Cluster, broker: BrokerId) -> int | None:
 
 
 def log_sizes(
-    cluster: Cluster, broker: BrokerId, topic: str | None = None, partition: int | None = None
+    cluster: Cluster, broker: BrokerId, keys: Iterable[TopicPartition] | None = None
 ) -> list[tuple[int, int]]:
-    """Return (bytes, offset lag) of a broker's replicas, by DescribeLogDirs. Raises ClientError."""
-    wanted = None if topic is None else [{"topic": topic, "partitions": [partition]}]
-    answer = cluster.broker(broker).call(DESCRIBE_LOG_DIRS, {"topics": wanted})
+    """Return (bytes, offset lag) of some or all replicas of a broker. Raises ClientError."""
     return [
-        (each["partition_size"], each["offset_lag"])
-        for directory in answer["results"]
-        for found in directory["topics"]
-        for each in found["partitions"]
-        if not each["is_future_key"]
+        (each.size, each.offset_lag)
+        for directory in describe_log_dirs(cluster, broker, keys)
+        for each in directory.replicas
+        if not each.is_copy
     ]

@@ -416,7 +416,7 @@ def _log_size(
 ) -> tuple[int | None, int | None]:
     """Return bytes, and records behind the high watermark."""
     try:
-        for size in log_sizes(cluster, broker, topic, partition):
+        for size in log_sizes(cluster, broker, [TopicPartition(topic, partition)]):
             return size
     except ClientError:
         pass
