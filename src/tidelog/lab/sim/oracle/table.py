@@ -63,6 +63,8 @@ class TableOracle:
         self._history: dict[Offset, Written] = {}
         self._latest: dict[bytes, Offset] = {}
         self._seen: dict[BrokerId, tuple[int, int]] = {}
+        self._led: dict[BrokerId, int] = {}
+        """The brokers that led at their last step, each with its incarnation."""
 
     def started(self, process: Process) -> None:
         """Check the log that a broker has on disk at startup."""
@@ -78,7 +80,12 @@ class TableOracle:
         if replica is None or replica.log.offline:
             return
         mark = replica.partition.high_watermark
-        if replica.partition.is_leader and mark > self.end:
+        # A leader may commit and acknowledge records just before it applies, in the same step,
+        # the metadata change that deposes it.
+        leads, led = replica.partition.is_leader, self._led.pop(process.id, 0)
+        if leads:
+            self._led[process.id] = process.incarnation
+        if (leads or led == process.incarnation) and mark > self.end:
             self._commit(replica.log, mark)
         seen = process.incarnation, process.disk.cuts
         if self._seen.get(process.id) != seen:
