@@ -34,6 +34,24 @@ def test_an_acknowledgement_waits_for_the_disks_of_all_replicas(cluster: Cluster
     assert all(cluster.replica(b).log.recovery_point == 1 for b in (1, 2, 3))
 
 
+def test_a_fetch_of_other_partitions_does_not_delay_what_was_flushed(cluster: Cluster) -> None:
+    """A follower has one fetch in flight at a leader. It leaves out a partition that waits for its
+    flush, and must name it again soon after the flush, not after the longest wait of a fetch."""
+    for number in range(3):
+        cluster.create_topic(f"idle-{number}", topic_id=bytes([number + 1]) * 16)
+    cluster.run(2000)
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.flush_held = True
+    number = cluster.ask(leader, produce(b"one"))
+    cluster.run(20)
+    cluster.flush_held = False
+    cluster.release_flushes()
+    before = cluster.now_ms
+    cluster.run_until(lambda: number in cluster.answers, 2000)
+    assert cluster.now_ms - before < 100
+
+
 def test_acks_one_waits_for_the_leaders_disk_alone(cluster: Cluster) -> None:
     leader = cluster.leader()
     assert leader is not None

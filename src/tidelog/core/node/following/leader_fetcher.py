@@ -43,6 +43,10 @@ from tidelog.core.replication.events import FetchAnswered
 from tidelog.core.replication.follower import backoff_ms
 from tidelog.core.types import BrokerEpoch, BrokerId, Offset, TopicPartition
 
+FLUSHING_WAIT_MS = 5
+"""How long the leader may hold a fetch while a partition waits for its flush. The next fetch names
+that partition again; a flush usually takes a few milliseconds."""
+
 
 class FetchSessionClient:
     """The positions that one leader knows: an incremental fetch session on the follower.
@@ -129,6 +133,8 @@ class LeaderFetcher:
         self._quota = quota
         self._throttled: dict[TopicPartition, None] = {}
         """Partitions in the session that are left out while the quota is exceeded."""
+        self._flushing: dict[TopicPartition, None] = {}
+        """Partitions that are left out until their records are flushed."""
         self._session = FetchSessionClient()
         self._questions = LeaderQuestions(
             leader, partitions, config, turn, calls, replicas, self._back_off
@@ -177,6 +183,7 @@ class LeaderFetcher:
     def _consider(self, topic_partition: TopicPartition) -> None:
         replica = self._partitions.replicas.get(topic_partition)
         self._throttled.pop(topic_partition, None)
+        self._flushing.pop(topic_partition, None)
         if replica is None or self._questions.awaits(topic_partition):
             self._session.forget(topic_partition)
             return
@@ -208,6 +215,8 @@ class LeaderFetcher:
             self._questions.queue(replica, question)
         elif replica.partition.retry_at_ms is not None:
             self._resting.add(topic_partition, replica.partition.retry_at_ms)
+        elif replica.partition.durable_end_offset < replica.partition.log_end_offset:
+            self._flushing[topic_partition] = None
 
     def _in_sync(self, replica: HostedReplica) -> bool:
         """Whether a replica is in the ISR, or has all records that its leader committed."""
@@ -221,10 +230,13 @@ class LeaderFetcher:
         config = self._config
         session = self._session
         partitions, forgotten = session.take_changes()
+        wait_ms = config.replica_fetch_wait_max_ms
+        if self._flushing:
+            wait_ms = min(wait_ms, FLUSHING_WAIT_MS)
         request = Fetch(
             config.broker_id,
             broker_epoch,
-            config.replica_fetch_wait_max_ms,
+            wait_ms,
             config.replica_fetch_min_bytes,
             config.replica_fetch_response_max_bytes,
             partitions,
