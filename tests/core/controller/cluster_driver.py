@@ -14,6 +14,7 @@ from tidelog.core.controller.broker_liveness import registration_transaction
 from tidelog.core.controller.controller import Controller, ControllerSettings
 from tidelog.core.controller.events import IsrMember, IsrProposal
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.controller.metadata.features import SUPPORTED, FeatureRange
 from tidelog.core.controller.metadata.metadata_store import Compacted, TxnAnswer, TxnResult
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.controller.metadata.registrations import (
@@ -22,6 +23,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
 )
 from tidelog.core.errors import ErrorCode
+from tidelog.core.slotted import replace
 
 TOPIC = b"\x07" * 16
 KEY = PartitionKey(TOPIC, 0)
@@ -74,20 +76,29 @@ class Cluster:
         previous_epoch: int = -1,
         rack: str | None = None,
         min_insync_replicas: int = 1,
+        supported: tuple[FeatureRange, ...] = SUPPORTED,
     ) -> Host:
         """Register a broker in the store; it is fenced until its first heartbeat."""
         session = self.store.open_session()
         incarnation = f"{broker}/{session}"
         result = self.store.txn(
             *registration_transaction(
-                broker, session, incarnation, (), rack, previous_epoch, min_insync_replicas
+                broker,
+                session,
+                incarnation,
+                (),
+                rack,
+                previous_epoch,
+                min_insync_replicas,
+                supported,
             )
         )
         assert isinstance(result, TxnResult)
         assert result.ok
         image = ClusterImage()
         image.load(self.store.range(""))
-        host = Host(broker, session, result.rev, Controller(broker, image, self.settings))
+        settings = replace(self.settings, supported=supported)
+        host = Host(broker, session, result.rev, Controller(broker, image, settings))
         self.hosts[broker] = host
         self.deaf.discard(broker)
         self.step(broker, on.Ticked(self.now_ms), on.SessionOpened(session, result.rev))

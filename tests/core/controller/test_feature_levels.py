@@ -22,6 +22,10 @@ from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
 from tidelog.core.errors import ErrorCode
 
 OLD = values.encode_broker("old", (), None, -1, features=())
+WITHOUT_LEVEL_1 = tuple(
+    each._replace(lowest=2) if each.name == TIDELOG_VERSION else each for each in features.SUPPORTED
+)
+"""The ranges of later software that no longer supports level 1."""
 
 
 def level(cluster: Cluster) -> int:
@@ -181,6 +185,26 @@ def test_a_broker_of_older_software_is_not_admitted() -> None:
 def test_older_software_present_at_the_start_keeps_a_new_cluster_at_its_level() -> None:
     old = [BEFORE_FEATURES, features.SUPPORTED]
     assert features.newest_levels(old)[TIDELOG_VERSION] == 1
+
+
+def test_software_that_no_longer_supports_level_1_forms_a_new_cluster() -> None:
+    """Seed 50498: a new store counted as level 1, so no broker was ever admitted."""
+    cluster = Cluster()
+    for broker in (1, 2):
+        cluster.start(broker, supported=WITHOUT_LEVEL_1)
+        cluster.heartbeat(broker)
+    assert set(image(cluster).states) == {1, 2}
+    assert level(cluster) == 3
+
+
+def test_software_that_is_too_old_for_the_controller_does_not_set_the_first_levels() -> None:
+    cluster = Cluster()
+    session = cluster.store.open_session()
+    cluster.store.txn((), (Put(keys.broker_id(2), OLD, session),))
+    cluster.start(1, supported=WITHOUT_LEVEL_1)
+    cluster.heartbeat(1)
+    assert set(image(cluster).states) == {1}
+    assert level(cluster) == 3
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tidelog.core.controller.metadata.features import (
     SUPPORTED,
     FeatureRange,
     newest_levels,
+    range_of,
     unsupported,
 )
 from tidelog.core.controller.metadata.metadata_store import ABSENT, Guard, Put
@@ -212,11 +213,14 @@ def _admissions(
 
     An incarnation whose predecessor loses too much for one transaction is admitted after that.
     Removes the partition writes that it needs from `writes`. A broker whose software does not
-    support the finalised feature levels is not admitted, nor any broker while they change.
+    support the finalised feature levels is not admitted, nor any broker while they change. A new
+    cluster has no levels: its first admission finalises the newest ones that its brokers support.
     """
     if keys.FEATURES in busy:
         return []
     image = term.image
+    is_new = not image.states and keys.FEATURES not in image.mod_revs
+    levels = _first_levels(term) if is_new else image.features
     ready: list[BrokerRegistration] = []
     shared: set[PartitionKey] = set()
     for broker in arriving:
@@ -225,7 +229,7 @@ def _admissions(
             held |= image.in_elr.get(broker.id, set())
         if keys.broker_state(broker.id) in busy or not held <= writes.keys():
             continue
-        if unsupported(image.features, broker.features) is not None:
+        if unsupported(levels, broker.features) is not None:
             continue
         if len(shared | held) <= ADMISSION_PARTITIONS_MAX and len(ready) < ADMISSIONS_MAX:
             ready.append(broker)
@@ -234,17 +238,24 @@ def _admissions(
         return []
     group = [writes.pop(key) for key in sorted(shared)]
     group += [state_write(image, broker, BrokerState(broker.epoch)) for broker in ready]
-    if not image.states and keys.FEATURES not in image.mod_revs:
-        group.append(_first_levels(term))
+    if is_new:
+        put = Put(keys.FEATURES, values.encode_features(levels))
+        group.append(Write(put, (Guard(keys.FEATURES, ABSENT),)))
     return [group]
 
 
-def _first_levels(term: ControllerTerm) -> Write:
-    """Finalise the newest feature levels in a new cluster, with the first admission."""
-    everyone = (broker.features for broker in term.image.brokers.values())
-    levels = newest_levels(everyone, term.supported)
-    key = keys.FEATURES
-    return Write(Put(key, values.encode_features(levels)), (Guard(key, ABSENT),))
+def _first_levels(term: ControllerTerm) -> dict[str, int]:
+    """Return the newest feature levels that the registered brokers of a new cluster support.
+
+    A broker whose software is too old for the controller's does not count: it is not admitted.
+    """
+    everyone = [broker.features for broker in term.image.brokers.values()]
+    fitting = [
+        ranges
+        for ranges in everyone
+        if all(range_of(ranges, own.name).highest >= own.lowest for own in term.supported)
+    ]
+    return newest_levels(fitting, term.supported)
 
 
 def state_write(image: ClusterImage, broker: BrokerRegistration, state: BrokerState) -> Write:

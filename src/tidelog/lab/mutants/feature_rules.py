@@ -55,7 +55,7 @@ RULES: tuple[Mutant, ...] = (
         "ADR 47: it started before the level was raised, and registers after that",
         Change(
             f"{_CONTROLLER}.upkeep",
-            "        if unsupported(image.features, broker.features) is not None:\n",
+            "        if unsupported(levels, broker.features) is not None:\n",
             "        if False:\n",
         ),
         first_seed=730,

@@ -43,8 +43,9 @@ class FeatureLevelOracle:
 
     @property
     def levels(self) -> dict[str, int]:
-        """The finalised levels."""
-        return self._image.features
+        """The finalised levels. A new cluster has none: its first admission finalises them."""
+        image = self._image
+        return image.features if image.states or keys.FEATURES in image.mod_revs else {}
 
     def store_changed(self, batch: Batch) -> None:
         """Check one revision, before any broker receives it."""
