@@ -8,9 +8,15 @@ from node_cluster import ORDERS, Cluster
 
 from tidelog.core.controller.events import ElectionType, ElectLeadersReceived
 from tidelog.core.node import events as on
-from tidelog.core.node.messages import Fetch, FetchResponse
+from tidelog.core.node.messages import (
+    DeleteRecords,
+    DeleteRecordsPartition,
+    Fetch,
+    FetchResponse,
+)
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.storage.disk import DiskFull
+from tidelog.core.storage.segment.batch_scan import whole_batches
 from tidelog.lab.memory_disk import MemoryDisk
 
 RECORDS = 40
@@ -21,13 +27,21 @@ def segment_paths(disk: MemoryDisk) -> list[str]:
     return [f"{FOLDER}/{name}" for name in disk.list_dir(FOLDER) if name.endswith(".log")]
 
 
-def stopped(broker: int, disk: MemoryDisk | None = None) -> Cluster:
+def stopped(
+    broker: int, disk: MemoryDisk | None = None, index_interval_bytes: str = "4096"
+) -> Cluster:
     """Three replicas with several segments; broker 2 leads; one replica is stopped cleanly."""
     cluster = Cluster()
     if disk is not None:
         cluster.disks[broker] = disk
     cluster.start()
-    cluster.create_topic("orders", (2, 3, 1), segment_bytes="600", min_insync_replicas="2")
+    cluster.create_topic(
+        "orders",
+        (2, 3, 1),
+        segment_bytes="600",
+        min_insync_replicas="2",
+        index_interval_bytes=index_interval_bytes,
+    )
     for number in range(RECORDS):
         cluster.produce(2, b"%03d" % number * 10)
     cluster.run_until(lambda: len({str(cluster.log(b)) for b in cluster.brokers}) == 1)
@@ -202,6 +216,37 @@ def test_damage_before_the_range_that_is_being_fetched_is_repaired_too() -> None
     withheld = False
     cluster.run_until(lambda: not damages(cluster, 3) and 3 in isr(cluster))
     assert cluster.replica(3).log.verify_from(0) is None
+    assert cluster.log(3) == cluster.log(2)
+    assert cluster.nodes[3].losses.count == 0
+
+
+def test_damage_before_the_log_start_is_repaired_where_its_segment_has_later_records() -> None:
+    """Seed 45327: the leader deleted the damaged record before the follower fetched it. Then the
+    follower forgot the damage, and found later records only with the index."""
+    cluster = stopped(3, index_interval_bytes="0")
+    flip(cluster, 3, 1, at=8)
+    first, second = list(cluster.replica(2).log.segments)[1:3]
+    start = second.base_offset - 2
+    withheld = True
+
+    def withhold(_sender: int, receiver: int, message: Any) -> Any:
+        if withheld and receiver == 3 and isinstance(message, FetchResponse):
+            for part in message.partitions:
+                part.records = b""
+        return message
+
+    cluster.tamper = withhold
+    cluster.start(3)
+    cluster.run_until(lambda: damages(cluster, 3) and cluster.replica(3).repair is not None)
+    cluster.call(2, DeleteRecords(1000, [DeleteRecordsPartition(ORDERS, start)]))
+    withheld = False
+    cluster.run_until(lambda: not damages(cluster, 3) and 3 in isr(cluster))
+    log = cluster.replica(3).log
+    assert log.log_start_offset == start
+    assert log.segments.first.base_offset == first.base_offset, "it also has deleted records"
+    path, size = log.segments.first.path, log.segments.first.size
+    found = whole_batches(cluster.disks[3], path, 0, size, check_crc=True)
+    assert [batch.base_offset for batch in found][-2:] == [start, start + 1]
     assert cluster.log(3) == cluster.log(2)
     assert cluster.nodes[3].losses.count == 0
 

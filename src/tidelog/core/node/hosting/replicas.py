@@ -320,15 +320,18 @@ class Replicas:
         self.log_changed(replica)
 
     def _delete_damage(self, replica: HostedReplica, damage: Damage, start: Offset) -> None:
-        """Forget damage before the new log start, whose records are deleted."""
-        name = replica.topic_partition
-        offsets = {*self._further.get(name, ())}
+        """Forget damage before the new log start, whose records are deleted, except in a segment
+        that also has later records: a reader may have to get past the damage."""
+        name, log = replica.topic_partition, replica.log
+        offsets = {damage.offset} if damage.inside else set()
+        offsets.update(self._further.get(name, ()))
         if replica.repair is not None:
             offsets.update(replica.repair.damaged)
         self.end_repair(replica)
-        behind = [offset for offset in offsets if offset >= start]
-        if behind:
-            self.damage_found(name, damage._replace(offset=min(behind)))
+        first, end = log.segments.first.base_offset, log.log_end_offset
+        for offset in sorted({max(offset, start) for offset in offsets if offset >= first}):
+            if offset < end:
+                self.damage_found(name, damage._replace(offset=offset))
 
     def drop_repair(self, replica: HostedReplica) -> None:
         """Discard an unfinished repair; the next one repairs the same offsets."""
