@@ -86,6 +86,12 @@ def test_damage_that_once_lost_records_is_repaired(seed: int) -> None:
     assert result.violations == []
 
 
+def test_records_that_a_lying_disk_shows_as_missing_may_be_reported_as_lost() -> None:
+    result = run_seed(810667)
+    assert result.faults["sync lied"] > 0
+    assert result.violations == []
+
+
 def test_plans_differ_and_use_every_action() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     kinds = {action.kind for plan in plans for action in plan.actions}

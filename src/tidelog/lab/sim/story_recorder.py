@@ -144,8 +144,8 @@ class StoryRecorder:
     def outdated(self, process: Process, partition: TopicPartition) -> None:
         self._oracle.outdated(process, partition)
 
-    def noted(self, notes: Sequence[Note]) -> None:
-        self._oracle.noted(notes)
+    def noted(self, process: Process, notes: Sequence[Note]) -> None:
+        self._oracle.noted(process, notes)
 
     def started(self, process: Process) -> None:
         self._oracle.started(process)

@@ -115,7 +115,7 @@ class Observer(Protocol):
 
     def outdated(self, process: "Process", partition: TopicPartition) -> None: ...
 
-    def noted(self, notes: Sequence[Note]) -> None: ...
+    def noted(self, process: "Process", notes: Sequence[Note]) -> None: ...
 
 
 class Client(Protocol):
@@ -355,7 +355,7 @@ class Process:
         self._plan_wake()
 
     def _log(self, notes: list[Note]) -> None:
-        self._site.observer.noted(notes)
+        self._site.observer.noted(self, notes)
         if self._site.history is not None:
             self._site.history += logged(self.id, self._world.now_ms, notes)
 

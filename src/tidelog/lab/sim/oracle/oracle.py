@@ -248,9 +248,10 @@ class Oracle:
         self.damaged(process, partition)
         self.truths[partition].promise.outdated.add(process.id)
 
-    def noted(self, notes: Sequence[Note]) -> None:
+    def noted(self, process: Process, notes: Sequence[Note]) -> None:
         """Read the events that a broker logged."""
         for truth in self.truths.values():
+            truth.shadows[process.id].noted(truth.name, notes)
             if truth.loss_reports is not None:
                 truth.loss_reports.noted(notes)
 
@@ -500,7 +501,11 @@ class Oracle:
             return  # a damaged replica reports its damage instead
         # The broker must report exactly the records that it dropped.
         really = [(kept, old_end)] if kept < old_end else []
-        if [(loss.start, loss.end) for loss in reported] != really:
+        told = [(loss.start, loss.end) for loss in reported]
+        adds_missing = kept == old_start and shadow.adds_missing(
+            told, old_start, old_end, truth.deleted_upto
+        )
+        if told != really and not adds_missing:
             what = f"broker {process.id} dropped the offsets {really}, but reported {reported}"
             truth.report("losses-reported", what)
 

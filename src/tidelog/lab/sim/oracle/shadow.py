@@ -6,13 +6,15 @@ entry of an offset is its batch's epoch, base offset, checksum and largest times
 enough to distinguish any two records.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidelog.core.node.measuring.journal import Note
 from tidelog.core.record.record_batch import CorruptRecord, RecordBatch, batches
 from tidelog.core.storage.disk import Disk, DiskError
 from tidelog.core.storage.log import Log
 from tidelog.core.storage.segment.batch_scan import InvalidBatch, whole_batches
-from tidelog.core.types import BrokerId, LeaderEpoch, Offset
+from tidelog.core.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 
 class Entry(NamedTuple):
@@ -104,6 +106,7 @@ class Shadow:
     __slots__ = (
         "broker",
         "cuts",
+        "damage_from",
         "entries",
         "high_watermark",
         "incarnation",
@@ -128,6 +131,8 @@ class Shadow:
         self.partition_epoch = -1
         self.leads = False
         self.cuts = -1
+        self.damage_from: Offset | None = None
+        """The first offset that the running process reported as damaged."""
         self.losses = 0
         self.seen: tuple[int, ...] = ()
         """Values that are cheap to compare; while they stay equal, the replica has not changed."""
@@ -195,9 +200,39 @@ class Shadow:
         self.entries = []
         self.high_watermark = log.log_start_offset
 
+    def noted(self, name: TopicPartition, notes: Sequence[Note]) -> None:
+        """Read which damage of this replica its broker logged."""
+        for note in notes:
+            if note.event == "log_damaged" and note.values[:2] == name:
+                offset: Offset = note.fields()["offset"]
+                known = offset if self.damage_from is None else self.damage_from
+                self.damage_from = min(known, offset)
+
+    def adds_missing(
+        self,
+        reported: Sequence[tuple[Offset, Offset]],
+        start: Offset,
+        end: Offset,
+        deleted_upto: Offset,
+    ) -> bool:
+        """Return whether the report of a drop of all records, from `start` to `end`, adds only
+        records that the broker reported as missing at the start of its log.
+
+        They were deleted, as all records before `deleted_upto`. The broker can't know that if its
+        disk lied and lost the newer epochs. To it they are damaged, and count as lost.
+        """
+        known = self.damage_from
+        first = reported[0][0] if len(reported) == 1 else start
+        return (
+            known is not None
+            and known <= first < start <= deleted_upto
+            and list(reported) == [(first, end)]
+        )
+
     def forget_run(self) -> None:
         """Reset the state that a process keeps only in memory, because the process ended."""
         self.leader_epoch = self.partition_epoch = -1
         self.leads = False
         self.losses = 0
+        self.damage_from = None
         self.seen = ()
