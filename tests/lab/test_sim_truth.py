@@ -106,3 +106,22 @@ def test_the_last_replica_in_sync_waits_for_an_operator_only_if_its_log_lost_rec
     promise.settle(2, now_ms=1)
     truth.check_needs_operator(reported=[2])
     assert broken == ["settles", "settles"], "a log that lost nothing is not damaged"
+
+
+def test_an_unclean_election_need_not_be_recorded_if_the_next_one_replaced_it_unapplied() -> None:
+    """Seed 3000913: the disk of the controller, the only broker that was up, failed."""
+    name = TopicPartition("t", 0)
+    truth = Truth(name, lambda *_: None, Promise(min_isr=1), lambda _: False, unclean_allowed=True)
+    truth.shadows = {1: Shadow(1), 2: Shadow(2)}
+    for number, epoch in enumerate((1, 3, 5)):
+        election = UncleanElection(1, epoch, None, (), (2,), recovered=False)
+        truth.registered(
+            PartitionRegistration(
+                b"0" * 16, 0, (1, 2), (1,), 1, epoch, number, unclean_election=election
+            ),
+            away=(),
+        )
+        if epoch == 1:
+            truth.became_leader(truth.shadows[1], epoch)
+        assert epoch in truth.unclean_epochs_to_record, "no later one has an entry"
+    assert truth.unclean_epochs_to_record == {1, 5}

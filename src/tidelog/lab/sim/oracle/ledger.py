@@ -55,7 +55,7 @@ class LedgerOracle:
         if known is None or known.leader is None:
             return
         recorded = {epoch for process in brokers for epoch in _unclean_epochs(process, name)}
-        for epoch in sorted(truth.unclean_epochs - recorded):
+        for epoch in sorted(truth.unclean_epochs_to_record - recorded):
             what = f"{name}: no ledger has the unclean election of leader epoch {epoch}"
             self._report("losses-recorded", what)
         leader = self._site.brokers[known.leader]

@@ -60,9 +60,16 @@ class Truth:
         self._report(invariant, f"{self.name}: {what}")
 
     @property
-    def unclean_epochs(self) -> set[LeaderEpoch]:
-        """The epochs that began with an unclean election."""
-        return set(self._unclean_epochs)
+    def unclean_epochs_to_record(self) -> set[LeaderEpoch]:
+        """The epochs that began with an unclean election which a ledger must have.
+
+        No replica may have led after an election before the next unclean one replaced it. Then only
+        the controller could write it, and its disk may have failed. The next one has an entry.
+        """
+        newest = max(self._unclean_epochs, default=None)
+        return {
+            epoch for epoch in self._unclean_epochs if epoch == newest or epoch in self._leaders
+        }
 
     # -- the store -------------------------------------------------------------------------
 
