@@ -325,11 +325,12 @@ class Oracle:
         This is the hot path: it compares a few numbers for each replica.
         """
         assert process.node is not None
-        if process.node.halted is not None:
-            return  # its disk failed; its state in memory no longer counts
         if self.table is not None:
             with process.switch_fault.suspend():
                 self.table.stepped(process)
+        if process.node.halted is not None:
+            self._check_halted(process)
+            return  # its disk failed; its state in memory no longer counts
         if self.features is not None:
             self.features.stepped(process)
         if self.moves is not None:
@@ -344,7 +345,7 @@ class Oracle:
             partition = replica.partition
             shadow = truth.shadows[process.id]
             if partition.offline:
-                self._check_last_commits(replica, shadow, truth)
+                self._check_last_commits(process, replica, truth)
                 continue  # its directory failed; its state in memory no longer counts
             seen = (
                 partition.log_end_offset,
@@ -360,9 +361,17 @@ class Oracle:
         if process.node.refused:
             self._check_refusals(process)
 
-    def _check_last_commits(self, replica: HostedReplica, shadow: Shadow, truth: Truth) -> None:
-        """Record what a leader committed in the step in which its directory failed: the failure of
-        a move follows in the same step, and producers get their acknowledgements."""
+    def _check_halted(self, process: Process) -> None:
+        assert process.node is not None
+        for name, replica in process.node.replicas.items():
+            if name in self.truths:
+                self._check_last_commits(process, replica, self.truths[name])
+
+    def _check_last_commits(self, process: Process, replica: HostedReplica, truth: Truth) -> None:
+        """Record what a leader committed in the step in which its directory or its only disk
+        failed: the failure of a move or of a write follows in the same step, and producers and
+        followers get their responses."""
+        shadow = truth.shadows[process.id]
         mark, same = replica.partition.high_watermark, shadow.leader_epoch
         led = shadow.seen and shadow.leads and replica.partition.leader_epoch == same
         shadow.seen = ()

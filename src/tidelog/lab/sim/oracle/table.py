@@ -77,16 +77,18 @@ class TableOracle:
     def stepped(self, process: Process) -> None:
         assert process.node is not None
         replica = process.node.replicas.get(self._name)
-        if replica is None or replica.log.offline:
+        if replica is None:
             return
         mark = replica.partition.high_watermark
-        # A leader may commit and acknowledge records just before it applies, in the same step,
-        # the metadata change that deposes it.
+        # A leader may commit and acknowledge records in a step, and in the same step apply the
+        # metadata change that deposes it, or find that its disk failed.
         leads, led = replica.partition.is_leader, self._led.pop(process.id, 0)
         if leads:
             self._led[process.id] = process.incarnation
         if (leads or led == process.incarnation) and mark > self.end:
             self._commit(replica.log, mark)
+        if replica.log.offline or process.node.halted is not None:
+            return  # its disk failed; its state in memory no longer counts
         seen = process.incarnation, process.disk.cuts
         if self._seen.get(process.id) != seen:
             self._seen[process.id] = seen
