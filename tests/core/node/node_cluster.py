@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tidelog.core.controller.effects import StoreTransaction, TopicAnswer
 from tidelog.core.controller.events import CreateTopicReceived
+from tidelog.core.controller.metadata.features import SUPPORTED, FeatureRange
 from tidelog.core.controller.metadata.metadata_store import Compacted, TxnAnswer, Unavailable
 from tidelog.core.controller.metadata.mvcc import Mvcc
 from tidelog.core.errors import ErrorCode
@@ -65,6 +66,8 @@ class Cluster:
     """Monotonic."""
     wall_ahead_ms: int = 0
     boot_id: str = "first boot"
+    supported: tuple[FeatureRange, ...] = SUPPORTED
+    """The feature levels of the software that the next start runs."""
     store: Mvcc = field(default_factory=Mvcc)
     nodes: dict[BrokerId, Node] = field(default_factory=dict)
     disks: dict[BrokerId, Any] = field(default_factory=dict)
@@ -111,7 +114,15 @@ class Cluster:
             wall_ms = self.now_ms + self.wall_ahead_ms
             clock = ClockReading(wall_ms, self.boot_id, self.now_ms)
             disks = disk.log_disks if isinstance(disk, DiskPair) else disk
-            node = Node(config, disks, self._starts, self.now_ms, self.policy, clock=clock)
+            node = Node(
+                config,
+                disks,
+                self._starts,
+                self.now_ms,
+                self.policy,
+                clock=clock,
+                supported=self.supported,
+            )
             self.nodes[broker] = node
             self.halted.pop(broker, None)
             self.step(broker, on.Started(self.now_ms))

@@ -68,11 +68,18 @@ class StoreFollower:
         return reason
 
     def _unsupported(self, snapshot: Snapshot) -> str | None:
-        """Why this software must not run on the store's feature levels; None if it may."""
+        """Why this software must not run on the store's feature levels; None if it may.
+
+        A store without levels that has admitted a broker was written by older software. A new one
+        gets its levels with the first admission.
+        """
+        levels: dict[str, int] = {}
         for kv in snapshot.kvs:
             if kv.key == keys.FEATURES:
                 return features.refusal(decode_features(kv.value), self._supported)
-        return None
+            if kv.key.startswith(keys.BROKER_STATES):
+                levels = features.WITHOUT_KEY
+        return features.refusal(levels, self._supported)
 
     def load(self, snapshot: Snapshot) -> ImageDelta | None:
         """Load a snapshot into the image; None if the image is newer.
