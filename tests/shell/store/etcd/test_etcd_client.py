@@ -76,6 +76,27 @@ def test_changes_of_other_stores_are_not_seen(
     assert refused.rev == last, "a revision that the watch reaches"
 
 
+def test_a_watch_that_skips_a_transaction_is_lost(url: str, client: LocalClient) -> None:
+    """Releases of etcd have dropped events. The number in the history record shows the gap: here
+    the record is that of the transaction after the next."""
+    put(client, "a")
+    start = client.read()
+    seen = client.watch(start.rev)
+    put(client, "b")
+    assert client.until(lambda: seen.batches)
+    with StoreSetup(parse_address(url, NO_ACCESS)) as setup:
+        record = setup.store.find_history(setup.give_up_s)
+        assert record is not None
+        setup._step([], record.mod_rev, record._replace(number=record.number + 2))
+    assert client.until(lambda: seen.lost)
+    assert len(seen.batches) == 1, "nothing is delivered that is not the next change"
+    assert any("skipped from transaction" in text for text in client.reports)
+    again = client.watch(client.read().rev)
+    last = put(client, "c")
+    assert client.until(lambda: again.batches)
+    assert [batch.rev for batch in again.batches] == [last]
+
+
 def test_a_probe_that_sends_nothing_does_not_end_an_outage_in_the_log(
     etcd: EtcdCluster, client: LocalClient
 ) -> None:

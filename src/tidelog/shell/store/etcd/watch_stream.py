@@ -5,7 +5,9 @@ stream is silent, the same node is asked for the history record once a second; t
 quorum. After two failures, or if the record is newer than the stream for three seconds, the stream
 is opened again on another node, after the last revision that was delivered.
 
-Invariant: each revision is delivered once, whole and in order.
+Invariant: each revision is delivered once, whole and in order. Transactions are numbered in the
+history record. If a number is missing, nothing of that revision is delivered: the broker reads the
+store again.
 """
 
 import _thread
@@ -33,6 +35,8 @@ from tidelog.shell.store.etcd.records import (
 )
 from tidelog.shell.store.store_backend import StoreError
 
+UNKNOWN = -1
+"""The number of the history record before the first change that is followed."""
 PROBE_S = 1.0
 """How long a stream may be silent before its node is probed."""
 _PROBES_FAILED_MAX = 2
@@ -63,6 +67,10 @@ class SignChange(NamedTuple):
     value: bytes | None
 
 
+class ChangesMissing(Exception):
+    """The stream skipped a transaction."""
+
+
 class WatchEvents(NamedTuple):
     """What the watch calls, on its own thread."""
 
@@ -88,7 +96,7 @@ class WatchStream:
         self._wake.setblocking(False)
         self._after = 0
         """etcd's revision up to which changes were delivered."""
-        self._history = HistoryRecord(0, 0, NO_CHECKSUM)
+        self._history = HistoryRecord(0, UNKNOWN, NO_CHECKSUM)
 
     # -- any thread ------------------------------------------------------------------------
 
@@ -131,10 +139,11 @@ class WatchStream:
             stream = self._open(node)
             self._read(stream, node, watch.number)
         except RevisionCompacted:
-            with self._lock:
-                if self._wanted is not None and self._wanted.number == watch.number:
-                    self._wanted = None
-            self._events.lost(watch)
+            self._give_up(watch)
+        except ChangesMissing as error:
+            self._gateway.nodes.failed(node)
+            self._events.failed(error)
+            self._give_up(watch)
         except (NodesUnavailable, NoAnswer) as error:
             self._gateway.nodes.failed(node)
             self._events.failed(error)
@@ -146,6 +155,13 @@ class WatchStream:
             if stream is not None:
                 stream.close()
 
+    def _give_up(self, watch: Watch) -> None:
+        """Let the broker read the store again: the changes can't be delivered."""
+        with self._lock:
+            if self._wanted is not None and self._wanted.number == watch.number:
+                self._wanted = None
+        self._events.lost(watch)
+
     def _start(self, watch: Watch, node: Endpoint) -> None:
         """Read the history record at the revision to start after; this also finds a compaction."""
         now = self._store.history_at(node, 0)
@@ -156,7 +172,7 @@ class WatchStream:
             self._history = self._store.history_at(node, self._after)
         else:
             self._after = 0  # etcd would understand a start at revision 0 or less as "from now on"
-            self._history = now._replace(checksum=NO_CHECKSUM)
+            self._history = now._replace(checksum=NO_CHECKSUM, number=UNKNOWN)
 
     def _open(self, node: Endpoint) -> HttpConnection:
         layout = self._store.layout
@@ -228,13 +244,24 @@ class WatchStream:
                 session = int(found.key[len(layout.live) :], 16)
                 signs.append(SignChange(session, None if deleted else found.value))
             elif found.key == layout.history and not deleted:
-                self._history = parse_history(found.value, found.mod_rev, self._store.place)
+                self._follow_history(parse_history(found.value, found.mod_rev, self._store.place))
         batch = Batch(rev + self._history.base, tuple(changes), self._history.checksum)
         self._after = rev
         with self._lock:
             if self._wanted is not None and self._wanted.number == watch.number:
                 self._wanted = self._wanted._replace(after=batch.rev)
         self._events.changed(watch, batch, signs)
+
+    def _follow_history(self, record: HistoryRecord) -> None:
+        """Check that the record is the next one. A store that is marked as moved keeps its
+        number."""
+        before = self._history.number
+        if before != UNKNOWN and record.number not in (before, before + 1):
+            raise ChangesMissing(
+                f"the watch of {self._store.place} skipped from transaction {before} to"
+                f" {record.number}; the store is read again"
+            )
+        self._history = record
 
     # -- waiting ---------------------------------------------------------------------------
 
