@@ -7,12 +7,15 @@ The printed time is from that moment to the first acknowledgement of a record se
 `--controller` measures the controller instead, in a new cluster each time: it leads the partition,
 and is killed, stopped cleanly, or cut off from its peers. `--machines` puts the brokers on machines
 with etcd (network namespaces, needs root); then a kill ends all processes of the machine.
+`--etcd-leader` makes that machine's etcd the leader before.
 
 Apache Kafka needs 10 s for either at its defaults. For the hang the client's own time-outs are one
 second: by default the client waits for the silent broker for longer than Kafka needs.
 
     make bench-failover
     .venv/bin/python benchmarks/how_fast_is_failover.py --controller --machines
+    .venv/bin/python benchmarks/how_fast_is_failover.py --controller --machines --etcd-leader \
+        --fault kill --times 10
 """
 
 import argparse
@@ -30,6 +33,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 TOPIC = "failover"
 EVERY_S = 0.005
+FAULTS = ["stop", "kill", "cut"]
 
 
 class Writer:
@@ -123,7 +127,7 @@ def measure(cluster: LocalCluster, writer: Writer, fault: str, patience_s: float
     return gap
 
 
-def measure_controller(fault: str, *, machines: bool) -> float:
+def measure_controller(fault: str, *, machines: bool, etcd_leader: bool) -> float:
     """Return the gap in a new cluster; the controller fails, which leads the partition."""
     with tempfile.TemporaryDirectory(prefix="tidelog-failover-") as data:
         cluster = (
@@ -140,10 +144,14 @@ def measure_controller(fault: str, *, machines: bool) -> float:
                 cluster.bootstrap, partition=led[controller], request_timeout_ms=1000,
                 socket_timeout_ms=1000,
             )  # fmt: skip
+            if etcd_leader and isinstance(cluster, MachineCluster):
+                cluster.lead_etcd(cluster.machine_of(controller))
             writer.send_for(4.0)
             moment = time.monotonic()
             ending = threading.Thread(target=fail, args=(cluster, controller, fault))
             ending.start()
+            while fault != "stop" and ending.is_alive():
+                writer.send()  # may be acknowledged before the fault takes effect
             gap = writer.gap_after(moment, 40.0)
             ending.join()
             if fault == "cut":
@@ -174,9 +182,14 @@ def mend(cluster: LocalCluster, broker: int) -> None:
         cluster.heal(broker)
 
 
-def measure_controllers(times: int, *, machines: bool) -> None:
-    for fault in ("stop", "kill", "cut"):
-        gaps = [measure_controller(fault, machines=machines) for _ in range(times)]
+def measure_controllers(
+    faults: list[str], times: int, *, machines: bool, etcd_leader: bool
+) -> None:
+    for fault in faults:
+        gaps = [
+            measure_controller(fault, machines=machines, etcd_leader=etcd_leader)
+            for _ in range(times)
+        ]
         each = " ".join(f"{gap:.3f}" for gap in gaps)
         print(
             f"controller, {fault}: median {statistics.median(gaps):.3f} s, each: {each}", flush=True
@@ -189,10 +202,21 @@ def main() -> None:
     parser.add_argument("--pauses", type=int, default=2)
     parser.add_argument("--controller", action="store_true", help="measure the controller")
     parser.add_argument("--machines", action="store_true", help="with --controller: on machines")
+    parser.add_argument(
+        "--etcd-leader", action="store_true", help="with --machines: it has etcd's leader too"
+    )
+    parser.add_argument(
+        "--fault", action="append", choices=FAULTS, help="with --controller: only this one"
+    )
     parser.add_argument("--times", type=int, default=3, help="with --controller: of each fault")
     arguments = parser.parse_args()
     if arguments.controller:
-        measure_controllers(arguments.times, machines=arguments.machines)
+        measure_controllers(
+            arguments.fault or FAULTS,
+            arguments.times,
+            machines=arguments.machines,
+            etcd_leader=arguments.etcd_leader,
+        )
         return
     with LocalCluster(brokers=3) as cluster:
         with Cluster(cluster.bootstrap) as client:

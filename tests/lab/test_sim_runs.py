@@ -24,6 +24,7 @@ from tidelog.lab.sim.swarm import (
     KILL_AT_OUTCOME,
     MOVE,
     STORE_AWAY,
+    STORE_LEADER,
     UNREGISTER,
     UPGRADES,
     draw_plan,
@@ -104,6 +105,7 @@ def test_plans_differ_and_use_every_action() -> None:
         *UPGRADES,
         UNREGISTER,
         STORE_AWAY,
+        STORE_LEADER,
         FAIL_DIRECTORY,
         MOVE,
         KILL_AT_OUTCOME,
@@ -236,7 +238,7 @@ def test_replicas_move_between_log_directories() -> None:
     """Moves are interrupted at every stage, also in the switch, and the rest finishes."""
     moving = [
         plan.seed
-        for plan in map(draw_plan, range(500))
+        for plan in map(draw_plan, range(600))
         if any(action.kind == MOVE for action in plan.actions)
     ]
     results = [run_seed(seed) for seed in moving]

@@ -35,6 +35,26 @@ RULES: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "end-silent-sessions-early",
+        "a silent session is ended after its whole time to live",
+        "ADR 58: its broker still counts on it",
+        Change(
+            f"{_CONTROLLER}.metadata.silent_sessions",
+            "known.silent_since_ms >= known.renewal.ttl_ms\n",
+            "known.silent_since_ms >= known.renewal.ttl_ms * 2 // 3\n",
+        ),
+    ),
+    mutant(
+        "count-from-the-renewal-before",
+        "the time of a renewal is never estimated too early",
+        "ADR 58: its broker still counts on the session",
+        Change(
+            f"{_CONTROLLER}.metadata.silent_sessions",
+            "                since_ms = min(now_ms, known.arrived_ms + passed_ms)\n",
+            "                since_ms = known.arrived_ms\n",
+        ),
+    ),
+    mutant(
         "epoch-zero-not-rebuilt",
         "recovery restores every leader epoch in the cache, epoch 0 too",
         "KAFKA-10432",

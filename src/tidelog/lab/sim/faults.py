@@ -90,6 +90,8 @@ KINDS = (
     "store compacted",
     "store went back",
     "store away",
+    "store leader changed",
+    "silent session ended",
 )
 """Every kind of fault that `World.count` counts."""
 
@@ -180,6 +182,7 @@ class Faults:
             "compact-store": self._compact_store,
             "store-goes-back": self._store_goes_back,
             "store-away": self._store_goes_away,
+            "store-leader": self._store_leader_changes,
             "elect": self._elect,
             "reassign": self._reassign,
             "delete-records": self._delete_records,
@@ -384,6 +387,9 @@ class Faults:
 
     def _store_goes_away(self, _process: Process, action: Action) -> None:
         self._site.store.go_away(action.amounts[0])
+
+    def _store_leader_changes(self, _process: Process, action: Action) -> None:
+        self._site.store.go_away(action.amounts[0], "store leader changed")
 
     def _clog(self, process: Process, action: Action) -> None:
         self._site.network.clog(process.id, self._other(process, action), action.amounts[0])

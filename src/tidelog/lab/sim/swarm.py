@@ -319,6 +319,8 @@ UNREGISTER = "unregister"
 """A fault with its own generator: a broker is unregistered while it is down."""
 STORE_AWAY = "store-away"
 """A fault with its own generator: the store responds to no broker."""
+STORE_LEADER = "store-leader"
+"""A fault with its own generator: the store's leader changes while a broker is silent."""
 UPGRADES = ("install", "update-features", "lag-watch")
 """Faults with their own generator: a broker restarts with older or newer software, an administrator
 raises or lowers the feature level, or a broker learns of changes late."""
@@ -392,6 +394,7 @@ def draw_plan(seed: int) -> Plan:
     _draw_bad_disks(plan)
     _draw_store_going_back(plan)
     _draw_store_outages(plan)
+    _draw_store_leaders(plan)
     _draw_unregistrations(plan)
     _draw_wrong_clocks(plan)
     _draw_upgrades(plan)
@@ -598,6 +601,20 @@ def _draw_store_outages(plan: Plan) -> None:
             at = draw.randint(CALM_START_MS, plan.duration_ms - 1_000)
             duration = draw.choice((600, 2_500, 4_000, 6_000))
             plan.actions.append(Action(at, STORE_AWAY, 1, (duration,)))
+
+
+def _draw_store_leaders(plan: Plan) -> None:
+    """Pause a broker or cut it off from the store up to three times, and let the store's leader
+    change meanwhile, in one run of four: all sessions get their whole time to live again."""
+    draw = Random(f"{plan.seed}/{STORE_LEADER}")
+    if draw.random() >= 1 / 4:
+        return
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randint(CALM_START_MS, plan.duration_ms - 1_000)
+        kind, silence_ms = draw.choice(("pause", "cut-from-store")), draw.choice((1_000, 4_000))
+        plan.actions.append(Action(at, kind, _draw_target(draw, plan), (silence_ms, 0, 0)))
+        at += draw.randint(0, silence_ms // 2)
+        plan.actions.append(Action(at, STORE_LEADER, 1, (draw.choice((50, 200, 700)),)))
 
 
 def _draw_unregistrations(plan: Plan) -> None:

@@ -2,11 +2,12 @@
 
 import random
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from threading import Event, Thread
 
 import pytest
-from blocking_store import LocalClient, Seen
+from blocking_store import PATIENCE_S, LocalClient, Seen
 from real_etcd import EtcdCluster
 
 from tidelog.core.controller.metadata.metadata_store import (
@@ -19,8 +20,9 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
 )
 from tidelog.shell.clock import boot_ms
+from tidelog.shell.store.etcd.etcd_store_client import EtcdStoreClient
 from tidelog.shell.store.log_dir_lock import LogDirLock
-from tidelog.shell.store.metadata_store_client import Renewed
+from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
 
 NODES = 3
 
@@ -174,6 +176,78 @@ def test_a_restarted_broker_ends_its_earlier_session(
         again.open_session(60_000)
         assert again.renew(old) == SessionExpired()
     lock.release()
+
+
+@pytest.fixture
+def two_brokers(
+    url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LocalClient, LocalClient]]:
+    """Clients with life signs, whose sessions are renewed only when a test does so."""
+    locks = [LogDirLock.acquire(str(tmp_path_factory.mktemp(name))) for name in ("one", "two")]
+    one, two = (LocalClient(url, lock.path) for lock in locks)
+    with closing(one), closing(two):
+        yield one, two
+    for lock in locks:
+        lock.release()
+
+
+def shorten(client: LocalClient, ttl_ms: int) -> None:
+    """Let other brokers expect renewals at a shorter time than etcd does, which a new leader of
+    etcd gives a session again."""
+    assert isinstance(client.client, EtcdStoreClient)
+    signed = client.client._sessions._signed
+    assert signed is not None
+    signed.ttl_ms = ttl_ms
+
+
+def test_a_session_that_is_not_renewed_is_ended_although_etcd_continues_it(
+    two_brokers: tuple[LocalClient, LocalClient],
+) -> None:
+    one, two = two_brokers
+    silent = two.open_session(600_000)
+    shorten(two, 2_000)
+    own = one.open_session(2_000)
+    two.transact((), (Put("controller", b"", silent),))
+    start = one.read()
+    seen = one.watch(start.rev)
+    assert isinstance(two.renew(silent), Renewed)
+    sent = time.monotonic()
+    give_up = sent + PATIENCE_S
+    while "controller" in seen.image(start):
+        assert time.monotonic() < give_up
+        answer = one.renew(own)
+        if answer == SessionExpired():  # the machine is busy: this client was silent for too long
+            own = one.open_session(2_000)
+        one.until(lambda: "controller" not in seen.image(start), 0.5)
+    assert time.monotonic() - sent >= 2
+    assert two.renew(silent) == SessionExpired()
+
+
+def test_no_session_ends_within_its_time_after_a_renewal(
+    two_brokers: tuple[LocalClient, LocalClient],
+) -> None:
+    """Renewals are no changes of the store for core either."""
+    ttl_s = 2.0
+    renewed: dict[LocalClient, tuple[int, int]] = {}
+    seen = [client.watch(client.read().rev) for client in two_brokers]
+    end = time.monotonic() + 4 * ttl_s
+    ended = 0
+    while time.monotonic() < end:
+        for client in two_brokers:
+            session, sent_ms = renewed.get(client, (0, 0))
+            answer = client.renew(session) if session else client.try_open(int(ttl_s * 1000))
+            if isinstance(answer, SessionGrant):
+                renewed[client] = answer.session, answer.sent_ms
+            elif isinstance(answer, Renewed):
+                renewed[client] = session, answer.sent_ms
+            elif answer == SessionExpired():  # the machine is busy
+                assert boot_ms() >= sent_ms + ttl_s * 1000
+                del renewed[client]
+                ended += 1
+        two_brokers[0].until(lambda: False, 0.2)
+    sessions = 2 + ended
+    for each in seen:
+        assert len(each.batches) <= 2 * sessions, "a session begins and ends with one change each"
 
 
 class Appender:

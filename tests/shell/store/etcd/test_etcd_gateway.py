@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from blocking_store import LocalClient
 
+from tidelog.shell.clock import boot_ms
 from tidelog.shell.store.etcd.address import EtcdAddress, parse_address, parse_endpoint
 from tidelog.shell.store.etcd.etcd_store import EtcdStore
 from tidelog.shell.store.etcd.gateway import (
@@ -155,7 +156,7 @@ def test_a_call_that_may_be_repeated_goes_to_the_next_node(
     gateway: Gateway, nodes: list[ScriptedNode], code: int, message: str
 ) -> None:
     nodes[0].answer = lambda _path, _body: failure(code, message)
-    assert EtcdStore(gateway).renew_session(1, soon()) is False
+    assert EtcdStore(gateway).renew_session(1, soon()) is None
     assert (len(nodes[0].calls), len(nodes[1].calls)) == (1, 1)
 
 
@@ -201,9 +202,12 @@ def test_a_renewal_without_a_time_to_live_means_expired(
     gateway: Gateway, nodes: list[ScriptedNode], reply: dict[str, Any]
 ) -> None:
     nodes[0].answer = lambda _path, _body: (200, reply)
-    assert EtcdStore(gateway).renew_session(1, soon()) is False
+    assert EtcdStore(gateway).renew_session(1, soon()) is None
     nodes[0].answer = lambda _path, _body: (200, {"result": header(ID="1", TTL="9")})
-    assert EtcdStore(gateway).renew_session(1, soon()) is True
+    before = boot_ms()
+    sent_ms = EtcdStore(gateway).renew_session(1, soon())
+    assert sent_ms is not None
+    assert before <= sent_ms <= boot_ms()
 
 
 @pytest.mark.parametrize(

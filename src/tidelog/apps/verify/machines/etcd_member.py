@@ -106,6 +106,14 @@ class EtcdMember:
             return bool(status["leader"] == status["header"]["member_id"])
         return False
 
+    def hand_over(self, member: "EtcdMember") -> None:
+        """Let another member lead instead of this one. Raises OSError."""
+        self._post("/v3/maintenance/transfer-leadership", {"targetID": member.id()})
+
+    def id(self) -> str:
+        """The member's id in etcd. Raises OSError."""
+        return str(self._post("/v3/maintenance/status", {})["header"]["member_id"])
+
     def is_ready(self) -> bool:
         """Whether a write through this member succeeds."""
         with suppress(OSError, ValueError, http.client.HTTPException):

@@ -113,6 +113,12 @@ class MachineCluster(LocalCluster):
         """The machine of etcd's leader; None if there is none."""
         return next((machine for machine, one in self.etcd.items() if one.is_leader()), None)
 
+    def lead_etcd(self, machine: int) -> None:
+        """Make the member of this machine etcd's leader."""
+        leader = self.etcd_leader()
+        if leader is not None and leader != machine:
+            self.etcd[leader].hand_over(self.etcd[machine])
+
     def set_clock(self, machine: int, offset_s: int) -> None:
         """Set the wall clock of a machine's brokers: how far it is ahead of the right time."""
         machine_clock.set_clock(self._clock(machine), offset_s)

@@ -10,14 +10,15 @@ The store can go back in time, as if an operator had restored an old copy. For a
 earlier revision and accepts no writes; then it shows the right state again.
 
 The store can have an outage, like an etcd without a quorum: it responds to no broker and
-ends no session. When it is back, every session has its full time-to-live again.
+ends no session. When it is back, every session has its full time-to-live again; brokers end those
+that were silent before (renewals.py). A change of etcd's leader is a short outage.
 
 This module also does the work of the host, which is the same for every host. It renews the session
 every third of its time-to-live, and counts the deadline from before it sent the renewal.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidelog.core.controller.effects import StoreTransaction
@@ -31,9 +32,11 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
 )
 from tidelog.core.controller.metadata.mvcc import Mvcc
+from tidelog.core.controller.metadata.silent_sessions import Renewal
 from tidelog.core.node import events as on
 from tidelog.core.types import BrokerId
 from tidelog.lab.sim.machine.network import STORE, Network
+from tidelog.lab.sim.machine.renewals import Renewals, Watcher
 from tidelog.lab.sim.world import World
 
 CALL_TIMEOUT_MS = 400
@@ -66,6 +69,10 @@ class StoreClient:
     frozen: bool = False
     """Whether the process is paused; it then renews no session."""
     dead: bool = False
+    watcher: Watcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watcher = Watcher(self.broker, self.clock)
 
 
 class SimStore:
@@ -78,6 +85,11 @@ class SimStore:
         self.mvcc = Mvcc()
         self.on_change: Callable[[], None]
         """Called after every change, before any broker receives the change."""
+        self.on_early_end: Callable[[BrokerId], None]
+        """Called when a session is ended on which a broker still counts."""
+        self.renewals = Renewals(world, self._end)
+        self.renewals.reachable = self._reachable
+        self.renewals.on_early_end = self._ended_early
         self._random = world.random("store")
         self._clients: list[StoreClient] = []
         self._expires_ms: dict[SessionId, int] = {}
@@ -92,6 +104,9 @@ class SimStore:
         """The earlier snapshot that the store shows while it is back in time, else None."""
 
     def join(self, client: StoreClient) -> None:
+        for earlier in self._clients:
+            if earlier.broker == client.broker:
+                self.renewals.died(earlier.watcher)
         self._clients = [c for c in self._clients if c.broker != client.broker]
         self._clients.append(client)
 
@@ -155,9 +170,9 @@ class SimStore:
             snapshot = self._shown._replace(earlier=snapshot.earlier if known else None)
         self._answer(client, on.StoreRead, snapshot)
 
-    def go_away(self, duration_ms: int) -> None:
+    def go_away(self, duration_ms: int, fault: str = "store away") -> None:
         """Respond to no broker for a while."""
-        self.world.count("store away")
+        self.world.count(fault)
         self._away += 1
         self.world.after(duration_ms, self._return)
 
@@ -167,6 +182,20 @@ class SimStore:
             for client in self._clients:
                 if client.session in self._expires_ms:
                     self._expires_ms[client.session] = self.world.now_ms + client.ttl_ms
+
+    def _client(self, broker: BrokerId) -> StoreClient:
+        return next(client for client in self._clients if client.broker == broker)
+
+    def _reachable(self, broker: BrokerId) -> bool:
+        """Whether a broker's process runs, and the store and it reach each other."""
+        client = self._client(broker)
+        cuts = self.network.link(broker, STORE).cuts + self.network.link(STORE, broker).cuts
+        here = not self._away and self._shown is None and not cuts
+        return here and not client.dead and not client.frozen and self._lag_ms(broker) <= 0
+
+    def _ended_early(self, broker: BrokerId) -> None:
+        if not self._client(broker).dead:
+            self.on_early_end(broker)
 
     def ended_session(self, broker: BrokerId) -> bool:
         """Whether the store has ended the session of a broker that may not know it yet."""
@@ -207,6 +236,7 @@ class SimStore:
     def open_session(self, client: StoreClient, ttl_ms: int) -> None:
         client.ttl_ms = ttl_ms
         client.session = None
+        self.renewals.lost(client.watcher)
         sent = client.clock()
         if not self.network.send(client.broker, STORE, self._opened, client, sent):
             self.world.after(CALL_TIMEOUT_MS, self._deliver, client, on.SessionLost)
@@ -220,13 +250,19 @@ class SimStore:
         session = client.session = self.mvcc.open_session()
         self._expires_ms[session] = self.world.now_ms + client.ttl_ms
         self.world.after(client.ttl_ms, self._expire_due, session)
+        self.renewals.write(session, Renewal(client.ttl_ms, sent_ms))
         deadline = sent_ms + client.ttl_ms
         if self.network.send(
-            STORE, client.broker, self._deliver, client, on.SessionOpened, session, deadline
+            STORE, client.broker, self._deliver_opening, client, session, deadline
         ):
             self.world.after(client.ttl_ms // 3, self._renew, client, session)
         else:
             self.world.after(CALL_TIMEOUT_MS, self._lost, client, session)
+
+    def _deliver_opening(self, client: StoreClient, session: SessionId, deadline_ms: int) -> None:
+        if not client.dead and client.session == session:
+            self.renewals.opened(client.watcher, session, client.ttl_ms, deadline_ms)
+        self._deliver(client, on.SessionOpened, session, deadline_ms)
 
     def _renew(self, client: StoreClient, session: SessionId) -> None:
         if client.dead or client.session != session:
@@ -241,6 +277,7 @@ class SimStore:
             return
         if session in self._expires_ms:
             self._expires_ms[session] = self.world.now_ms + client.ttl_ms
+            self.renewals.write(session, Renewal(client.ttl_ms, sent_ms))
             deadline = sent_ms + client.ttl_ms
             self._reply(client, self._deliver_renewal, session, deadline)
         else:
@@ -251,11 +288,13 @@ class SimStore:
 
     def _deliver_renewal(self, client: StoreClient, session: SessionId, deadline_ms: int) -> None:
         if client.session == session:
+            self.renewals.renewed(client.watcher, deadline_ms)
             self._deliver(client, on.SessionRenewed, deadline_ms)
 
     def _lost(self, client: StoreClient, session: SessionId) -> None:
         if client.session == session:
             client.session = None
+            self.renewals.lost(client.watcher)
             self._deliver(client, on.SessionLost)
 
     def _expire_due(self, session: SessionId) -> None:
@@ -274,9 +313,11 @@ class SimStore:
         if client.session is not None:
             self.network.send(client.broker, STORE, self._end, client.session)
             client.session = None
+            self.renewals.lost(client.watcher)
 
     def _end(self, session: SessionId) -> None:
         if self._expires_ms.pop(session, None) is not None:
+            self.renewals.ended(session)
             self.mvcc.expire(session)
             self._changed()
 
@@ -299,6 +340,9 @@ class SimStore:
         self.world.count("watch lagged")
         self._lags[broker] = self.world.now_ms + duration_ms
 
+    def _lag_ms(self, broker: BrokerId) -> int:
+        return self._lags.get(broker, 0) - self.world.now_ms
+
     def heal(self) -> None:
         """Let no watch lag any more."""
         self._lags.clear()
@@ -319,7 +363,7 @@ class SimStore:
 
     def _pull_soon(self, client: StoreClient) -> None:
         pull = (self._pull, client, client.watching)
-        lag_ms = self._lags.get(client.broker, 0) - self.world.now_ms
+        lag_ms = self._lag_ms(client.broker)
         if lag_ms > 0:
             self.world.after(lag_ms, self._pull_again, client, client.watching)
         elif self._away or not self.network.send(STORE, client.broker, *pull):

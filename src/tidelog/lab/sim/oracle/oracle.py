@@ -96,6 +96,7 @@ class Oracle:
         """The oracle of moves between log directories, if brokers have two."""
         self.transactions: TransactionOracle | None = None
         """The oracle of transactions, if clients use them."""
+        site.store.on_early_end = self._session_ended_early
         self.truths: dict[TopicPartition, Truth] = {}
         for name in partitions:
             ended = site.store.ended_session
@@ -106,6 +107,11 @@ class Oracle:
             self.truths[name] = truth
 
     # -- the store -------------------------------------------------------------------------
+
+    def _session_ended_early(self, broker: BrokerId) -> None:
+        """Report that a silent session was ended while its broker still counted on it."""
+        what = f"the session of broker {broker} was ended before the broker's own deadline"
+        self._report("fenced-leaders-stop", what)
 
     def store_changed(self) -> None:
         """Check all new revisions of the store, before any broker receives them."""

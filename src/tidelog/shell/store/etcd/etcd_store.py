@@ -7,7 +7,7 @@ that fails only because another one was applied first is sent again. Reads are l
 
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from tidelog.core.controller.metadata.history import WAY_OUT
@@ -24,7 +24,9 @@ from tidelog.core.controller.metadata.metadata_store import (
     Snapshot,
     TxnResult,
 )
-from tidelog.shell.clock import boot_id
+from tidelog.core.controller.metadata.silent_sessions import Renewal
+from tidelog.core.slotted import slotted
+from tidelog.shell.clock import boot_id, boot_ms
 from tidelog.shell.store.etcd.gateway import EtcdError, Gateway, NodesUnavailable, OutcomeLost
 from tidelog.shell.store.etcd.records import (
     Found,
@@ -32,7 +34,6 @@ from tidelog.shell.store.etcd.records import (
     Layout,
     after_prefix,
     as_kv,
-    b64,
     compare,
     decode_sign,
     delete_range,
@@ -60,7 +61,7 @@ class Contents(NamedTuple):
     """A snapshot with the life signs of the sessions, which core does not see."""
 
     snapshot: Snapshot
-    signs: dict[SessionId, bytes]
+    signs: dict[SessionId, Found]
 
 
 class RevisionCompacted(Exception):
@@ -75,6 +76,7 @@ class EtcdStore:
         self.place = gateway.nodes.address.url
         self.layout = Layout(gateway.nodes.address.prefix)
         self._history: HistoryRecord | None = None
+        self._signed: _Signed | None = None
         self.latest = 0
         """The latest of etcd's revisions that this thread saw."""
 
@@ -109,7 +111,7 @@ class EtcdStore:
             if key.startswith(self.layout.data):
                 kvs.append(as_kv(self.layout, one, history.base))
             elif key.startswith(self.layout.live):
-                signs[one.lease] = one.value
+                signs[one.lease] = one
         past = self._checksum_at(earlier, history, rev, give_up_s)
         snapshot = Snapshot(tuple(kvs), rev + history.base, history.checksum, past)
         return Contents(snapshot, signs)
@@ -354,7 +356,9 @@ class EtcdStore:
 
     # -- sessions --------------------------------------------------------------------------
 
-    def open_session(self, ttl_ms: int, sign: LifeSign, give_up_s: float) -> SessionId:
+    def open_session(
+        self, ttl_ms: int, sign: LifeSign, give_up_s: float, sent_ms: int = 0
+    ) -> SessionId:
         """Open a session. Sessions with the same life sign end: this broker holds the lock now."""
         boot = boot_id()
         if sign.identity:
@@ -373,15 +377,78 @@ class EtcdStore:
             if "already exists" not in error.message:  # an attempt of this very call succeeded
                 raise
         if sign.place and boot != "unknown":
-            value = b64(encode_sign(sign, boot))
-            put = {"key": b64(self.layout.live_key(session)), "value": value, "lease": session}
-            self.gateway.call("/v3/kv/put", put, give_up_s)
+            signed = _Signed(session, sign, boot, ttl_ms, ABSENT)
+            if not self._write_renewal(signed, sent_ms, give_up_s):
+                raise NodesUnavailable("the session ended while it was opened")
+            self._signed = signed
         return session
 
-    def renew_session(self, session: SessionId, give_up_s: float, before: Any = None) -> bool:
-        """Restart the session's time to live; False if the session has ended."""
-        reply = self.gateway.call("/v3/lease/keepalive", {"ID": session}, give_up_s, before=before)
-        return int(reply.get("TTL", 0)) > 0
+    def renew_session(
+        self, session: SessionId, give_up_s: float, clock: Callable[[], int] = boot_ms
+    ) -> int | None:
+        """Restart the session's time to live; None if the session has ended.
+
+        Return the time on the clock before the renewal was sent. The other brokers must see the
+        renewal too: they count its time when etcd's own count starts again (silent_sessions.py).
+        """
+        sent_ms = 0
+
+        def note() -> None:
+            nonlocal sent_ms
+            sent_ms = clock()
+
+        reply = self.gateway.call("/v3/lease/keepalive", {"ID": session}, give_up_s, before=note)
+        if int(reply.get("TTL", 0)) <= 0:
+            return None
+        signed = self._signed
+        if signed is not None and signed.session == session:
+            try:
+                written = self._write_renewal(signed, sent_ms, give_up_s)
+            except EtcdError as error:
+                if error.not_found:
+                    return None
+                raise
+            if not written:
+                self.end_session(session, give_up_s)
+                return None
+        return sent_ms
+
+    def _write_renewal(self, signed: "_Signed", sent_ms: int, give_up_s: float) -> bool:
+        """Write the life sign with this renewal; False if other brokers have deleted it.
+
+        The guard keeps the order of renewals: one that a node carries out late has no effect.
+        """
+        key = self.layout.live_key(signed.session)
+        renewal = Renewal(signed.ttl_ms, sent_ms)
+        value = encode_sign(signed.sign, signed.boot, renewal)
+        while True:
+            request = {
+                "compare": [compare(key, signed.revision)],
+                "success": [put_op(key, value, signed.session)],
+                "failure": [{"request_range": range_of(key)}],
+            }
+            reply = self.gateway.call("/v3/kv/txn", request, give_up_s)
+            if reply.get("succeeded"):
+                signed.revision = revision_of(reply)
+                return True
+            found = self._found_in(reply).get(key)
+            if found is None:
+                return False
+            signed.revision = found.mod_rev  # of an earlier attempt whose response was lost
+            if found.value == value:
+                return True
+
+    def condemn(self, session: SessionId, revision: int, give_up_s: float) -> bool:
+        """Let the session's renewals fail from now on, unless it was renewed after etcd's
+        `revision`; return whether they do. `end_session` then deletes its keys."""
+        key = self.layout.live_key(session)
+        request = {
+            "compare": [compare(key, revision)],
+            "success": [{"request_delete_range": range_of(key)}],
+            "failure": [{"request_range": range_of(key)}],
+        }
+        reply = self.gateway.call("/v3/kv/txn", request, give_up_s)
+        return bool(reply.get("succeeded")) or key not in self._found_in(reply)
 
     def end_session(self, session: SessionId, give_up_s: float) -> int | None:
         """End a session and delete its keys; return etcd's revision, None if it had ended."""
@@ -415,6 +482,18 @@ class EtcdStore:
         """Learn the addresses of the cluster's members."""
         reply = self.gateway.call("/v3/cluster/member/list", {}, give_up_s)
         self.gateway.nodes.learn(reply.get("members") or [])
+
+
+@slotted
+class _Signed:
+    """A session that was opened here with a life sign."""
+
+    session: SessionId
+    sign: LifeSign
+    boot: str
+    ttl_ms: int
+    revision: int
+    """etcd's revision of the last renewal."""
 
 
 def _new_session_id() -> SessionId:

@@ -1,8 +1,8 @@
 """The client of a metadata store on etcd: four threads that carry out a broker's calls.
 
-One thread reads and writes, one renews sessions, one ends the sessions of dead brokers, one follows
-the changes. Each has connections of its own, so nothing that waits for a frozen node delays a
-renewal.
+One thread reads and writes, one renews sessions, one ends the sessions of dead and silent
+brokers, one follows the changes. Each has connections of its own, so nothing that waits for a
+frozen node delays a renewal.
 
 Invariants: every call is answered once, through `deliver`. Transactions and reads are answered in
 the order of the calls. A session's deadline counts from before its renewal was sent.
@@ -29,6 +29,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     Unavailable,
     check_limits,
 )
+from tidelog.core.controller.metadata.silent_sessions import SilentSessions
 from tidelog.shell.clock import boot_id
 from tidelog.shell.store.etcd.address import EtcdAddress
 from tidelog.shell.store.etcd.etcd_store import EtcdStore
@@ -39,7 +40,7 @@ from tidelog.shell.store.etcd.gateway import (
     NodesUnavailable,
     OutcomeLost,
 )
-from tidelog.shell.store.etcd.records import decode_sign
+from tidelog.shell.store.etcd.records import decode_renewal, decode_sign
 from tidelog.shell.store.etcd.watch_stream import SignChange, Watch, WatchEvents, WatchStream
 from tidelog.shell.store.metadata_store_client import (
     Opened,
@@ -110,8 +111,11 @@ class EtcdStoreClient:
         self._watch_number = 0
         self._delivered: Revision = 0
         self._lock = _thread.allocate_lock()
-        """Guards the signs and the waiting probes."""
+        """Guards the signs, the renewals and the waiting probes."""
         self._signs: dict[SessionId, LifeSign] = {}
+        self._renewals = SilentSessions()
+        self._condemned: set[SessionId] = set()
+        """Silent sessions that can't be renewed any more and must be ended; of one thread."""
         self._waiting: list[_Probe] = []
         self._members_s = 0.0
         events = WatchEvents(self._changed, self._lost, self._failures.failed, self._end_probes)
@@ -143,6 +147,8 @@ class EtcdStoreClient:
 
     def close_session(self, session: SessionId, done: Callable[[], None] | None = None) -> None:
         """End the session and its keys."""
+        with self._lock:
+            self._renewals.closed()
         act = partial(self._sessions.end_session, session)
         self._submit(self._session_calls, act, _ignoring(done))
 
@@ -228,18 +234,24 @@ class EtcdStoreClient:
             store.gateway.close()
 
     def _run_probes(self) -> None:
-        """Carry out probes, and call `_look` once a second, even if probes never pause."""
+        """Carry out probes, look for silent sessions at their interval, and call `_look` once a
+        second, even if probes never pause."""
         look_s = time.monotonic() + _LOOK_EVERY_S
         try:
             while True:
+                interval_ms = self._renewals.interval_ms
+                wait_s = look_s - time.monotonic()
+                if interval_ms is not None:
+                    wait_s = min(wait_s, interval_ms / 1000)
                 try:
-                    call = self._probes.get(timeout=max(0.0, look_s - time.monotonic()))
+                    call = self._probes.get(timeout=max(0.0, wait_s))
                 except Empty:
                     pass
                 else:
                     if call is None:
                         return
                     self._carry_out(call)
+                self._end_silent_sessions()
                 if time.monotonic() >= look_s:
                     self._look()
                     look_s = time.monotonic() + _LOOK_EVERY_S
@@ -275,13 +287,36 @@ class EtcdStoreClient:
         except _FAILURES as error:
             self._failures.failed(error)
 
+    def _end_silent_sessions(self) -> None:
+        """End the sessions that their brokers have not renewed in time. Like probes, not before
+        this broker has accepted the store."""
+        with self._lock:
+            silent = self._renewals.silent(self._now_ms()) if self._watch_number else []
+        if not silent and not self._condemned:
+            return
+        give_up_s = time.monotonic() + PATIENCE_S
+        try:
+            for session, revision in silent:
+                if self._deaths.condemn(session, revision, give_up_s):
+                    self._condemned.add(session)
+            for session in list(self._condemned):
+                self._deaths.end_session(session, give_up_s)
+                self._condemned.remove(session)
+                with self._lock:
+                    self._renewals.ended(session)
+        except _FAILURES as error:
+            self._failures.failed(error)
+
     # -- reading, writing ------------------------------------------------------------------
 
     def _read(self, earlier: Revision, give_up_s: float) -> Snapshot:
         contents = self._store.read(give_up_s, earlier)
-        signs = {session: decode_sign(v, self._boot) for session, v in contents.signs.items()}
+        now_ms = self._now_ms()
         with self._lock:
-            self._signs = {s: sign for s, sign in signs.items() if sign is not None}
+            self._signs.clear()
+            self._renewals.keep(contents.signs)
+            for session, found in contents.signs.items():
+                self._note_sign(SignChange(session, found.value, found.mod_rev), now_ms)
         return contents.snapshot
 
     def _transact(
@@ -292,17 +327,19 @@ class EtcdStoreClient:
     # -- sessions --------------------------------------------------------------------------
 
     def _open_session(self, ttl_ms: int, sent_ms: int, give_up_s: float) -> SessionGrant:
-        session = self._sessions.open_session(ttl_ms, self._proof.own(), give_up_s)
+        session = self._sessions.open_session(ttl_ms, self._proof.own(), give_up_s, sent_ms)
+        with self._lock:
+            self._renewals.opened(session, ttl_ms, self._now_ms())
         return SessionGrant(session, sent_ms)
 
     def _renew_session(self, session: SessionId, give_up_s: float) -> Renewed | SessionExpired:
-        sent_ms = [0]
-
-        def note() -> None:
-            sent_ms[0] = self._now_ms()
-
-        alive = self._sessions.renew_session(session, give_up_s, note)
-        return Renewed(sent_ms[0]) if alive else SessionExpired()
+        sent_ms = self._sessions.renew_session(session, give_up_s, self._now_ms)
+        with self._lock:
+            if sent_ms is None:
+                self._renewals.closed()
+            else:
+                self._renewals.renewed(self._now_ms())
+        return SessionExpired() if sent_ms is None else Renewed(sent_ms)
 
     def _probe_deaths(self, answered: Probed, give_up_s: float) -> object:
         """End dead brokers' sessions; the answer follows when the watch has shown it.
@@ -340,18 +377,32 @@ class EtcdStoreClient:
 
     # -- the watch -------------------------------------------------------------------------
 
-    def _changed(self, watch: Watch, batch: Batch, signs: list[SignChange]) -> None:
+    def _changed(self, watch: Watch, batch: Batch | None, signs: list[SignChange]) -> None:
+        now_ms = self._now_ms()
         with self._lock:
-            for session, value in signs:
-                sign = None if value is None else decode_sign(value, self._boot)
-                if sign is None:
-                    self._signs.pop(session, None)
-                else:
-                    self._signs[session] = sign
-            self._delivered = batch.rev
+            for change in signs:
+                self._note_sign(change, now_ms)
+            if batch is not None:
+                self._delivered = batch.rev
+        if batch is None:
+            return
         self._deliver(partial(self._notify, watch, batch))
         if signs:
             self._end_probes()
+
+    def _note_sign(self, change: SignChange, now_ms: int) -> None:
+        """Note a life sign and the renewal in it, or that its session has ended."""
+        session, value, revision = change
+        sign = None if value is None else decode_sign(value, self._boot)
+        renewal = None if value is None else decode_renewal(value)
+        if sign is None:
+            self._signs.pop(session, None)
+        else:
+            self._signs[session] = sign
+        if renewal is None:
+            self._renewals.ended(session)
+        else:
+            self._renewals.seen(session, renewal, revision, now_ms)
 
     def _lost(self, watch: Watch) -> None:
         self._deliver(partial(self._notify, watch, None))

@@ -4,7 +4,8 @@ Below the store's prefix, in the order of the keys:
 
     data            the history record: the store's state, and a checksum of all changes
     data/KEY        core's keys
-    live/SESSION    the life sign of a session's broker; deleted with the session
+    live/SESSION    the life sign of a session's broker, and the last renewal of the session;
+                    deleted with the session. Without it the session can't be renewed
     past/SLOT       the checksums of the last changes
 
 A watch covers `data` to `live/`; keys of other stores may lie in between, such as those of the
@@ -28,6 +29,7 @@ from tidelog.core.controller.metadata.metadata_store import (
     Put,
     SessionId,
 )
+from tidelog.core.controller.metadata.silent_sessions import Renewal
 from tidelog.shell.store.proof_of_death import LifeSign
 from tidelog.shell.store.store_backend import NotAStore, StoreTooNew, StoreUnusable
 
@@ -234,9 +236,10 @@ def as_kv(layout: Layout, found: Found, base: int) -> KV:
     return KV(key, found.value, created, changed, found.lease)
 
 
-def encode_sign(sign: LifeSign, boot: str) -> bytes:
-    """The value of a `live/` key: valid on the machine and boot that wrote it only."""
-    return json.dumps({"place": sign.place, "identity": sign.identity, "boot": boot}).encode()
+def encode_sign(sign: LifeSign, boot: str, renewal: Renewal) -> bytes:
+    """The value of a `live/` key. The life sign is valid on the machine and boot that wrote it
+    only."""
+    return json.dumps({**sign._asdict(), "boot": boot, **renewal._asdict()}).encode()
 
 
 def decode_sign(value: bytes, boot: str) -> LifeSign | None:
@@ -246,5 +249,14 @@ def decode_sign(value: bytes, boot: str) -> LifeSign | None:
         if fields["boot"] != boot or boot == "unknown":
             return None
         return LifeSign(str(fields["place"]), str(fields["identity"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def decode_renewal(value: bytes) -> Renewal | None:
+    """The last renewal; None if the broker's release does not write renewals."""
+    try:
+        fields = json.loads(value)
+        return Renewal(int(fields["ttl_ms"]), int(fields["sent_ms"]))
     except (ValueError, KeyError, TypeError):
         return None

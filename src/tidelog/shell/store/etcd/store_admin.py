@@ -13,6 +13,7 @@ from tidelog.shell.store.etcd.gateway import EtcdError
 from tidelog.shell.store.etcd.records import (
     FILLING,
     FORMAT,
+    Found,
     after_prefix,
     decode_sign,
     range_of,
@@ -89,14 +90,14 @@ def end_dead_sessions(url: str, access: StoreAccess) -> None:
                 setup.store.end_session(session, setup.give_up_s)
 
 
-def _session(setup: StoreSetup, session: SessionId, value: bytes | None) -> SessionState:
+def _session(setup: StoreSetup, session: SessionId, found: Found | None) -> SessionState:
     try:
         reply = setup.store.gateway.call("/v3/lease/timetolive", {"ID": session}, setup.give_up_s)
     except EtcdError as error:
         if not error.not_found:
             raise
         reply = {}
-    sign = None if value is None else decode_sign(value, boot_id())
+    sign = None if found is None else decode_sign(found.value, boot_id())
     return SessionState(
         session,
         int(reply.get("grantedTTL", 0)) * 1000,

@@ -61,10 +61,12 @@ class Watch(NamedTuple):
 
 
 class SignChange(NamedTuple):
-    """A session was opened with a life sign, or has ended (None)."""
+    """A session was opened with a life sign or renewed, or has ended (None)."""
 
     session: SessionId
     value: bytes | None
+    revision: int
+    """etcd's."""
 
 
 class ChangesMissing(Exception):
@@ -74,7 +76,8 @@ class ChangesMissing(Exception):
 class WatchEvents(NamedTuple):
     """What the watch calls, on its own thread."""
 
-    changed: Callable[[Watch, Batch, list[SignChange]], None]
+    changed: Callable[[Watch, Batch | None, list[SignChange]], None]
+    """No batch: sessions were renewed, and nothing else happened."""
     lost: Callable[[Watch], None]
     failed: Callable[[BaseException], None]
     idle: Callable[[], None]
@@ -236,13 +239,15 @@ class WatchStream:
             return  # keys of another store
         changes: list[Change] = []
         signs: list[SignChange] = []
+        renewals = 0
         for found, deleted in events:
             if found.key.startswith(layout.data):
                 kv = as_kv(layout, found, self._history.base)
                 changes.append(Change(kv.key, None if deleted else kv))
             elif found.key.startswith(layout.live):
                 session = int(found.key[len(layout.live) :], 16)
-                signs.append(SignChange(session, None if deleted else found.value))
+                signs.append(SignChange(session, None if deleted else found.value, rev))
+                renewals += not deleted and found.create_rev != rev
             elif found.key == layout.history and not deleted:
                 self._follow_history(parse_history(found.value, found.mod_rev, self._store.place))
         batch = Batch(rev + self._history.base, tuple(changes), self._history.checksum)
@@ -250,7 +255,7 @@ class WatchStream:
         with self._lock:
             if self._wanted is not None and self._wanted.number == watch.number:
                 self._wanted = self._wanted._replace(after=batch.rev)
-        self._events.changed(watch, batch, signs)
+        self._events.changed(watch, None if renewals == len(events) else batch, signs)
 
     def _follow_history(self, record: HistoryRecord) -> None:
         """Check that the record is the next one. A store that is marked as moved keeps its
