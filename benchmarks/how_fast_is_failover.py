@@ -6,7 +6,8 @@ The printed time is from that moment to the first acknowledgement of a record se
 
 `--controller` measures the controller instead, in a new cluster each time: it leads the partition,
 and is killed, stopped cleanly, or cut off from its peers. `--machines` puts the brokers on machines
-with etcd (network namespaces, needs root); then a kill ends all processes of the machine.
+with etcd (network namespaces, needs root); then a kill ends all processes of the machine, and
+`--fault cut-in` lets it send but receive nothing.
 `--etcd-leader` makes that machine's etcd the leader before.
 
 Apache Kafka needs 10 s for either at its defaults. For the hang the client's own time-outs are one
@@ -34,6 +35,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 TOPIC = "failover"
 EVERY_S = 0.005
 FAULTS = ["stop", "kill", "cut"]
+CUT_IN = "cut-in"
 
 
 class Writer:
@@ -154,7 +156,7 @@ def measure_controller(fault: str, *, machines: bool, etcd_leader: bool) -> floa
                 writer.send()  # may be acknowledged before the fault takes effect
             gap = writer.gap_after(moment, 40.0)
             ending.join()
-            if fault == "cut":
+            if fault in ("cut", CUT_IN):
                 mend(cluster, controller)
             writer.finish()
             return gap
@@ -170,7 +172,9 @@ def fail(cluster: LocalCluster, broker: int, fault: str) -> None:
     elif fault == "kill":
         cluster.kill(broker)
     elif machines is not None:
-        machines.network.cut(machines.machine_of(broker))
+        network = machines.network
+        cut = network.cut_incoming if fault == CUT_IN else network.cut
+        cut(machines.machine_of(broker))
     else:
         cluster.isolate(broker)
 
@@ -206,7 +210,10 @@ def main() -> None:
         "--etcd-leader", action="store_true", help="with --machines: it has etcd's leader too"
     )
     parser.add_argument(
-        "--fault", action="append", choices=FAULTS, help="with --controller: only this one"
+        "--fault",
+        action="append",
+        choices=[*FAULTS, CUT_IN],
+        help="with --controller: only this one",
     )
     parser.add_argument("--times", type=int, default=3, help="with --controller: of each fault")
     arguments = parser.parse_args()

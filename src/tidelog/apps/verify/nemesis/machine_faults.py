@@ -109,7 +109,8 @@ class MachineNemesis(Nemesis):
         return self._note(machines, self._restart_ended(targets, what))
 
     def _note(self, machines: list[int], what: str = "") -> str:
-        """Add whether a lost machine had etcd's leader: sessions last longer after its election."""
+        """Add whether a lost machine had etcd's leader: then etcd gives all sessions their whole
+        time again, and brokers must end those of the machine."""
         lost_leader = len(machines) == 1 and self._led_etcd in machines
         return "; ".join(filter(None, ["etcd's leader" if lost_leader else "", what]))
 
