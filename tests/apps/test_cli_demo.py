@@ -13,9 +13,10 @@ from click.testing import CliRunner
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.demo.history import KILLED, RESTARTED, SAMPLED, read_history
-from tidelog.apps.demo.orders import TOPIC
+from tidelog.apps.demo.orders import CLOSING_MS, LATE_MS, TOPIC, WINDOW_MS
 from tidelog.apps.demo.timeline import build_timeline
-from tidelog.apps.demo.writer import Writer
+from tidelog.apps.demo.writer import LastOrderFailed, Writer
+from tidelog.core.record.validation import TIMESTAMP_AFTER_MAX_MS
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -80,6 +81,35 @@ def test_the_producer_is_connected_to_every_broker() -> None:
                     count = float(clients[1]) if clients else 0.0
         finally:
             writer.stop()
+
+
+def test_the_order_that_closes_the_windows_is_acknowledged() -> None:
+    with LocalCluster(brokers=3) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            create_topic(client, TOPIC, 1, 3)
+        writer = Writer(cluster.bootstrap)
+        writer.start()
+        writer.stop(close_windows=True)
+    *earlier, last = writer.acked
+    assert last.event_ms > max((o.event_ms for o in earlier), default=0) + WINDOW_MS + LATE_MS
+    assert writer.failed == 0
+
+
+def test_a_rejected_order_that_closes_the_windows_ends_the_demo() -> None:
+    """Without it no window closes, and the demo would wait for the windows until its time limit."""
+    with LocalCluster(brokers=1, settings={"offsets.topic.replication.factor": "1"}) as cluster:
+        with Cluster(cluster.bootstrap) as client:
+            limit = {"message.timestamp.after.max.ms": str(CLOSING_MS // 2)}
+            create_topic(client, TOPIC, 1, 1, limit)
+        writer = Writer(cluster.bootstrap)
+        writer.start()
+        with pytest.raises(LastOrderFailed, match="Invalid timestamp"):
+            writer.stop(close_windows=True)
+
+
+def test_brokers_accept_the_order_that_closes_the_windows_if_clocks_differ() -> None:
+    """The demo hung when this order was exactly as far ahead as a broker accepts."""
+    assert WINDOW_MS + LATE_MS < CLOSING_MS < TIMESTAMP_AFTER_MAX_MS // 2
 
 
 def test_without_java_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

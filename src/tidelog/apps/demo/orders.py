@@ -15,8 +15,12 @@ SHOPS = ("north", "east", "south", "west")
 WINDOW_MS = 5_000
 LATE_MS = 5_000
 """The watermark's delay: how much older than the newest order an order may be to still count."""
-CLOSING_MS = 3_600_000
-"""The last order has a timestamp one hour ahead, which closes all earlier windows."""
+CLOSING_MS = 60_000
+"""How far ahead the timestamp of the last order is, which closes all earlier windows.
+
+More than WINDOW_MS and LATE_MS together, and less than `message.timestamp.after.max.ms` (an hour):
+a broker rejects later timestamps, and its clock can be some milliseconds behind the producer's.
+"""
 
 
 class AckedOrder(NamedTuple):

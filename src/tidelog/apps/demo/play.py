@@ -17,7 +17,7 @@ from tidelog.apps.demo.observer import CLOSE_S, EVERY_S, Observer, Round
 from tidelog.apps.demo.orders import PARTITION, SUMS_TOPIC, TOPIC, number_of
 from tidelog.apps.demo.outcome import Failover, Outcome, Records, Step, compare_records
 from tidelog.apps.demo.timeline import in_sync, leader_of, marks_of
-from tidelog.apps.demo.writer import Writer
+from tidelog.apps.demo.writer import LastOrderFailed, Writer
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
@@ -63,7 +63,7 @@ class Play:
         """Run the demo; return its outcome and history. Raises PlayFailed, JobFailed."""
         try:
             return self._run()
-        except (ClusterFailed, ClientError) as error:
+        except (ClusterFailed, ClientError, LastOrderFailed) as error:
             raise PlayFailed(str(error)) from error
 
     def _run(self) -> tuple[Outcome, History]:

@@ -20,6 +20,10 @@ BURST_S = 0.01
 FLUSH_S = 30.0
 
 
+class LastOrderFailed(Exception):
+    """The order that closes the windows was not acknowledged. The message is one line."""
+
+
 class Writer:
     """Writes orders 0, 1, 2, … from `start` to `stop`."""
 
@@ -32,6 +36,7 @@ class Writer:
         self._topic = topic
         self._stop = threading.Event()
         self._error: Exception | None = None
+        self._last_failure: object = None
         self._thread = threading.Thread(target=self._run, name="demo-writer", daemon=True)
         self._producer = Producer(
             {
@@ -55,6 +60,7 @@ class Writer:
         """Stop writing, and wait until each sent order is acknowledged or has failed.
 
         With `close_windows`, first write one more order with a timestamp far ahead of all others.
+        Raises LastOrderFailed if that order fails, because its windows then stay open forever.
         """
         self._stop.set()
         if self._thread.is_alive():
@@ -64,6 +70,9 @@ class Writer:
         if close_windows:
             self._order(orders.CLOSING_MS)
         self._producer.flush(FLUSH_S)
+        if close_windows and all(order.number != self.sent - 1 for order in reversed(self.acked)):
+            why = self._last_failure or f"no response within {FLUSH_S:g} s"
+            raise LastOrderFailed(f"the order that closes the windows was not acknowledged: {why}")
 
     def first_ack_from(self, offset: int, after_s: float) -> AckedOrder | None:
         """Return the first acknowledgement after a time, of all orders at `offset` or higher."""
@@ -99,3 +108,4 @@ class Writer:
             self.acked.append(order)
         else:
             self.failed += 1
+            self._last_failure = error

@@ -12,7 +12,7 @@ from tidelog.apps.demo.timeline import Timeline
 
 SHORT_CHARS = 18
 """A cell with up to this many characters does not wrap."""
-LAST_ORDER = "The last order, an hour ahead, closes these windows and is not in any of them"
+LAST_ORDER = "The last order, a minute ahead, closes these windows and is not in any of them"
 """Explains why the sums have one order less than the log and the lake."""
 
 Cell = str | int | float | bool
