@@ -13,6 +13,7 @@ from tidelog.apps.spark.session import (
     recommended,
     settle_environment,
 )
+from tidelog.spark import register
 
 
 @pytest.mark.spark
@@ -20,6 +21,18 @@ def test_session_has_the_recommended_settings(spark: Any) -> None:
     wanted = recommended("local[2]")
     assert {key: spark.conf.get(key) for key in wanted} == wanted
     assert spark.range(10).count() == 10
+
+
+@pytest.mark.spark
+def test_streams_of_a_session_share_an_environment_that_is_safe_for_threads(spark: Any) -> None:
+    """With Spark's HashMap, streams that start at the same time damaged it, and tasks failed."""
+    own = spark.newSession()
+    register(own)
+    for session in (spark, own):  # `spark_session` has registered the format in the first one
+        sources = session._jsparkSession.sessionState().dataSourceManager()
+        environment = sources.lookupDataSource("tidelog").dataSourceCls().envVars()
+        assert environment.getClass().getName() == "java.util.concurrent.ConcurrentHashMap"
+        assert environment["PYTHONHASHSEED"] == "0"
 
 
 def test_without_java_one_line_says_what_to_install(

@@ -2,7 +2,9 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 from tidelog.spark import register
 
 pytestmark = pytest.mark.spark
+STREAMS = 4
 
 
 def test_a_batch_has_a_row_for_each_record(spark: Any, calm: LocalCluster, name: str) -> None:
@@ -70,6 +73,25 @@ def test_a_stream_continues_where_it_stopped(
     append(calm.bootstrap, name, numbered(4000, 4100))
     run_available(frame, tmp_path / "state", tmp_path / "out")
     assert numbers_in(spark, tmp_path / "out") == list(range(4100))
+
+
+def test_streams_that_start_at_the_same_time_read_every_record(
+    spark: Any, calm: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    register(spark)
+    make_topic(calm.bootstrap, name)
+    append(calm.bootstrap, name, numbered(0, 100))
+    frame = streaming(spark, calm.bootstrap, subscribe=name, startingOffsets="earliest").load()
+    together = Barrier(STREAMS)
+
+    def run(stream: int) -> None:
+        together.wait()
+        run_available(frame, tmp_path / f"state-{stream}", tmp_path / f"out-{stream}")
+
+    with ThreadPoolExecutor(STREAMS) as threads:
+        list(threads.map(run, range(STREAMS)))
+    for stream in range(STREAMS):
+        assert numbers_in(spark, tmp_path / f"out-{stream}") == list(range(100))
 
 
 def offsets_of(frame: Any) -> list[tuple[int, int]]:

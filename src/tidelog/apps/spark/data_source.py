@@ -51,8 +51,34 @@ class TidelogDataSource(DataSource):
 
 
 def register(spark: Any) -> None:
-    """Register `format("tidelog")` in a session.
+    """Register `format("tidelog")` in a session, so that queries can start at the same time.
 
-    This is needed only where Spark does not find the package `pyspark_tidelog` itself.
+    Each streaming query adds the same variables to the environment that Spark keeps with the
+    registered class. Spark keeps it in a HashMap, without a lock, and sends it with every task. Two
+    queries that add a variable at the same time can both count it; then each task fails with
+    OptionalDataException. So this function registers the class with a ConcurrentHashMap.
+
+    Spark Connect runs queries in another process, so there Spark's own registration remains.
     """
-    spark.dataSource.register(TidelogDataSource)
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        spark.dataSource.register(TidelogDataSource)
+        return
+    from pyspark.sql.udf import _wrap_function
+
+    context = spark.sparkContext
+    java = context._jvm.java.util.concurrent  # noqa: SLF001 - Python has no API for it
+    spark_sql = context._jvm.org.apache.spark.sql.execution  # noqa: SLF001
+    plain = _wrap_function(context, TidelogDataSource)
+    function = plain.copy(
+        plain.command(),
+        java.ConcurrentHashMap(plain.envVars()),
+        plain.pythonIncludes(),
+        plain.pythonExec(),
+        plain.pythonVer(),
+        plain.broadcastVars(),
+        plain.accumulator(),
+    )
+    source = spark_sql.datasources.v2.python.UserDefinedPythonDataSource(function)
+    spark._jsparkSession.dataSource().registerPython(NAME, source)  # noqa: SLF001

@@ -91,9 +91,14 @@ def spark_session(
     master: str = "local[*]",
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the running session, or a new one. Raises NoJava, or ImportError without pyspark."""
+    """Return the running session, or a new one, with `format("tidelog")`.
+
+    Raises NoJava, or ImportError without pyspark.
+    """
     find_java()
     from pyspark.sql import SparkSession
+
+    from tidelog.apps.spark.data_source import register
 
     settle_environment(master)
     builder = SparkSession.builder.appName(name).master(master)
@@ -104,4 +109,6 @@ def spark_session(
     }
     for key, value in wanted.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    register(session)
+    return session
