@@ -402,6 +402,9 @@ class EtcdStore:
             return None
         signed = self._signed
         if signed is not None and signed.session == session:
+            # This read needs a quorum. Else a leader of etcd that can send but receives nothing
+            # would replicate a renewal that this broker never learns of, but others count from.
+            self._range(range_of(self.layout.live_key(session)), give_up_s)
             try:
                 written = self._write_renewal(signed, sent_ms, give_up_s)
             except EtcdError as error:
