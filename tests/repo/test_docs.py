@@ -38,6 +38,7 @@ from tidelog.lab.sim.swarm import (
     KILL_AT_OUTCOME,
     MOVE,
     STORE_AWAY,
+    STORE_LEADER,
     UNREGISTER,
     UPGRADES,
 )
@@ -332,7 +333,7 @@ def test_mutants_that_the_lab_does_not_find_are_listed() -> None:
 def test_named_faults_exist() -> None:
     table = "\n".join(chain.from_iterable(rows((REFERENCE / "simulator-faults.md").read_text())))
     known = {*KINDS, *FAULTS, *CLOCKS, *BY_HAND, *BAD_DISKS, *UPGRADES}
-    known |= {UNREGISTER, STORE_AWAY, FAIL_DIRECTORY, MOVE, KILL_AT_OUTCOME}
+    known |= {UNREGISTER, STORE_AWAY, STORE_LEADER, FAIL_DIRECTORY, MOVE, KILL_AT_OUTCOME}
     assert not set(re.findall(r"`([^`]+)`", table)) - known
 
 
