@@ -3,11 +3,13 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from real_cluster import eventually, make_topic
 from topic_data import (
     append,
@@ -20,15 +22,17 @@ from topic_data import (
 )
 
 from tidelog.apps.cli.connection import LAST_RESORT
+from tidelog.apps.pipeline.streaming import Lag
 from tidelog.core.record.record import Header, Record
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.topics import create_partitions
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import committed_offsets
 from tidelog.shell.supervisor.cluster import LocalCluster
-from tidelog.spark import register
+from tidelog.spark import lag, register
 
 pytestmark = pytest.mark.spark
+PATIENCE_S = 120
 STREAMS = 4
 
 
@@ -92,6 +96,41 @@ def test_streams_that_start_at_the_same_time_read_every_record(
         list(threads.map(run, range(STREAMS)))
     for stream in range(STREAMS):
         assert numbers_in(spark, tmp_path / f"out-{stream}") == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("isolation", "end", "lags"),
+    [("read_committed", 10, [6, 2, 0]), ("read_uncommitted", 15, [11, 7, 3, 0])],
+)
+def test_the_lag_ends_at_the_last_stable_offset_for_committed_reads(
+    spark: Any,
+    calm: LocalCluster,
+    name: str,
+    tmp_path: Path,
+    isolation: str,
+    end: int,
+    lags: list[int],
+) -> None:
+    """Ten records, then five of an open transaction: they are no lag until it is complete."""
+    register(spark)
+    make_topic(calm.bootstrap, name)
+    append(calm.bootstrap, name, numbered(0, 10))
+    producer = Producer({"bootstrap.servers": calm.bootstrap, "transactional.id": name})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for number in range(10, 15):
+        producer.produce(name, b"%d" % number)
+    assert producer.flush(PATIENCE_S) == 0
+    options = {"subscribe": name, "startingOffsets": "earliest", "isolationLevel": isolation}
+    frame = streaming(spark, calm.bootstrap, maxOffsetsPerTrigger="4", **options).load()
+    seen = run_available(frame, tmp_path / "state", tmp_path / "out")
+    assert [lag(each["sources"][0]) for each in seen] == [{f"{name}-0": n} for n in lags]
+    assert numbers_in(spark, tmp_path / "out") == list(range(end))
+    lower = {option.lower(): value for option, value in options.items()}
+    with closing(Lag({"kafka.bootstrap.servers": calm.bootstrap, **lower})) as unread:
+        assert [unread.after(each) for each in seen] == lags
+        producer.commit_transaction(PATIENCE_S)
+        eventually(lambda: unread.after(seen[0]) == 16 - 4, "the lag with the end marker")
 
 
 def offsets_of(frame: Any) -> list[tuple[int, int]]:
