@@ -12,8 +12,6 @@ LIMIT_S = 600
 LOG_CHARS = 8_000
 
 
-# About one run of four fails: OptionalDataException in a task of Spark, or a query that hangs.
-@pytest.mark.slow
 @pytest.mark.spark
 def test_a_spark_job_continues_when_the_leader_is_killed(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
