@@ -219,7 +219,8 @@ class Oracle:
         return bool(self.truths[partition].promise.damaged)
 
     def may_damage(self, process: Process, partition: TopicPartition) -> bool:
-        return self.truths[partition].may_damage(process.id)
+        disks = {broker: each.disk for broker, each in self._site.brokers.items()}
+        return self.truths[partition].may_damage(process.id, disks)
 
     def damaged(self, process: Process, partition: TopicPartition) -> None:
         """Record damage to a replica's files, whether its broker runs or is down."""
@@ -247,7 +248,7 @@ class Oracle:
         disks = [self._site.brokers[broker].disk for broker in known if broker != process.id]
         checkpoints = [read_offsets(disk, layout.HIGH_WATERMARKS)[0] for disk in disks]
         marks = [marks.get(partition, 0) for marks in checkpoints]
-        return truth.may_damage(process.id) and log_end_offset < min(marks)
+        return self.may_damage(process, partition) and log_end_offset < min(marks)
 
     def outdated(self, process: Process, partition: TopicPartition) -> None:
         """Record that a replica's files were replaced by an old copy."""

@@ -4,7 +4,7 @@
 (promise.py) does not allow that loss, the simulator has found the kind of bug it looks for.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from tidelog.core.controller.metadata.registrations import PartitionRegistration
@@ -165,11 +165,12 @@ class Truth:
             what += f"but only the records before offset {self.deleted_upto} were deleted"
             self.report("acked-records-survive", what)
 
-    def may_damage(self, broker: BrokerId) -> bool:
+    def may_damage(self, broker: BrokerId, disks: Mapping[BrokerId, Disk]) -> bool:
         """Return whether the simulator may damage this replica.
 
         Another replica that may lead must have all its records and all committed ones, and no
-        other replica may have a fault. Runs that damage several replicas skip this condition.
+        other replica may have a fault. Runs that damage several replicas skip this condition. The
+        disks are read, because a power failure changes the files of a broker that is down.
         """
         known, promise = self.registration, self.promise
         if known is None or broker not in known.replicas or not self.shadows[broker].entries:
@@ -183,7 +184,10 @@ class Truth:
         mine = self.shadows[broker]
         wanted = self.committed[: mine.start] + mine.entries
         wanted += self.committed[len(wanted) :]
-        return any(other.first_difference(wanted) is None for other in others)
+        return any(
+            other.first_difference(wanted) is None and other.is_sound(disks[other.broker])
+            for other in others
+        )
 
     def _elected_uncleanly(self, after: LeaderEpoch, upto: LeaderEpoch) -> bool:
         """Return whether an unclean election began one of these epochs.

@@ -1,4 +1,4 @@
-"""The simulator's oracles note what a leader commits in its last step."""
+"""The simulator's oracles: what a leader commits in its last step, which replica may be damaged."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,7 @@ from tidelog.core.node import events as on
 from tidelog.core.replication.partition import Partition
 from tidelog.core.types import Offset, TopicPartition
 from tidelog.lab.sim.clients.producers import COMPACTED
+from tidelog.lab.sim.machine.damage import segments
 from tidelog.lab.sim.machine.network import LinkConditions
 from tidelog.lab.sim.machine.process import Process
 from tidelog.lab.sim.simulation import Simulation
@@ -149,3 +150,19 @@ def test_records_that_a_leader_commits_in_the_step_in_which_its_disk_fails(
     """Seed 3001645: a write failed right after a follower's fetch, which got its response."""
     if not any(commits_when_its_disk_fails(name, seed) for seed in SEEDS):
         pytest.fail("no leader committed records in the step in which its disk failed")
+
+
+def test_a_replica_may_be_damaged_only_while_another_one_really_has_its_records() -> None:
+    """Seed 3003780: the other one had lost them in a power failure, and its broker was down."""
+    cluster = CalmCluster(0, ORDINARY)
+    leader, oracle = cluster.leader(), cluster.simulation.oracle
+    assert leader is not None
+    others = [each for each in cluster.brokers if each is not leader]
+    cluster.await_that(lambda: {oracle.log_end(b, ORDINARY) for b in cluster.brokers} == {5})
+    for process in others:
+        process.kill()
+    assert oracle.may_damage(leader, ORDINARY), "a killed process loses nothing"
+    for number, process in enumerate(others):
+        for path in segments(process.disk, ORDINARY):
+            process.disk.truncate(path, process.disk.size(path) - 1)
+        assert oracle.may_damage(leader, ORDINARY) is (number == 0)
