@@ -269,6 +269,30 @@ def test_a_reassignment_that_removes_the_only_copy_of_an_acknowledged_record(
     assert counts(entry) == {"records": 1, "acked_1": 1}
 
 
+def test_a_reassignment_that_removes_such_a_record_while_its_broker_is_down(
+    cluster: Cluster,
+) -> None:
+    """Seed 3003746: the broker deleted its log at startup without an entry."""
+    old = leader_of(cluster)
+    cluster.produce(old, b"one")
+    others = tuple(sorted({1, 2, 3} - {old}))
+    cluster.cut |= {(other, old) for other in others}
+    cluster.ask(old, produce_of(1))
+    cluster.crash(old, proof=True)
+    cluster.cut.clear()
+    leader_of(cluster)
+    cluster.call(cluster.controller(), AlterReassignmentsReceived(0, {KEY: others}))
+    cluster.start(old)
+    cluster.run_until(lambda: bool(ledger(cluster, old)))
+    assert ORDERS not in cluster.nodes[old].replicas
+    assert ORDERS not in cluster.nodes[old].directory.logs
+    [entry] = ledger(cluster, old)
+    assert (entry["cause"], entry["end"]) == ("replica_removed", 2)
+    assert entry["leader"] in others
+    assert entry["leader_epoch"] > 0
+    assert counts(entry)["acked_1"] == 1
+
+
 def test_a_deleted_topic_leaves_no_entry(cluster: Cluster) -> None:
     leader = leader_of(cluster)
     cluster.produce(leader, b"one", acks=1)

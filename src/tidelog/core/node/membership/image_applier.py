@@ -320,11 +320,23 @@ class ImageApplier:
         if log is None or log.topic_id != topic_id:
             return
         replica = self._replicas.hosted.get(name)
+        if topic_id is not None and topic_id in self._image.topic_names:
+            if replica is None:
+                replica = self._host_removed(name, topic_id)
+            self._replicas.recorder.removed(replica)
         if replica is not None:
-            if topic_id in self._image.topic_names:
-                self._replicas.recorder.removed(replica)
             self._replicas.unhost(replica)
         self._dropped.append(name)
+
+    def _host_removed(self, name: TopicPartition, topic_id: TopicId) -> HostedReplica:
+        """Return the replica of a log that was found at startup, which a reassignment has removed
+        while this broker was down."""
+        replica = self._host(name, topic_id)
+        known = self._image.partitions.get(PartitionKey(topic_id, name.partition))
+        if known is not None:
+            replica.partition.leader = known.leader
+            replica.partition.leader_epoch = known.leader_epoch
+        return replica
 
     def _delete_dropped(self) -> None:
         dropped, self._dropped = self._dropped, []
