@@ -1,11 +1,13 @@
-"""The simulator's oracles: what a leader commits in its last step, which replica may be damaged."""
+"""The simulator in a calm cluster: what its oracles note, what it may damage, and its clients."""
 
 from collections.abc import Callable
 
 import pytest
 
+from tidelog.core.controller.effects import TopicAnswer
 from tidelog.core.controller.events import ElectionType
 from tidelog.core.controller.metadata.registrations import PartitionKey
+from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.replication.partition import Partition
 from tidelog.core.types import Offset, TopicPartition
@@ -150,6 +152,20 @@ def test_records_that_a_leader_commits_in_the_step_in_which_its_disk_fails(
     """Seed 3001645: a write failed right after a follower's fetch, which got its response."""
     if not any(commits_when_its_disk_fails(name, seed) for seed in SEEDS):
         pytest.fail("no leader committed records in the step in which its disk failed")
+
+
+def test_an_administrator_takes_no_later_response_for_that_of_a_creation_it_did_not_send() -> None:
+    """Seed 3004504: no broker was up, and the next request got the same number."""
+    simulation = Simulation(draw_plan(0))
+    admin = simulation.admin
+    admin.create_topic()
+    admin.answered(1, TopicAnswer(ErrorCode.NONE))
+    assert not admin.topic_made
+    for process in simulation.site.brokers.values():
+        process.start()
+    admin.create_topic()
+    admin.answered(1, TopicAnswer(ErrorCode.NONE))
+    assert admin.topic_made
 
 
 def test_a_replica_may_be_damaged_only_while_another_one_really_has_its_records() -> None:

@@ -39,8 +39,10 @@ class SimAdmin(SimClient):
         """Send the creation request, and retry until the topic exists."""
         if self.topic_made:
             return
-        self._creations.add(self._correlation + 1)
-        self._send_request(self._find_broker(), self._topic)
+        broker = self._find_broker()
+        if broker is not None:
+            self._send_request(broker, self._topic)
+            self._creations.add(self._correlation)
         self._world.after(RETRY_MS, self.create_topic)
 
     def elect(
