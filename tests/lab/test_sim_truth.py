@@ -1,5 +1,7 @@
 """The simulator's true history of a partition."""
 
+import pytest
+
 from tidelog.core.controller.metadata.registrations import PartitionRegistration, UncleanElection
 from tidelog.core.node.measuring.journal import Note
 from tidelog.core.types import TopicPartition
@@ -125,3 +127,31 @@ def test_an_unclean_election_need_not_be_recorded_if_the_next_one_replaced_it_un
             truth.became_leader(truth.shadows[1], epoch)
         assert epoch in truth.unclean_epochs_to_record, "no later one has an entry"
     assert truth.unclean_epochs_to_record == {1, 5}
+
+
+@pytest.mark.parametrize(
+    ("to", "end", "deleted_upto", "broken"),
+    [
+        (0, 3, 9, False),  # seed 3003110: damage had taken all later ones
+        (0, 10, 9, True),  # offset 9 was not deleted
+        (0, 3, 0, True),
+        (25, 30, 9, False),  # none was committed
+        (24, 30, 9, True),
+    ],
+)
+def test_an_in_sync_replica_truncates_only_deleted_and_uncommitted_records(
+    to: int, end: int, deleted_upto: int, broken: bool
+) -> None:
+    found: list[str] = []
+    truth = Truth(
+        TopicPartition("t", 0),
+        lambda invariant, _: found.append(invariant),
+        Promise(min_isr=2),
+        lambda _: False,
+        unclean_allowed=False,
+    )
+    truth.registered(PartitionRegistration(bytes(16), 0, (1, 2), (1, 2), 1), away=())
+    truth.committed = [Entry(0, offset, offset, 0) for offset in range(25)]
+    truth.deleted_upto = deleted_upto
+    truth.truncated(Shadow(2), to, end)
+    assert bool(found) is broken

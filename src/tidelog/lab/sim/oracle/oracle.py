@@ -509,7 +509,7 @@ class Oracle:
             if led:
                 what = f"broker {process.id}, the leader, truncated its log to offset {kept}"
                 truth.report("hw-below-leo", what)
-            truth.truncated(shadow, kept)
+            truth.truncated(shadow, kept, old_end)
         fresh = max(kept, shadow.start)
         if end > fresh:
             truth.appended(shadow, shadow.entries[fresh - shadow.start :], fresh)

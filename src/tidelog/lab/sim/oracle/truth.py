@@ -127,14 +127,16 @@ class Truth:
                 self.report("epochs-monotonic", what)
             epoch = entry.epoch
 
-    def truncated(self, shadow: Shadow, to: Offset) -> None:
-        """Check that no ISR member truncates committed records.
+    def truncated(self, shadow: Shadow, to: Offset, end: Offset) -> None:
+        """Check that no ISR member truncates committed records; its log ended at `end` before.
 
-        It may, if it lost some of them before in a power failure.
+        It may, if it lost some of them before in a power failure. It may also truncate records that
+        were deleted: after a crash it may have them again.
         """
         isr = () if self.registration is None else self.registration.isr
         counts = shadow.broker in isr and shadow.broker not in self.promise.first_lost
-        if to < len(self.committed) and counts and not shadow.leads:
+        removes = max(to, self.deleted_upto) < min(end, len(self.committed))
+        if removes and counts and not shadow.leads:
             what = f"broker {shadow.broker} truncated its log to offset {to}, "
             what += f"but the records before offset {len(self.committed)} are committed"
             self.report("isr-holds-committed", what)
