@@ -13,7 +13,7 @@ from tidelog.lab.sim.faults import KINDS
 from tidelog.lab.sim.machine.damage import DAMAGES
 from tidelog.lab.sim.runner import Summary, replay, run_plan, run_seed, run_seeds
 from tidelog.lab.sim.shrink import replay_command, shrink, shrunk_lines
-from tidelog.lab.sim.simulation import Result
+from tidelog.lab.sim.simulation import OPERATOR_MS, Result
 from tidelog.lab.sim.story_recorder import write_stories
 from tidelog.lab.sim.swarm import (
     BAD_DISKS,
@@ -91,6 +91,14 @@ def test_records_that_a_lying_disk_shows_as_missing_may_be_reported_as_lost() ->
     result = run_seed(810667)
     assert result.faults["sync lied"] > 0
     assert result.violations == []
+
+
+def test_an_operator_waits_until_all_brokers_have_been_up_for_a_while() -> None:
+    """The brokers registered just before the operator looked, and then elected a leader."""
+    result = run_seed(3010024)
+    assert result.violations == []
+    assert result.settled_ms is not None
+    assert result.settled_ms > OPERATOR_MS
 
 
 def test_plans_differ_and_use_every_action() -> None:

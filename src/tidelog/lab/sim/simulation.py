@@ -147,6 +147,8 @@ class Simulation:
         self.result = Result(plan.seed, policy.name, plan.line())
         self.on_violation: Callable[[str], None] = lambda _: None
         self._shipped = policy is LEADER_EPOCH
+        self._all_act_since_ms: int | None = None
+        """Since when all brokers are up and registered, while the cluster settles."""
         self.world = World(plan.seed, keep_events=keep_events)
         network = Network(self.world, plan.conditions)
         store = SimStore(self.world, network, plan.store)
@@ -450,11 +452,16 @@ class Simulation:
                 process.supported = next(v for v in versions if unsupported(levels, v) is None)
 
     def _elect_as_operator(self, begun_ms: int) -> None:
-        """Elect leaders uncleanly, as an operator, where all brokers are up and none may lead."""
+        """Elect leaders uncleanly, as an operator, where all brokers have been up for long enough
+        and none may lead."""
         started = self.site.brokers.items()
         nodes = {broker: process.node for broker, process in started if process.node is not None}
-        acting = len(nodes) == len(self.site.brokers) and all(n.acting for n in nodes.values())
-        if self.world.now_ms < begun_ms + OPERATOR_MS or not acting:
+        if len(nodes) < len(self.site.brokers) or not all(n.acting for n in nodes.values()):
+            self._all_act_since_ms = None
+            return
+        if self._all_act_since_ms is None:
+            self._all_act_since_ms = self.world.now_ms
+        if self.world.now_ms < max(begun_ms, self._all_act_since_ms) + OPERATOR_MS:
             return
         known = [t.registration for t in self.oracle.truths.values() if t.registration is not None]
         damaged = {name for node in nodes.values() for name in node.directory.damaged}
