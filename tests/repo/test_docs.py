@@ -301,6 +301,10 @@ def test_the_reference_is_complete(page: str, names: list[str]) -> None:
     assert not [n for n in names if f"`{n}`" not in text and f"- {n}\n" not in text]
 
 
+OF_OTHERS = ("connection refused", "java.io.OptionalDataException", "Illegal size", "of collection")
+"""Messages of the operating system and of Spark."""
+
+
 def texts_of_sources() -> str:
     """All string constants of the sources; a value inside an f-string is an ellipsis."""
     found = []
@@ -311,7 +315,7 @@ def texts_of_sources() -> str:
                 found.append("".join(p if isinstance(p, str) else "…" for p in parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
-    return "\n".join([*found, *ErrorCode.__members__, "connection refused"])
+    return "\n".join([*found, *ErrorCode.__members__, *OF_OTHERS])
 
 
 @pytest.mark.parametrize("page", [DOCS / "how-to" / "troubleshoot.md"], ids=name)
