@@ -10,11 +10,13 @@ a restart does not bring back, the replicas whose log directory failed, and whil
 transactions, which older software can't end.
 """
 
+from tidelog.core.controller.acl_changes import acl_deletions
 from tidelog.core.controller.events import UpdateFeaturesReceived, UpgradeType
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import (
+    ACLS,
     OFFLINE_REPLICAS,
     RANGES_IN_STATES,
     TIDELOG_VERSION,
@@ -46,6 +48,7 @@ def update_features(term: ControllerTerm, event: UpdateFeaturesReceived) -> Plan
     levels = {name: level for name, level in levels.items() if level > 0}
     level = levels[TIDELOG_VERSION]
     writes = _state_writes(image, level) + _partition_writes(image, level)
+    writes += _acl_writes(image, level)
     if levels != image.features:
         key = keys.FEATURES
         guard = Guard(key, image.mod_rev(key))
@@ -89,6 +92,11 @@ def _problem(
         return (
             "Refusing to perform the requested downgrade because older software can't end"
             f" transactions: end them, then delete the topic {TRANSACTIONS_TOPIC}."
+        )
+    if safe and level < ACLS and term.image.acls:
+        return (
+            "Refusing to perform the requested downgrade because older software does not obey ACLs:"
+            f" delete the {len(term.image.acls)} ACLs first; an unsafe downgrade deletes them."
         )
     return None
 
@@ -154,3 +162,8 @@ def _partition_writes(image: ClusterImage, level: int) -> list[Write]:
             value = values.encode_partition(changed)
             writes.append(Write(Put(name, value), (Guard(name, image.mod_rev(name)),)))
     return writes
+
+
+def _acl_writes(image: ClusterImage, level: int) -> list[Write]:
+    """Delete all ACLs at a level of `tidelog.version` that does not have them."""
+    return [] if level >= ACLS else acl_deletions(image, image.acls)

@@ -11,6 +11,7 @@ import json
 from enum import Enum
 from typing import Any
 
+from tidelog.core.authorization import acl
 from tidelog.core.controller import effects, events
 from tidelog.core.controller.metadata import registrations
 from tidelog.core.errors import ErrorCode
@@ -42,6 +43,8 @@ _CLASSES: dict[str, type[Any]] = {
         events.UnregisterBrokerReceived,
         events.UpdateFeaturesReceived,
         events.UpgradeType,
+        events.CreateAclsReceived,
+        events.DeleteAclsReceived,
         events.ElectLeadersReceived,
         events.ElectionType,
         events.AlterReassignmentsReceived,
@@ -51,6 +54,7 @@ _CLASSES: dict[str, type[Any]] = {
         effects.AlterPartitionAnswer,
         effects.AlterPartitionResult,
         effects.TopicAnswer,
+        effects.AclsDeleted,
         effects.PartitionErrorsAnswer,
         effects.ReassignmentsAnswer,
         effects.ProducerIdsAnswer,
@@ -58,6 +62,12 @@ _CLASSES: dict[str, type[Any]] = {
         registrations.PartitionRegistration,
         registrations.LeaderRecovery,
         registrations.UncleanElection,
+        acl.Acl,
+        acl.AclFilter,
+        acl.Operation,
+        acl.PatternType,
+        acl.Permission,
+        acl.ResourceType,
         ErrorCode,
         TopicPartition,
         EpochEnd,

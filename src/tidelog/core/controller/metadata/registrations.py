@@ -9,6 +9,13 @@ import json
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from tidelog.core.authorization.acl import (
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from tidelog.core.controller.metadata.features import BEFORE_FEATURES, SUPPORTED, FeatureRange
 from tidelog.core.slotted import slotted
 from tidelog.core.types import (
@@ -392,3 +399,32 @@ def encode_config(value: dict[str, str]) -> bytes:
 def decode_config(value: bytes) -> dict[str, str]:
     """Decode settings."""
     return {str(name): str(text) for name, text in json.loads(value).items()}
+
+
+def encode_acl(value: Acl) -> bytes:
+    """Encode an ACL, with the names of its types."""
+    return _dumps(
+        {
+            "resource_type": value.resource_type.name,
+            "resource_name": value.resource_name,
+            "pattern_type": value.pattern_type.name,
+            "principal": value.principal,
+            "host": value.host,
+            "operation": value.operation.name,
+            "permission": value.permission.name,
+        }
+    )
+
+
+def decode_acl(value: bytes) -> Acl:
+    """Decode an ACL."""
+    fields = json.loads(value)
+    return Acl(
+        ResourceType[fields["resource_type"]],
+        fields["resource_name"],
+        PatternType[fields["pattern_type"]],
+        fields["principal"],
+        fields["host"],
+        Operation[fields["operation"]],
+        Permission[fields["permission"]],
+    )

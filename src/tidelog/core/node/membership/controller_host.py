@@ -45,6 +45,8 @@ FROM_CLIENTS = (
     on.AlterConfigReceived,
     on.UnregisterBrokerReceived,
     on.UpdateFeaturesReceived,
+    on.CreateAclsReceived,
+    on.DeleteAclsReceived,
     on.ElectLeadersReceived,
     on.AlterReassignmentsReceived,
     on.ListReassignmentsReceived,
