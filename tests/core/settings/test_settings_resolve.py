@@ -83,9 +83,7 @@ def test_unknown_keys_warn() -> None:
 PROTECTING = {
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
     "listener.name.external.sasl.enabled.mechanisms": "PLAIN",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin",
-    "allow.everyone.if.no.acl.found": "false",
+    "principal.builder.class": "com.example.Builder",
     "create.topic.policy.class.name": "com.example.Policy",
     "delegation.token.secret.key": "hush",
 }

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from tidelog.core.api.access_control import BrokerAuthorizer
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import BrokerRegistration
 from tidelog.core.errors import ErrorCode
@@ -71,6 +72,8 @@ class Broker(NamedTuple):
     departed: DepartedBrokers
     disk_space: Callable[[str], tuple[int, int]] = lambda _: (-1, -1)
     """Returns the total and free bytes of a log directory's disk; -1 if unknown."""
+    authorizer: BrokerAuthorizer | None = None
+    """Decides what principals may do; None: every principal may do everything."""
 
 
 class BrokerContext:

@@ -6,6 +6,7 @@ derived from the rows of topic settings, so that the two never differ.
 
 from collections.abc import Iterator
 
+from tidelog.core.settings.authorization import AUTHORIZATION
 from tidelog.core.settings.group_keys import GROUPS
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, INT_MAX, LOW, READ_ONLY, Setting
 from tidelog.core.settings.tls import TLS, TLS_KEYS, listener_key
@@ -791,6 +792,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Transactions": (*TRANSACTIONS, *VERIFICATION),
     "Network": _NETWORK,
     "TLS": TLS,
+    "Authorisation": AUTHORIZATION,
     "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,
 }

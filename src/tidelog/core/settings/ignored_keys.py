@@ -13,7 +13,6 @@ _ROWS = """
 alter.config.policy.class.name class null
 alter.log.dirs.replication.quota.window.num int 11
 alter.log.dirs.replication.quota.window.size.seconds int 1
-authorizer.class.name string ""
 background.threads int 10 dynamic
 client.quota.callback.class class null
 config.providers list "" dynamic
@@ -222,7 +221,6 @@ ssl.allow.san.changes boolean false
 ssl.engine.factory.class class null dynamic
 ssl.keymanager.algorithm string SunX509 dynamic
 ssl.keystore.password password null dynamic
-ssl.principal.mapping.rules string DEFAULT
 ssl.protocol string TLSv1.3 dynamic
 ssl.provider string null dynamic
 ssl.secure.random.implementation string null dynamic

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 _NO_PROVIDER = "Tidelog uses OpenSSL, without plug-ins"
 _NO_DYNAMIC_PASSWORDS = "Tidelog keeps no passwords in dynamic settings"
 _NO_AUTHENTICATION = "Tidelog has no authentication yet"
-_NO_AUTHORISER = "Tidelog has no access control yet"
+_NO_BUILDERS = "Tidelog has no plug-ins for principals yet"
 _NO_POLICY = "Tidelog has no policies yet"
 _REASONS = (
     ("security.providers", _NO_PROVIDER),
@@ -22,10 +22,7 @@ _REASONS = (
     ("listener.name.*.sasl.*", _NO_AUTHENTICATION),
     ("delegation.token.secret.key", _NO_AUTHENTICATION),
     ("connections.max.reauth.ms", _NO_AUTHENTICATION),
-    ("authorizer.class.name", _NO_AUTHORISER),
-    ("super.users", _NO_AUTHORISER),
-    ("allow.everyone.if.no.acl.found", _NO_AUTHORISER),
-    ("principal.builder.class", _NO_AUTHORISER),
+    ("principal.builder.class", _NO_BUILDERS),
     ("*.policy.class.name", _NO_POLICY),
 )
 _NO_PROTECTION = {
@@ -33,7 +30,6 @@ _NO_PROTECTION = {
     "sasl.mechanism.inter.broker.protocol": "GSSAPI",
     "sasl.mechanism.controller.protocol": "GSSAPI",
     "connections.max.reauth.ms": "0",
-    "allow.everyone.if.no.acl.found": "true",
     "principal.builder.class": "org.apache.kafka.common.security.authenticator"
     ".DefaultKafkaPrincipalBuilder",
 }

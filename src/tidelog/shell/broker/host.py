@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidelog.core.api.access_control import broker_authorizer
 from tidelog.core.api.context import Broker, DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import CloseCode
@@ -112,6 +113,7 @@ class BrokerHost:
             _start_index,
             self._departed,
             disk_space,
+            broker_authorizer(settings, node.image, node.journal.note, now_ms),
         )
         faulty = [disk for disk in self._disks if isinstance(disk, FaultyDisk)]
         switches = FaultSwitches(faulty, self._isolate) if faulty else None

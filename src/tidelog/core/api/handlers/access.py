@@ -1,4 +1,4 @@
-"""ACLs, SASL, SCRAM passwords, delegation tokens and quotas of a cluster without security.
+"""SASL, SCRAM passwords, delegation tokens and quotas of a cluster without security.
 
 Each API responds as Kafka does where the feature is off. Clients and tools understand these
 errors; they treat a missing API as a broker that is too old.
@@ -9,30 +9,6 @@ from collections import Counter
 from tidelog.core.api.context import BrokerContext, Struct
 from tidelog.core.api.handlers.refusals import Refused, error_text
 from tidelog.core.errors import ErrorCode
-
-# -- ACLs: any client may do everything ------------------------------------------------------
-
-_DISABLED = {
-    "error_code": ErrorCode.SECURITY_DISABLED,
-    "error_message": "This cluster has no access control: any client may do everything.",
-}
-
-
-def describe_acls(_broker: BrokerContext, _request: Struct) -> Struct:
-    """DescribeAcls 1-3: refuse with SECURITY_DISABLED, as Kafka without an authoriser."""
-    return {"throttle_time_ms": 0, **_DISABLED, "resources": []}
-
-
-def create_acls(_broker: BrokerContext, request: Struct) -> Struct:
-    """CreateAcls 1-3: refuse each ACL."""
-    return {"throttle_time_ms": 0, "results": [_DISABLED for _ in request["creations"]]}
-
-
-def delete_acls(_broker: BrokerContext, request: Struct) -> Struct:
-    """DeleteAcls 1-3: refuse each filter."""
-    refused = {**_DISABLED, "matching_acls": []}
-    return {"throttle_time_ms": 0, "filter_results": [refused for _ in request["filters"]]}
-
 
 # -- SASL: clients are not authenticated -----------------------------------------------------
 
