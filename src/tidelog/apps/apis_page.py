@@ -37,7 +37,7 @@ All APIs that a broker of Apache Kafka 4.3 serves to clients, and what a Tidelog
   Only ApiVersions is answered in any version.
 - "Flexible" is the first version with tagged fields (KIP-482).
 - "Rights" are the operations and resources that Kafka 4.2 authorises; "or" means that one of them
-  is enough. Tidelog has no authorisation yet: any client may send any request.
+  is enough. They are asked for if the broker has an [authoriser](../how-to/use-acls.md).
 
 This page is written from the code: `python -m tidelog.apps.apis_page docs/reference/apis.md`.
 
@@ -98,9 +98,9 @@ NOTES = {
     "AlterReplicaLogDirs": "a move ends with the process: repeat it after a restart",
     "SaslHandshake": "ILLEGAL_SASL_STATE: clients are not authenticated",
     "SaslAuthenticate": "ILLEGAL_SASL_STATE",
-    "DescribeAcls": "SECURITY_DISABLED, as Kafka without an authoriser",
-    "CreateAcls": "SECURITY_DISABLED",
-    "DeleteAcls": "SECURITY_DISABLED",
+    "DescribeAcls": "without an authoriser SECURITY_DISABLED, as in Kafka",
+    "CreateAcls": "as DescribeAcls",
+    "DeleteAcls": "as DescribeAcls",
     "DescribeClientQuotas": "an empty list",
     "AlterClientQuotas": "each entry is refused: UNSUPPORTED_VERSION, with a text",
     "DescribeUserScramCredentials": "no user has a password",

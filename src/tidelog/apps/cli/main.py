@@ -28,6 +28,7 @@ COMMANDS = LazyCommands(
         "transaction": "tidelog.apps.cli.transaction:transaction",
         "config": "tidelog.apps.cli.config:config",
         "log-dir": "tidelog.apps.cli.log_dir:log_dir",
+        "acl": "tidelog.apps.cli.security.acl:acl",
         "features": "tidelog.apps.cli.features:features",
         "reassign": "tidelog.apps.cli.reassign:reassign",
         "completion": "tidelog.apps.cli.main:completion",

@@ -22,6 +22,7 @@ from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import (
     BrokerError,
     CannotConnect,
+    ClientError,
     ClosedAtFirstRequest,
     Disconnected,
     NoAnswer,
@@ -240,7 +241,8 @@ class KafkaConnection:
     ) -> dict[str, Any]:
         """Call one of Tidelog's private APIs, with JSON in request and response.
 
-        Raises NotOffered if the broker closes the connection, because it does not know the API.
+        Raises NotOffered if the broker closes the connection, because it does not know the API, and
+        ClientError if it refuses the request.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         body = {"document": json.dumps(document).encode()}
@@ -256,6 +258,8 @@ class KafkaConnection:
             answer = None
         if not isinstance(answer, dict):
             raise self._not_kafka("the response is not a JSON object")
+        if set(answer) == {"error"}:
+            raise ClientError(f"{self.address}: {api_name(api_key)}: {answer['error']}")
         return answer
 
     def _exchange(
