@@ -7,6 +7,7 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import BrokerRegistration
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.node import Node
+from tidelog.core.principal import ANONYMOUS, Principal
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId, TopicId
 
@@ -82,6 +83,7 @@ class BrokerContext:
         "client_software",
         "listener",
         "now_ms",
+        "principal",
         "version",
     )
 
@@ -94,6 +96,7 @@ class BrokerContext:
         now_ms: int,
         client_host: str = "",
         client_software: str = "",
+        principal: Principal = ANONYMOUS,
     ) -> None:
         self.broker = broker
         self.version = version
@@ -103,6 +106,8 @@ class BrokerContext:
         self.client_host = client_host
         self.client_software = client_software
         """Name and version of the client library, if it sent them in ApiVersions (KIP-511)."""
+        self.principal = principal
+        """Whom the request is authorised as."""
 
     @property
     def no_transactions(self) -> ErrorCode:

@@ -331,6 +331,7 @@ class Dispatch:
             self._now_ms(),
             connection.peer_host,
             connection.session.software,
+            connection.session.principal,
         )
         if key == API_VERSIONS:
             connection.session.software = _software(request)

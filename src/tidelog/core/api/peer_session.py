@@ -7,17 +7,20 @@ principal that they prove.
 
 from typing import Any
 
+from tidelog.core.principal import ANONYMOUS
 from tidelog.core.types import BrokerId
 
 
 class PeerSession:
     """The authentication state of one connection."""
 
-    __slots__ = ("broker", "handshake", "software")
+    __slots__ = ("broker", "handshake", "principal", "software")
 
     def __init__(self) -> None:
         self.broker: BrokerId | None = None
         """The broker that the peer has proved to be; None for clients and before the proof."""
+        self.principal = ANONYMOUS
+        """Whom the connection's requests are authorised as."""
         self.handshake: Any = None
         """The handshake in progress, if any."""
         self.software = ""

@@ -104,12 +104,11 @@ _NOT_ALLOWED = {
     "throttle_time_ms": 0,
 }
 _NO_TIME = -1
-_ANONYMOUS = ("User", "ANONYMOUS")
 
 
-def create_delegation_token(_broker: BrokerContext, request: Struct) -> Struct:
-    """CreateDelegationToken 1-3: refuse; return the requested owner and an anonymous requester."""
-    principal_type, principal_name = _ANONYMOUS
+def create_delegation_token(broker: BrokerContext, request: Struct) -> Struct:
+    """CreateDelegationToken 1-3: refuse; return the requested owner and the requester."""
+    principal_type, principal_name = broker.principal
     return {
         **_NOT_ALLOWED,
         "principal_type": request.get("owner_principal_type") or principal_type,
