@@ -17,7 +17,7 @@ def test_broker_does_not_start_and_a_running_one_stops() -> None:
     cluster.store.txn((), (NEWER,))
     cluster._notify()
     cluster.run_until(lambda: 1 in cluster.halted)
-    assert "tidelog.version 9, and this Tidelog supports 1-3" in cluster.halted[1].reason
+    assert "tidelog.version 9, and this Tidelog supports 1-4" in cluster.halted[1].reason
     cluster.start(2)
     cluster.run_until(lambda: 2 in cluster.halted)
     assert "tidelog.version 9" in cluster.halted[2].reason

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
 
@@ -235,6 +236,16 @@ class UpdateFeaturesReceived:
 
 
 @slotted
+class AlterScramReceived:
+    """Store a user's credential for one mechanism; None deletes it."""
+
+    request: RequestToken
+    user: str
+    mechanism: str
+    credential: ScramCredential | None
+
+
+@slotted
 class ElectLeadersReceived:
     """Hold elections for an administrator; in all partitions if `keys` is None."""
 
@@ -277,6 +288,7 @@ Request: TypeAlias = (
     | AlterConfigReceived
     | UnregisterBrokerReceived
     | UpdateFeaturesReceived
+    | AlterScramReceived
     | ElectLeadersReceived
     | AlterReassignmentsReceived
     | ListReassignmentsReceived

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
-from tidelog.core.controller import feature_levels, plans
+from tidelog.core.controller import feature_levels, plans, scram_changes
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -29,6 +29,7 @@ from tidelog.core.controller.events import (
     AlterConfigReceived,
     AlterPartitionReceived,
     AlterReassignmentsReceived,
+    AlterScramReceived,
     CreatePartitionsReceived,
     CreateTopicReceived,
     DeleteTopicReceived,
@@ -84,6 +85,7 @@ _PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     AlterConfigReceived: plans.alter_config,
     UnregisterBrokerReceived: unregister_broker,
     UpdateFeaturesReceived: feature_levels.update_features,
+    AlterScramReceived: scram_changes.alter_scram,
 }
 
 

@@ -17,6 +17,9 @@ FEATURES = "features"
 """The finalised level of each feature. Software older than feature levels ignores the key."""
 PRODUCER_IDS = "ids/producer"
 """The first producer id that is not allocated."""
+SCRAM = "scram/"
+USER_BYTES_MAX = 200
+"""The longest name of a user, so that its key is not too long for the store."""
 
 
 def broker_id(broker: BrokerId) -> str:
@@ -56,6 +59,17 @@ def parse_partition(key: str) -> tuple[TopicId, int] | None:
 def topic_config(topic: str) -> str:
     """A topic's own configuration, as a JSON object of strings."""
     return f"{TOPIC_CONFIGS}{topic}"
+
+
+def scram(mechanism: str, user: str) -> str:
+    """The credential of one user for one mechanism. A user's name may have any characters."""
+    return f"{SCRAM}{mechanism}/{user.encode().hex()}"
+
+
+def parse_scram(key: str) -> tuple[str, str]:
+    """Return the mechanism and the user in the key of a credential."""
+    mechanism, user = key[len(SCRAM) :].split("/")
+    return mechanism, bytes.fromhex(user).decode()
 
 
 def broker_config(broker: BrokerId | None) -> str:

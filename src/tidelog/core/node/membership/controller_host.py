@@ -45,6 +45,7 @@ FROM_CLIENTS = (
     on.AlterConfigReceived,
     on.UnregisterBrokerReceived,
     on.UpdateFeaturesReceived,
+    on.AlterScramReceived,
     on.ElectLeadersReceived,
     on.AlterReassignmentsReceived,
     on.ListReassignmentsReceived,
