@@ -30,7 +30,7 @@ def staged(tmp_path: Path) -> Iterator[Callable[[UnprovenLimits], Stage]]:
     make = next(makers)
 
     def make_gate(limits: UnprovenLimits) -> Stage:
-        stage = make(unproven=limits, idle_max_ms=LONG_MS)
+        stage = make(unproven=limits, is_for_brokers=True, idle_max_ms=LONG_MS)
         stage.listener._service = stage.echo = Gate()
         return stage
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 
 from tidelog.core.settings.broker_settings import BrokerSettings
-from tidelog.core.settings.listeners import SSL, Listener
+from tidelog.core.settings.listeners import Listener, uses_tls
 from tidelog.core.settings.tls import TlsSettings
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import NewTransport
@@ -33,7 +33,7 @@ class TlsListeners:
         self._servers: dict[str, RenewedContext] = {}
         self._clients: dict[str, RenewedContext] = {}
         for listener in (*settings.listeners.clients, settings.internal_listener):
-            if settings.protocol(listener) == SSL:
+            if uses_tls(settings.protocol(listener)):
                 own = settings.tls(listener)
                 self._servers[listener.name] = self._follow(own, is_server=True)
                 self._clients[listener.name] = self._follow(own, is_server=False)
