@@ -18,7 +18,7 @@ from tidelog.core.principal import ANONYMOUS, BROKER, USER, Principal
 from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.sasl.plain import PlainServer, PlainUsers
 from tidelog.core.sasl.scram import ITERATIONS_MIN, credential_of, salted_password
-from tidelog.core.settings.broker_settings import settings_of
+from tidelog.core.settings.broker_settings import BrokerLogin, settings_of
 from tidelog.core.settings.jaas import PLAIN_MODULE
 from tidelog.core.wire.codec import decode_response, encode_request
 
@@ -65,8 +65,8 @@ class Listener:
                 **{name.replace("_", "."): text for name, text in texts.items()},
             }
         )
-        sasl = settings.sasl(settings.listener)
-        rules = sasl_rules(sasl, self.image, SECRET, bytes)
+        self.sasl = settings.sasl(settings.listener)
+        rules = sasl_rules(self.sasl, self.image, SECRET, bytes)
         self.served: list[bytes] = []
         self.authenticated: list[Line] = []
         self.later: list[tuple[int, Callable[[], None]]] = []
@@ -212,6 +212,22 @@ def test_a_broker_passes_by_the_secret_of_the_cluster(listener: Listener) -> Non
         run(other, cluster_login("of another cluster", "test", bytes))
     assert other.session.principal is ANONYMOUS
     assert CLUSTER_MECHANISM not in handshake(listener.connect(), PLAIN)["mechanisms"]
+
+
+def test_the_login_of_brokers_needs_no_user_in_the_store(listener: Listener) -> None:
+    sasl = listener.sasl._replace(mechanisms=(SCRAM_SHA_256, SCRAM_SHA_512))
+    own = BrokerLogin(SCRAM_SHA_512, "broker", "b-pass")
+    listener.gate = listener.gate_of(sasl_rules(sasl, listener.image, SECRET, bytes, own))
+    line = listener.connect()
+    log_in(line, "broker", "b-pass", SCRAM_SHA_512)
+    assert line.session.principal == Principal(USER, "broker")
+    for user, password, mechanism in (
+        ("broker", "wrong", SCRAM_SHA_512),
+        ("broker", "b-pass", SCRAM_SHA_256),
+        ("other", "b-pass", SCRAM_SHA_512),
+    ):
+        with pytest.raises(NoResponse):
+            log_in(listener.connect(), user, password, mechanism)
 
 
 def test_a_user_who_is_deleted_later_cant_authenticate_again(listener: Listener) -> None:

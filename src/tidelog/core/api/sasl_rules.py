@@ -16,8 +16,10 @@ from tidelog.core.sasl.scram import (
     ScramServer,
     ScramUsers,
     credential_of,
+    new_salt,
     salted_password,
 )
+from tidelog.core.settings.broker_settings import BrokerLogin
 from tidelog.core.settings.sasl import SaslSettings
 
 CLUSTER_MECHANISM = "TIDELOG-CLUSTER"
@@ -28,13 +30,31 @@ _CLUSTER_SALT = b"tidelog cluster secret"
 
 
 def sasl_rules(
-    settings: SaslSettings, image: ClusterImage, secret: str, random_bytes: RandomBytes
+    settings: SaslSettings,
+    image: ClusterImage,
+    secret: str,
+    random_bytes: RandomBytes,
+    own: BrokerLogin | None = None,
 ) -> SaslRules:
-    """Return the rules of a listener. Users of SCRAM are looked up in the image."""
+    """Return the rules of a listener. Users of SCRAM are looked up in the image.
+
+    `own`: on a listener for brokers, the login of this broker at others. Brokers accept it although
+    the store has no such user: a new cluster needs connections between brokers to store one.
+    """
+
+    @cache
+    def of_brokers() -> ScramCredential:
+        assert own is not None
+        salt = new_salt(random_bytes)
+        salted = salted_password(own.mechanism, own.password, salt, ITERATIONS_MIN)
+        return credential_of(own.mechanism, salted, salt, ITERATIONS_MIN)
 
     def scram(mechanism: str) -> Callable[[], Login]:
         def find(user: str) -> ScramCredential | None:
-            return image.scram.get((mechanism, user))
+            found = image.scram.get((mechanism, user))
+            if found is None and own is not None and (mechanism, user) == own[:2]:
+                return of_brokers()
+            return found
 
         users = ScramUsers(mechanism, find, secret.encode())
         return lambda: Login(ScramServer(users, random_bytes), _user)

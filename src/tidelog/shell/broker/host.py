@@ -411,9 +411,11 @@ class SaslGates:
         from tidelog.core.api.sasl_rules import sasl_rules
 
         sasl = self._settings.sasl(listener)
+        own = None
         if listener not in self._settings.listeners.clients:
             sasl = sasl._replace(max_reauth_ms={})  # a link between brokers is used without a pause
-        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom)
+            own = self._settings.broker_login
+        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own)
         loop = self._loop
         return SaslGate(
             rules, serve, authenticated, loop.clock.now_ms, loop.after, self._fault

@@ -36,6 +36,7 @@ from tidelog.shell.client.client_errors import (
     NoAnswer,
     NotKafka,
     NotOffered,
+    Unresolved,
 )
 from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.net.same_host import unpace
@@ -105,7 +106,10 @@ class KafkaConnection:
         self._socket: socket.socket | None = connected
         if security is not None:
             self._socket = _protect(security, connected, host, self.address, advertised)
-            self._log_in(timeout_s)
+            try:
+                self._log_in(timeout_s)
+            except Unresolved as error:
+                raise CannotConnect(self.address, f"no login: {error}", advertised) from None
 
     def __enter__(self) -> "KafkaConnection":
         return self
