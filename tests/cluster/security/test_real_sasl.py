@@ -62,6 +62,7 @@ class SaslCluster:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.folder / "ca.pem",
             "min.insync.replicas": 2,
+            "group.initial.rebalance.delay.ms": 0,
             "tidelog.log.format": "json",
         }
         path = self.folder / f"{broker}.properties"
@@ -204,8 +205,9 @@ common = {
     "sasl_plain_password": settings["password"],
     "ssl_cafile": settings["authority"],
 }
+limits = dict.fromkeys(("max_block_ms", "bootstrap_timeout_ms"), settings["wait_s"] * 1000)
 try:
-    producer = KafkaProducer(**common, acks="all", max_block_ms=settings["wait_s"] * 1000)
+    producer = KafkaProducer(**common, acks="all", **limits)
     producer.send(topic, settings["mechanism"].encode()).get(100)
 except KafkaError as error:
     print("refused")

@@ -1,6 +1,7 @@
 """Clients of a listener with SASL: what they may send before they are authenticated, and after."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -305,6 +306,32 @@ def test_a_mechanism_that_is_not_enabled_is_refused(listener: Listener, mechanis
     assert len(line.closed) < 200
 
 
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("seed", range(20))
+def test_no_garbage_passes(listener: Listener, seed: int, version: int) -> None:
+    """Random bytes, and valid frames and tokens with some bytes changed."""
+    random = Random(seed)
+    handshakes = [encode_request(SASL_HANDSHAKE, version, 1, "t", {"mechanism": SCRAM_SHA_256})]
+    tokens = [WRONG, b"n,,n=alice,r=abc", b"c=biws,r=abc" + bytes(24).hex().encode() + b",p=AAAA"]
+    tokens += [random.randbytes(random.randrange(100))]
+    frames = [encode_request(SASL_AUTHENTICATE, 2, 2, "t", {"auth_bytes": t}) for t in tokens]
+    frames += [encode_request(API_VERSIONS, 0, 3, "t", {})]
+    for _ in range(100):
+        line = listener.connect()
+        for sent in random.choices([handshakes[0], *frames, *tokens], k=6):
+            frame = bytearray(sent[4:] if sent not in tokens else sent)
+            for _ in range(random.choice((0, 0, 1, 3))):
+                if frame:
+                    frame[random.randrange(len(frame))] = random.randrange(256)
+            if line.closed is None:
+                line.handle(line, memoryview(frame))
+        assert line.session.principal is ANONYMOUS
+    listener.run_later()
+    assert not listener.authenticated
+    assert not listener.faults
+    assert all(frame[:2] == b"\0\x12" for frame in listener.served), "only ApiVersions"
+
+
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\x11\0\1", b"\0\x11\0\1\0\0\0\0\0\0\0\xff"])
 def test_a_malformed_frame_closes_the_connection(listener: Listener, frame: bytes) -> None:
     line = listener.connect()
@@ -356,7 +383,7 @@ def limited() -> Listener:
     return Listener(connections_max_reauth_ms="10000")
 
 
-def test_the_client_is_told_how_long_its_authentication_is_valid(limited: Listener) -> None:
+def test_the_response_contains_how_long_the_authentication_is_valid(limited: Listener) -> None:
     line = limited.connect()
     assert log_in(line, "alice", "wonderland", PLAIN).lifetime_ms == 10_000
     line.handle(line, memoryview(b"\0\3 a request"))

@@ -35,7 +35,7 @@ class SaslRules(NamedTuple):
     """What the connections of one listener have in common."""
 
     mechanisms: tuple[str, ...]
-    """The mechanisms that clients are told of."""
+    """The mechanisms in the response to SaslHandshake."""
     begin: Callable[[str], Login | None]
     """Begins an authentication by a mechanism; None if the mechanism is not enabled."""
     max_reauth_ms: Mapping[str, int]

@@ -68,7 +68,9 @@ class SaslLogin:
             names = ", ".join(sorted(offered)) or "none"
             raise LoginRefused(f"the broker does not enable {self._mechanism}, but {names}")
         if error == ErrorCode.ILLEGAL_SASL_STATE:
-            raise LoginRefused("this listener does not use SASL")
+            raise LoginRefused(
+                "this listener does not use SASL, or it is too early to authenticate again"
+            )
         if error != ErrorCode.NONE:
             raise LoginRefused(f"the broker refused the handshake with error {error}")
 

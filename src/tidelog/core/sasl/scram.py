@@ -88,11 +88,12 @@ class ScramUsers(NamedTuple):
     def lookup(self, user: str) -> tuple[ScramCredential, bool]:
         """Return a user's credential, and whether it exists; else one that nothing matches."""
         hashed = _HASHES[self.mechanism]
+        # Made for each user, so that a known one takes as long.
         made = hashed.hmac(self.secret, f"{self.mechanism} {user}".encode())
+        salt = _as_letters(made[:SALT_LENGTH])
+        unmatched = ScramCredential(salt, made, made, ITERATIONS_MIN)
         found = self.find(user)
-        if found is not None:
-            return found, True
-        return ScramCredential(_as_letters(made[:SALT_LENGTH]), made, made, ITERATIONS_MIN), False
+        return (unmatched, False) if found is None else (found, True)
 
 
 class ScramServer:
