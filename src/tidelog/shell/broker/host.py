@@ -449,20 +449,25 @@ class BrokerService:
         self._host = host
         self._isolated = False
         self._ignored: set[Connection] = set()
-        self._enter = gates.before_brokers(self._serve, self.frame)
+        self._authenticate = gates.before_brokers(self._frame, self._gated_frame)
+        self.frame: Frame = self._frame if self._authenticate is None else self._gated_frame
 
-    def frame(self, connection: Connection, frame: memoryview) -> None:
-        if self._isolated and not _is_set_faults(frame):
-            self._ignored.add(connection)
-        elif self._enter is None or connection.session.principal is not ANONYMOUS:
-            self._serve(connection, frame)
+    def _frame(self, connection: Connection, frame: memoryview) -> None:
+        if not self._isolated or _is_set_faults(frame):
+            self._host.internal_dispatch.frame(connection, frame)
+            if connection.unproven and connection.session.broker is not None:
+                connection.set_proved()
         else:
-            self._enter(connection, frame)
+            self._ignored.add(connection)
 
-    def _serve(self, connection: Connection, frame: memoryview) -> None:
-        self._host.internal_dispatch.frame(connection, frame)
-        if connection.unproven and connection.session.broker is not None:
-            connection.set_proved()
+    def _gated_frame(self, connection: Connection, frame: memoryview) -> None:
+        """Handle a frame on a listener with SASL. Fault switches need no authentication."""
+        gate = self._authenticate
+        is_known = connection.session.principal is not ANONYMOUS
+        if gate is None or is_known or self._isolated or _is_set_faults(frame):
+            self._frame(connection, frame)
+        else:
+            gate(connection, frame)
 
     def isolate(self, isolated: bool) -> None:
         """A fault switch. At its end, connections whose requests were ignored are closed."""
