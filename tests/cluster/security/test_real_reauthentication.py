@@ -16,16 +16,21 @@ from tidelog.core.api.sasl_login import SaslLogin, sasl_client
 from tidelog.core.api_table import API_VERSIONS, LIST_GROUPS, METADATA
 from tidelog.core.sasl.mechanism import PLAIN, SCRAM_SHA_512
 from tidelog.core.settings.jaas import PLAIN_MODULE
+from tidelog.core.storage import layout
+from tidelog.core.types import LOSSES_TOPIC
 from tidelog.core.wire.codec import encode_request
 from tidelog.shell.client.client_errors import AuthenticationFailed, ClientError
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
-from tidelog.shell.client.security import read_security
+from tidelog.shell.client.consumer import Reader
+from tidelog.shell.client.security import ClientSecurity, read_security
 
 PATIENCE_S = 120
 STOP_S = 30
 LIFETIME_MS = 2000
 """A connection may authenticate again after one second at the earliest."""
 HOST = "127.0.0.1"
+LOSS = {"broker": 1, "id": "an entry of an earlier run", "event": "loss"}
 LIST: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
 
 
@@ -43,6 +48,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path
     path = folder / "server.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in sets.items()))
     log = folder / "log.txt"
+    logs = folder / "tidelog-data" / "broker-1"
+    logs.mkdir(parents=True, mode=0o700)
+    (logs / layout.LOSSES).write_text(json.dumps(LOSS) + "\n")
     command = [sys.executable, "-m", "tidelog", "broker", "--config", str(path)]
     with ExitStack() as stack:
         with log.open("wb") as file:
@@ -60,14 +68,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path
         yield eventually(port, "it listens", PATIENCE_S), log
 
 
+def security_of(password: str = "secret") -> ClientSecurity | None:
+    return read_security(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": PLAIN,
+            "sasl.username": "alice",
+            "sasl.password": password,
+        }
+    )
+
+
 def connect(port: int, password: str = "secret") -> KafkaConnection:
-    texts = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": PLAIN,
-        "sasl.username": "alice",
-        "sasl.password": password,
-    }
-    security = read_security(texts)
+    security = security_of(password)
     return KafkaConnection(HOST, port, timeout_s=PATIENCE_S, security=security)
 
 
@@ -145,3 +158,16 @@ def test_requests_behind_the_authentication_in_one_packet_are_served(
         peer.sendall(token + encode_request(API_VERSIONS, 0, 7, "test", {}))
         assert login.receive(receive()) is None
         assert receive()[:4] == (7).to_bytes(4, "big")
+
+
+def test_a_broker_is_a_client_of_its_own_listener(broker: tuple[int, Path]) -> None:
+    """It publishes its losses by the cluster's secret: no user is set up for that."""
+
+    def published() -> list[bytes | None]:
+        with Cluster(f"{HOST}:{broker[0]}", security=security_of()) as client:
+            if LOSSES_TOPIC not in client.refresh().topics:
+                return []
+            return [record.value for record in Reader(client).read(LOSSES_TOPIC, 0, 0)]
+
+    [value] = eventually(published, "the entry is in the topic", PATIENCE_S)
+    assert json.loads(value or b"") == LOSS
