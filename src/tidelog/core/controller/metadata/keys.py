@@ -17,7 +17,8 @@ FEATURES = "features"
 """The finalised level of each feature. Software older than feature levels ignores the key."""
 PRODUCER_IDS = "ids/producer"
 """The first producer id that is not allocated."""
-SCRAM = "scram/"
+SCRAM = "user/scram/"
+"""Credentials of users. `tidelog store` shows no values of keys below `user/`."""
 USER_BYTES_MAX = 200
 """The longest name of a user, so that its key is not too long for the store."""
 
