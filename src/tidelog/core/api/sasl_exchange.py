@@ -156,7 +156,7 @@ class SaslExchange:
             self.state = State.FAILED
             raise SaslRefused(f"{api_name(key)} version {version} during authentication")
         token = bytes(decode_request(key, version, frame, header.position)["auth_bytes"])
-        error, message, answer, failure = ErrorCode.NONE, None, b"", ""
+        error, message, answer, failure = ErrorCode.NONE, "", b"", ""
         try:
             answer = self._respond(token, now_ms)
         except SaslFailed as failed:

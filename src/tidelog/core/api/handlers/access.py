@@ -7,6 +7,7 @@ errors; they treat a missing API as a broker that is too old.
 from tidelog.core.api.context import BrokerContext, Struct
 from tidelog.core.api.handlers.refusals import Refused, error_text
 from tidelog.core.errors import ErrorCode
+from tidelog.core.principal import ANONYMOUS
 
 # -- ACLs: any client may do everything ------------------------------------------------------
 
@@ -45,14 +46,14 @@ def sasl_handshake(_broker: BrokerContext, _request: Struct) -> Struct:
     return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": []}
 
 
-def sasl_authenticate(_broker: BrokerContext, _request: Struct) -> Struct:
+def sasl_authenticate(broker: BrokerContext, _request: Struct) -> Struct:
     """SaslAuthenticate 0-2: refuse, as `sasl_handshake`."""
+    is_known = broker.principal is not ANONYMOUS
     return {
         "error_code": ErrorCode.ILLEGAL_SASL_STATE,
-        "error_message": (
-            "This connection needs no authentication: it has one, or the listener has no SASL; then"
-            " set security.protocol to PLAINTEXT or SSL."
-        ),
+        "error_message": "SaslAuthenticate request received after successful authentication"
+        if is_known
+        else "Clients are not authenticated here; set security.protocol to PLAINTEXT or SSL.",
         "auth_bytes": b"",
         "session_lifetime_ms": 0,
     }

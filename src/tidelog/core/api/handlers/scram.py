@@ -29,6 +29,9 @@ class Problem(NamedTuple):
 _TWICE = Problem(
     ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
 )
+_MISSING = Problem(
+    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+)
 
 
 def describe_user_scram_credentials(broker: BrokerContext, request: Struct) -> Struct:
@@ -56,7 +59,10 @@ def describe_user_scram_credentials(broker: BrokerContext, request: Struct) -> S
                 ErrorCode.RESOURCE_NOT_FOUND,
                 f"Attempt to describe a user credential that does not exist: {name}",
             )
-        results.append({**_result(name, problem), "credential_infos": [] if problem else found})
+        result = {**_result(name, problem), "credential_infos": [] if problem else found}
+        if problem is None:
+            result["error_message"] = ""  # as in Kafka
+        results.append(result)
     return {
         "throttle_time_ms": 0,
         "error_code": ErrorCode.NONE,
@@ -65,18 +71,22 @@ def describe_user_scram_credentials(broker: BrokerContext, request: Struct) -> S
     }
 
 
-def alter_user_scram_credentials(_broker: BrokerContext, request: Struct) -> Handling:
+def alter_user_scram_credentials(broker: BrokerContext, request: Struct) -> Handling:
     """AlterUserScramCredentials 0: each user by itself, all that are valid."""
+    stored = broker.node.image.scram
     changes: dict[str, AlterScramReceived] = {}
     problems: dict[str, Problem] = {}
     for alteration in (*request["deletions"], *request["upsertions"]):
         name = alteration["name"]
         if name in problems:
             continue
-        if changes.pop(name, None) is not None:
-            problem: Problem | None = _TWICE
-        else:
+        earlier = changes.pop(name, None)
+        if earlier is None:
             problem = _problem(alteration)
+        elif earlier.credential is None and (earlier.mechanism, name) not in stored:
+            problem = _MISSING
+        else:
+            problem = _TWICE
         if problem is None:
             changes[name] = _change(alteration)
         else:
