@@ -11,6 +11,7 @@ from tidelog.core.sasl.digests import SHA_256, SHA_512, Hash
 from tidelog.core.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, SaslFailed
 from tidelog.core.sasl.scram import (
     ITERATIONS_MIN,
+    MESSAGE_MAX,
     SALT_LENGTH,
     ScramClient,
     ScramServer,
@@ -167,6 +168,9 @@ def test_a_client_rejects_a_broken_signature(final: bytes) -> None:
         b"n,,n=al=ice,r=abc",
         b"n,,n=alice,r=abc,tokenauth=true",
         b"n,,n=alice,r=a\x7fc",
+        b"n,,n=" + b"a" * MESSAGE_MAX + b",r=abc",
+        b"n,,n==2,r=abc",
+        b"n,a=,n=alice,r=abc",
     ],
 )
 def test_a_broken_first_message_fails(first: bytes) -> None:

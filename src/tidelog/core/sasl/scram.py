@@ -30,12 +30,14 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 SALT_LENGTH = 25
 """The length of the salts that Kafka's tools make, in letters and digits."""
 NONCE_BYTES = 24
+MESSAGE_MAX = 4096
+"""The longest message: names, nonces and proofs are much shorter."""
 SERVER_ITERATIONS_MAX = 1_000_000
 """A client computes no more, so that a false broker can't occupy it for hours."""
 _HASHES = {SCRAM_SHA_256: SHA_256, SCRAM_SHA_512: SHA_512}
 _LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
-_NAME = "(?:[^\\x00=,]|=2C|=3D)+"
+_NAME = "(?=[^,])[^\\x00=,]*(?:=(?:2C|3D)[^\\x00=,]*)*"
 _CLIENT_FIRST = re.compile(
     rf"(?P<gs2>n,(?:a=(?P<acts_as>{_NAME}))?,)"
     rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)"
@@ -216,6 +218,8 @@ class ScramClient:
 
 
 def _text(token: bytes) -> str:
+    if len(token) > MESSAGE_MAX:
+        raise SaslFailed(f"SCRAM message of {len(token)} bytes exceeds the limit of {MESSAGE_MAX}")
     try:
         return token.decode()
     except UnicodeDecodeError:
