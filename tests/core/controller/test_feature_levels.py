@@ -194,7 +194,7 @@ def test_software_that_no_longer_supports_level_1_forms_a_new_cluster() -> None:
         cluster.start(broker, supported=WITHOUT_LEVEL_1)
         cluster.heartbeat(broker)
     assert set(image(cluster).states) == {1, 2}
-    assert level(cluster) == 3
+    assert level(cluster) == 4
 
 
 def test_software_that_is_too_old_for_the_controller_does_not_set_the_first_levels() -> None:
@@ -204,7 +204,7 @@ def test_software_that_is_too_old_for_the_controller_does_not_set_the_first_leve
     cluster.start(1, supported=WITHOUT_LEVEL_1)
     cluster.heartbeat(1)
     assert set(image(cluster).states) == {1}
-    assert level(cluster) == 3
+    assert level(cluster) == 4
 
 
 @pytest.mark.parametrize(
