@@ -20,5 +20,7 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+BROKER = Principal("Broker", "")
+"""A broker of this cluster as a client, by the cluster's secret. No user has this type."""
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """The principal of a connection that is not authenticated."""

@@ -14,7 +14,10 @@ from authorized_sides import ADMIN, ALLOWED, AUTHORIZED, STRANGER, Certificates,
 from certificates import openssl
 from client_programs import java_tools
 from real_cluster import eventually
+from real_kafka import ONE_COPY
 from test_real_encrypt_page import BLOCK, free_port
+
+from tidelog.core.authorization.authorizer import STANDARD_AUTHORIZER
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-acls.md"
 COMMAND_S = 120
@@ -183,6 +186,38 @@ def test_kafkas_own_tool_works(authorized: Authorized) -> None:
     kafka_acls("--remove", "--force", "--topic", "t")
     kafka_acls("--remove", "--force", "--group", "g")
     eventually(lambda: not authorized.listed("--principal", "User:tool") or None, "removed")
+
+
+def test_users_of_sasl_are_principals(tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    passwords = {"admin": "of the admin", "alice": "of alice"}
+    users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
+    for name, password in passwords.items():
+        login = f'{module} username="{name}" password="{password}";'
+        protocol = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")
+        lines = (*protocol, f"sasl.jaas.config={login}")
+        (tmp_path / f"{name}.properties").write_text("\n".join(lines))
+    settings = {
+        **ONE_COPY,
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} {users};",
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:admin",
+    }
+    with running_tidelog(tmp_path, settings) as port:
+        cluster = Authorized(tmp_path, f"127.0.0.1:{port}")
+        admin, alice = (partial(cluster.tidelog, who=name) for name in passwords)
+        create = ("topic", "create", "orders", "--partitions", "1")
+        eventually(lambda: admin(*create)[0] == 0 or None, "the broker is ready")
+
+        code, text = alice("produce", "orders", given="hello\n")
+        assert (code, "AUTHORIZATION_FAILED" in text) == (1, True), text
+        code, text = alice("acl", "add", "User:alice", "--topic", "orders")
+        assert (code, "CLUSTER_AUTHORIZATION_FAILED" in text) == (1, True), text
+        assert admin("acl", "add", "User:alice", "--topic", "orders")[0] == 0
+        eventually(lambda: alice("produce", "orders", given="hello\n")[0] == 0 or None, "allowed")
+        assert "hello" in alice("consume", "orders", "-e")[1]
 
 
 @pytest.mark.ci

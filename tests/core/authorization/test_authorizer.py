@@ -18,7 +18,7 @@ from tidelog.core.authorization.acl import (
     ResourceType,
 )
 from tidelog.core.authorization.authorizer import DECISIONS_MAX, Authorizer
-from tidelog.core.principal import USER, Principal
+from tidelog.core.principal import BROKER, USER, Principal
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
 HOST = "10.0.0.1"
@@ -130,6 +130,14 @@ def test_a_super_user_may_do_what_an_acl_denies() -> None:
 
     assert _allows(authorizer, Operation.DELETE)
     assert authorizer.allows_on_any(ALICE, HOST, Operation.WRITE, TOPIC)
+
+
+def test_a_broker_of_the_cluster_may_do_everything() -> None:
+    deny = _acl(Operation.ALL, "*", principal="User:*", permission=Permission.DENY)
+    authorizer = _authorizer(deny)
+
+    assert _allows(authorizer, Operation.WRITE, who=BROKER)
+    assert not _allows(authorizer, Operation.WRITE, who=Principal(USER, BROKER.name))
 
 
 def test_a_change_of_the_acls_is_in_force_at_once() -> None:

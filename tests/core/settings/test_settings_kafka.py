@@ -37,6 +37,7 @@ OTHER_DEFAULT = {
     "log.flush.scheduler.interval.ms": "so that flush.ms holds",
     "queued.max.request.bytes": "memory is bounded unless somebody wants it otherwise",
     "replica.fetch.max.bytes": "more than one batch of a busy producer at a time",
+    "sasl.server.max.receive.size": "no Kerberos tickets",
     "socket.listen.backlog.size": "many clients may come at once",
     "socket.receive.buffer.bytes": "the system chooses",
     "socket.send.buffer.bytes": "the system chooses",
@@ -50,6 +51,9 @@ NOT_DYNAMIC_HERE = {
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "sasl.mechanism.inter.broker.protocol",
     "transaction.partition.verification.enable",
     *TLS_KEYS,
 } - {"ssl.principal.mapping.rules"}

@@ -26,6 +26,7 @@ COMMANDS = LazyCommands(
         "consume": "tidelog.apps.cli.records.consume:consume",
         "group": "tidelog.apps.cli.group:group",
         "transaction": "tidelog.apps.cli.transaction:transaction",
+        "user": "tidelog.apps.cli.security.user:user",
         "config": "tidelog.apps.cli.config:config",
         "log-dir": "tidelog.apps.cli.log_dir:log_dir",
         "acl": "tidelog.apps.cli.security.acl:acl",

@@ -22,7 +22,7 @@ from tidelog.core.authorization.acl import (
     ResourceType,
     operations_on,
 )
-from tidelog.core.principal import Principal
+from tidelog.core.principal import BROKER, Principal
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The value of `authorizer.class.name` that turns authorisation on."""
@@ -78,7 +78,8 @@ class Authorizer:
         self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}
 
     def is_super_user(self, principal: Principal) -> bool:
-        return str(principal) in self._super_users
+        """Whether ACLs do not bind a principal. A broker of the cluster is one, too."""
+        return principal == BROKER or str(principal) in self._super_users
 
     def replace_acls(self, acls: Iterable[Acl]) -> None:
         """Decide by these ACLs from now on."""

@@ -11,6 +11,7 @@ from tidelog.core.authorization.acl import Acl, AclFilter
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
 
@@ -253,6 +254,16 @@ class DeleteAclsReceived:
 
 
 @slotted
+class AlterScramReceived:
+    """Store a user's credential for one mechanism; None deletes it."""
+
+    request: RequestToken
+    user: str
+    mechanism: str
+    credential: ScramCredential | None
+
+
+@slotted
 class ElectLeadersReceived:
     """Hold elections for an administrator; in all partitions if `keys` is None."""
 
@@ -297,6 +308,7 @@ Request: TypeAlias = (
     | UpdateFeaturesReceived
     | CreateAclsReceived
     | DeleteAclsReceived
+    | AlterScramReceived
     | ElectLeadersReceived
     | AlterReassignmentsReceived
     | ListReassignmentsReceived

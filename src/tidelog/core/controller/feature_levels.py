@@ -7,7 +7,7 @@ broker must be started or unregistered first.
 A change of `tidelog.version` also rewrites the records whose fields depend on it. So a downgrade
 leaves no field of the higher level behind. A safe downgrade is refused while that would delete what
 a restart does not bring back, the replicas whose log directory failed, and while there may be
-transactions, which older software can't end.
+transactions, which older software can't end, or credentials of users.
 """
 
 from tidelog.core.controller.acl_changes import acl_deletions
@@ -19,6 +19,7 @@ from tidelog.core.controller.metadata.features import (
     ACLS,
     OFFLINE_REPLICAS,
     RANGES_IN_STATES,
+    SCRAM,
     TIDELOG_VERSION,
     TRANSACTIONS,
     FeatureRange,
@@ -26,6 +27,7 @@ from tidelog.core.controller.metadata.features import (
 )
 from tidelog.core.controller.metadata.metadata_store import Guard, Put
 from tidelog.core.controller.plans import Plan
+from tidelog.core.controller.scram_changes import scram_deletions
 from tidelog.core.controller.store_transactions import Write, pack
 from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
@@ -49,6 +51,7 @@ def update_features(term: ControllerTerm, event: UpdateFeaturesReceived) -> Plan
     level = levels[TIDELOG_VERSION]
     writes = _state_writes(image, level) + _partition_writes(image, level)
     writes += _acl_writes(image, level)
+    writes += scram_deletions(image, () if level >= SCRAM else image.scram)
     if levels != image.features:
         key = keys.FEATURES
         guard = Guard(key, image.mod_rev(key))
@@ -97,6 +100,12 @@ def _problem(
         return (
             "Refusing to perform the requested downgrade because older software does not obey ACLs:"
             f" delete the {len(term.image.acls)} ACLs first; an unsafe downgrade deletes them."
+        )
+    if safe and level < SCRAM and term.image.scram:
+        return (
+            "Refusing to perform the requested downgrade because it would delete"
+            f" {len(term.image.scram)} credentials of users: delete them first; an unsafe downgrade"
+            " deletes them."
         )
     return None
 

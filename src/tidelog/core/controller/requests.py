@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
-from tidelog.core.controller import acl_changes, feature_levels, plans
+from tidelog.core.controller import acl_changes, feature_levels, plans, scram_changes
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -29,6 +29,7 @@ from tidelog.core.controller.events import (
     AlterConfigReceived,
     AlterPartitionReceived,
     AlterReassignmentsReceived,
+    AlterScramReceived,
     CreateAclsReceived,
     CreatePartitionsReceived,
     CreateTopicReceived,
@@ -88,6 +89,7 @@ _PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     UpdateFeaturesReceived: feature_levels.update_features,
     CreateAclsReceived: acl_changes.create_acls,
     DeleteAclsReceived: acl_changes.delete_acls,
+    AlterScramReceived: scram_changes.alter_scram,
 }
 
 

@@ -16,6 +16,7 @@ from tidelog.core.controller import effects, events
 from tidelog.core.controller.metadata import registrations
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import messages
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.types import EpochEnd, TopicPartition
 
 _CLASSES: dict[str, type[Any]] = {
@@ -42,6 +43,8 @@ _CLASSES: dict[str, type[Any]] = {
         events.AlterConfigReceived,
         events.UnregisterBrokerReceived,
         events.UpdateFeaturesReceived,
+        events.AlterScramReceived,
+        ScramCredential,
         events.UpgradeType,
         events.CreateAclsReceived,
         events.DeleteAclsReceived,

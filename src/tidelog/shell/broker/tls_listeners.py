@@ -10,7 +10,7 @@ from tidelog.core.authorization.distinguished_name import subject_of
 from tidelog.core.authorization.ssl_names import SslPrincipalNames
 from tidelog.core.principal import USER, Principal
 from tidelog.core.settings.broker_settings import BrokerSettings
-from tidelog.core.settings.listeners import SSL, Listener
+from tidelog.core.settings.listeners import SSL, Listener, uses_tls
 from tidelog.core.settings.tls import TlsSettings
 from tidelog.shell.net.connection import Connection
 from tidelog.shell.net.event_loop import EventLoop, SocketHandler
@@ -38,11 +38,12 @@ class TlsListeners:
         self._clients: dict[str, RenewedContext] = {}
         self._proofs: dict[str, Proof] = {}
         for listener in (*settings.listeners.clients, settings.internal_listener):
-            if settings.protocol(listener) == SSL:
+            if uses_tls(settings.protocol(listener)):
                 own = settings.tls(listener)
                 self._servers[listener.name] = self._follow(own, is_server=True)
                 self._clients[listener.name] = self._follow(own, is_server=False)
-                if listener != settings.internal_listener:
+                plain_tls = settings.protocol(listener) == SSL  # with SASL, users are principals
+                if plain_tls and listener != settings.internal_listener:
                     self._proofs[listener.name] = names_principals(own.principal_rules)
         loop.after(RENEW_MS, self._renew)
 

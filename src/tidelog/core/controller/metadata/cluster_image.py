@@ -28,6 +28,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     TopicImage,
 )
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.slotted import field, replace, slotted
 from tidelog.core.types import BrokerId, StorePoint, TopicId, TopicPartition
@@ -85,6 +86,7 @@ class ClusterImage:
         "partitions",
         "reassigning",
         "revision",
+        "scram",
         "states",
         "topic_names",
         "topics",
@@ -115,6 +117,8 @@ class ClusterImage:
         """The ACLs by their keys."""
         self.acl_changes = 0
         """The number of changes of `acls`."""
+        self.scram: dict[tuple[str, str], ScramCredential] = {}
+        """The credentials of users, by mechanism and name."""
         self.min_insync_default = 1
         """The smallest default of an online broker: no leader may commit with fewer replicas
         than the controller assumes."""
@@ -240,6 +244,7 @@ class ClusterImage:
             self.next_producer_id,
             frozenset(self.features.items()),
             frozenset(self.acls),
+            frozenset(self.scram.items()),
         )
 
     def _change(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
@@ -378,6 +383,13 @@ class ClusterImage:
             self.acls[key] = values.decode_acl(kv.value)
         self.acl_changes += 1
 
+    def _apply_scram(self, key: str, kv: KV | None, _delta: ImageDelta) -> None:
+        name = keys.parse_scram(key)
+        if kv is None:
+            self.scram.pop(name, None)
+        else:
+            self.scram[name] = values.decode_scram(kv.value)
+
     def _apply_producer_ids(self, _key: str, kv: KV | None, _delta: ImageDelta) -> None:
         self.next_producer_id = 0 if kv is None else values.decode_producer_ids(kv.value)
 
@@ -404,6 +416,7 @@ class ClusterImage:
         (keys.PRODUCER_IDS, _apply_producer_ids),
         (keys.FEATURES, _apply_features),
         (keys.ACLS, _apply_acl),
+        (keys.SCRAM, _apply_scram),
     )
 
 

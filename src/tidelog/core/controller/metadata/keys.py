@@ -22,6 +22,10 @@ FEATURES = "features"
 """The finalised level of each feature. Software older than feature levels ignores the key."""
 PRODUCER_IDS = "ids/producer"
 """The first producer id that is not allocated."""
+SCRAM = "user/scram/"
+"""Credentials of users. `tidelog store` shows no values of keys below `user/`."""
+USER_BYTES_MAX = 200
+"""The longest name of a user, so that its key is not too long for the store."""
 
 
 ACLS = "acls/"
@@ -69,6 +73,17 @@ def topic_config(topic: str) -> str:
 def acl(value: bytes) -> str:
     """The key of an ACL, by its encoded value: the same ACL is never stored twice."""
     return f"{ACLS}{sha256(value).hexdigest()}"
+
+
+def scram(mechanism: str, user: str) -> str:
+    """The credential of one user for one mechanism. A user's name may have any characters."""
+    return f"{SCRAM}{mechanism}/{user.encode().hex()}"
+
+
+def parse_scram(key: str) -> tuple[str, str]:
+    """Return the mechanism and the user in the key of a credential."""
+    mechanism, user = key[len(SCRAM) :].split("/")
+    return mechanism, bytes.fromhex(user).decode()
 
 
 def broker_config(broker: BrokerId | None) -> str:

@@ -17,6 +17,7 @@ from tidelog.core.authorization.acl import (
     ResourceType,
 )
 from tidelog.core.controller.metadata.features import BEFORE_FEATURES, SUPPORTED, FeatureRange
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import slotted
 from tidelog.core.types import (
     CLIENT_LISTENER,
@@ -389,6 +390,28 @@ def encode_producer_ids(next_id: int, controller_epoch: int) -> bytes:
 def decode_producer_ids(value: bytes) -> int:
     """Return the next producer id."""
     return int(json.loads(value)["next"])
+
+
+def encode_scram(user: str, value: ScramCredential) -> bytes:
+    """Encode a credential. The user's name is for readers of the store; the key has it too."""
+    return _dumps(
+        {
+            "user": user,
+            "salt": value.salt.hex(),
+            "stored_key": value.stored_key.hex(),
+            "server_key": value.server_key.hex(),
+            "iterations": value.iterations,
+        }
+    )
+
+
+def decode_scram(value: bytes) -> ScramCredential:
+    """Decode a credential."""
+    fields = json.loads(value)
+    salt, stored, server = (
+        bytes.fromhex(fields[name]) for name in ("salt", "stored_key", "server_key")
+    )
+    return ScramCredential(salt, stored, server, fields["iterations"])
 
 
 def encode_config(value: dict[str, str]) -> bytes:

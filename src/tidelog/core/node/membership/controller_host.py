@@ -47,6 +47,7 @@ FROM_CLIENTS = (
     on.UpdateFeaturesReceived,
     on.CreateAclsReceived,
     on.DeleteAclsReceived,
+    on.AlterScramReceived,
     on.ElectLeadersReceived,
     on.AlterReassignmentsReceived,
     on.ListReassignmentsReceived,
