@@ -17,7 +17,7 @@ FOLDER_FILES_MAX = 28
 """Guides, not targets: split by concept; raise a limit that hinders a sensible merge (ADR 9)."""
 LAZY_IMPORT = re.compile(r"^(tidelog(?:\.\w+)+):\w+$")
 """An entry in the table of commands: "module:attribute", imported on first use."""
-LAZY_HANDLER = re.compile(r"^(handlers\.\w+):\w+$")
+LAZY_HANDLER = re.compile(r"^((?:handlers|guards)\.\w+):\w+$")
 """The same in the API table; the module is in `tidelog.core.api`."""
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc", "manager", "base", "stuff"}
 

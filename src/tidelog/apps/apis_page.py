@@ -37,7 +37,7 @@ All APIs that a broker of Apache Kafka 4.3 serves to clients, and what a Tidelog
   Only ApiVersions is answered in any version.
 - "Flexible" is the first version with tagged fields (KIP-482).
 - "Rights" are the operations and resources that Kafka 4.2 authorises; "or" means that one of them
-  is enough. Tidelog has no authorisation yet: any client may send any request.
+  is enough. They are asked for if the broker has an [authoriser](../how-to/use-acls.md).
 
 This page is written from the code: `python -m tidelog.apps.apis_page docs/reference/apis.md`.
 
@@ -96,15 +96,15 @@ NOTES = {
     "DescribeLogDirs": "the directories of a broker, and the size of their disks",
     "AlterConfigs": "topics and brokers: replaces all dynamic settings",
     "AlterReplicaLogDirs": "a move ends with the process: repeat it after a restart",
-    "SaslHandshake": "ILLEGAL_SASL_STATE: clients are not authenticated",
-    "SaslAuthenticate": "ILLEGAL_SASL_STATE",
-    "DescribeAcls": "SECURITY_DISABLED, as Kafka without an authoriser",
-    "CreateAcls": "SECURITY_DISABLED",
-    "DeleteAcls": "SECURITY_DISABLED",
+    "SaslHandshake": "on listeners with SASL; elsewhere ILLEGAL_SASL_STATE",
+    "SaslAuthenticate": "PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512",
+    "DescribeAcls": "without an authoriser SECURITY_DISABLED, as in Kafka",
+    "CreateAcls": "as DescribeAcls",
+    "DeleteAcls": "as DescribeAcls",
     "DescribeClientQuotas": "an empty list",
     "AlterClientQuotas": "each entry is refused: UNSUPPORTED_VERSION, with a text",
-    "DescribeUserScramCredentials": "no user has a password",
-    "AlterUserScramCredentials": "UNSUPPORTED_SASL_MECHANISM: clients are not authenticated",
+    "DescribeUserScramCredentials": "users of SCRAM, without their keys",
+    "AlterUserScramCredentials": "stores and deletes users of SCRAM, from `tidelog.version` 4 on",
     "DescribeProducers": "idempotent and transactional producers, as this broker's replica knows "
     "them",
     "UnregisterBroker": "a running broker leaves the cluster until it is restarted",

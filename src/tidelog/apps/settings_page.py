@@ -31,9 +31,8 @@ More pages: [defaults for topics](topic-defaults.md), [Tidelog's own settings](o
 causes a warning at startup; with `tidelog broker --strict` the broker does not start. With an
 invalid value it does not start either, and prints the reason.
 
-Settings that protect a Kafka broker (`super.users`, `sasl.enabled.mechanisms`,
-`authorizer.class.name`, …) are refused at startup, because
-Tidelog has no authentication or access control yet.
+Settings that protect a Kafka broker and that Tidelog does not support (`principal.builder.class`,
+`delegation.token.secret.key`, …) are refused at startup.
 
 This page is written from the code: `python -m tidelog.apps.settings_page docs/reference`.
 """

@@ -132,7 +132,7 @@ class Api(NamedTuple):
     """`module:function` in `core/api/`; empty if no listener serves this API."""
     access: str = ""
     """The operations and resources that an authoriser must allow, by the rules of Kafka 4.2
-    (KafkaApis.scala, ControllerApis.scala). `access_rules` parses it. Nothing checks it yet."""
+    (KafkaApis.scala, ControllerApis.scala). `access_rules` parses it; `core/api/guards` asks."""
     entries_max: int = ENTRIES_MAX
     """Entries in one array of a request from a client."""
     listeners: tuple[str, ...] = CLIENTS
@@ -216,17 +216,19 @@ _TABLE = (
     Api(TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3, TRANSACTIONS,
         "handlers.committed_offsets:txn_offset_commit",
         "WRITE TRANSACTIONAL_ID; READ GROUP; READ TOPIC"),
-    Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2, ACCESS, "handlers.access:describe_acls",
+    Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2, ACCESS, "handlers.acls:describe_acls",
         "DESCRIBE CLUSTER"),
-    Api(CREATE_ACLS, "CreateAcls", 1, 3, 2, ACCESS, "handlers.access:create_acls",
+    Api(CREATE_ACLS, "CreateAcls", 1, 3, 2, ACCESS, "handlers.acls:create_acls",
         "ALTER CLUSTER", entries_max=FEW),
-    Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2, ACCESS, "handlers.access:delete_acls",
+    Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2, ACCESS, "handlers.acls:delete_acls",
         "ALTER CLUSTER", entries_max=FEW),
     Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4, CLUSTER, "handlers.configs:describe_configs",
-        "DESCRIBE_CONFIGS CLUSTER if of a broker; DESCRIBE_CONFIGS TOPIC if of a topic",
+        "DESCRIBE_CONFIGS CLUSTER if of a broker; DESCRIBE_CONFIGS TOPIC if of a topic; "
+        "DESCRIBE_CONFIGS GROUP if of a group",
         entries_max=FEW),
     Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2, CLUSTER, "handlers.configs:alter_configs",
-        "ALTER_CONFIGS CLUSTER if of a broker; ALTER_CONFIGS TOPIC if of a topic", entries_max=FEW),
+        "ALTER_CONFIGS CLUSTER if of a broker; ALTER_CONFIGS TOPIC if of a topic; "
+        "ALTER_CONFIGS GROUP if of a group", entries_max=FEW),
     Api(ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", 1, 2, 2, CLUSTER,
         "handlers.replicas:alter_replica_log_dirs", "ALTER CLUSTER"),
     Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, 2, CLUSTER,
@@ -250,7 +252,8 @@ _TABLE = (
         "ALTER CLUSTER", entries_max=FEW, since="2.2"),
     Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1, CLUSTER,
         "handlers.configs:incremental_alter_configs",
-        "ALTER_CONFIGS CLUSTER if of a broker; ALTER_CONFIGS TOPIC if of a topic",
+        "ALTER_CONFIGS CLUSTER if of a broker; ALTER_CONFIGS TOPIC if of a topic; "
+        "ALTER_CONFIGS GROUP if of a group",
         entries_max=FEW, since="2.3"),
     Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0, CLUSTER,
         "handlers.replicas:alter_partition_reassignments", "ALTER CLUSTER",
@@ -264,9 +267,9 @@ _TABLE = (
     Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 1, ACCESS,
         "handlers.access:alter_client_quotas", "ALTER_CONFIGS CLUSTER", entries_max=FEW),
     Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0, ACCESS,
-        "handlers.access:describe_user_scram_credentials", "DESCRIBE CLUSTER", entries_max=FEW),
+        "handlers.scram:describe_user_scram_credentials", "DESCRIBE CLUSTER", entries_max=FEW),
     Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0, ACCESS,
-        "handlers.access:alter_user_scram_credentials", "ALTER CLUSTER", entries_max=FEW),
+        "handlers.scram:alter_user_scram_credentials", "ALTER CLUSTER", entries_max=FEW),
     Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0, CLUSTER, "",
         "DESCRIBE CLUSTER", listeners=NONE),
     Api(UPDATE_FEATURES, "UpdateFeatures", 0, 2, 0, CLUSTER,

@@ -284,16 +284,16 @@ def test_features_are_described_and_changed(tool: Tool) -> None:
         return {words[1]: words[3:8:2] for words in lines}
 
     assert described()["metadata.version"] == ["4.3-IV0"] * 3
-    assert described()["tidelog.version"] == ["1", "3", "3"]
+    assert described()["tidelog.version"] == ["1", "4", "4"]
     lower = ("downgrade", "--feature", "tidelog.version=1")
     assert "can be downgraded to 1" in tool("FeatureCommand", *lower, "--dry-run")
-    assert described()["tidelog.version"] == ["1", "3", "3"]
+    assert described()["tidelog.version"] == ["1", "4", "4"]
     assert "tidelog.version was downgraded to 1" in tool("FeatureCommand", *lower)
-    assert described()["tidelog.version"] == ["1", "3", "1"]
+    assert described()["tidelog.version"] == ["1", "4", "1"]
     upgrade = ("upgrade", "--feature")
-    tool("FeatureCommand", *upgrade, "tidelog.version=4", error="only supports versions 1-3")
-    raised = tool("FeatureCommand", *upgrade, "tidelog.version=3")
-    assert "tidelog.version was upgraded to 3" in raised
+    tool("FeatureCommand", *upgrade, "tidelog.version=5", error="only supports versions 1-4")
+    raised = tool("FeatureCommand", *upgrade, "tidelog.version=4")
+    assert "tidelog.version was upgraded to 4" in raised
     disable = ("disable", "--feature", "tidelog.version")
     tool("FeatureCommand", *disable, error="Invalid update version 0 for feature tidelog.version")
 

@@ -15,6 +15,7 @@ from two_sides import Side
 
 from tidelog.core.api_table import DESCRIBE_CLUSTER
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 Sides: TypeAlias = tuple[Side, Side]
@@ -65,9 +66,13 @@ def compare(sides: Sides, scenario: Callable[[Side], object]) -> set[str]:
 
 
 @contextmanager
-def running_kafka(settings: Mapping[str, str] = ONE_COPY) -> Iterator[int]:
-    """Start a broker that is also the controller; yield its port. Skip without Java or jars."""
+def running_kafka(
+    settings: Mapping[str, str] = ONE_COPY, security: ClientSecurity | None = None
+) -> Iterator[int]:
+    """Start a broker that is also the controller; yield its port. Skip without Java or jars. With
+    `security`, clients connect by TLS, for which the settings have the keys."""
     *java, class_path = java_tools()
+    protocol = "PLAINTEXT" if security is None else "SSL"
     folder = Path(mkdtemp(prefix="kafka-compare-"))
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     port, controller = (one.getsockname()[1] for one in held)
@@ -78,8 +83,9 @@ def running_kafka(settings: Mapping[str, str] = ONE_COPY) -> Iterator[int]:
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listeners": f"{protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
+        "inter.broker.listener.name": protocol,
         "log.dirs": str(folder / "data"),
         **settings,
     }
@@ -96,7 +102,7 @@ def running_kafka(settings: Mapping[str, str] = ONE_COPY) -> Iterator[int]:
 
         def is_ready() -> bool:
             assert process.poll() is None, log_path.read_text()[-2000:]
-            with KafkaConnection("127.0.0.1", port, timeout_s=5) as connection:
+            with KafkaConnection("127.0.0.1", port, timeout_s=5, security=security) as connection:
                 return bool(connection.call(DESCRIBE_CLUSTER, {})["brokers"])
 
         eventually(is_ready, "Kafka is ready", START_S)

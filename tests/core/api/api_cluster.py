@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
 from node_cluster import Cluster
 
+from tidelog.core.api.access_control import Access, broker_authorizer
 from tidelog.core.api.context import Broker, BrokerContext, DepartedBrokers, Struct
+from tidelog.core.api.guards import guarded
 from tidelog.core.api.handlers import handler_of
 from tidelog.core.api_table import OFFERED
 from tidelog.core.errors import ErrorCode
+from tidelog.core.principal import ANONYMOUS, Principal
 from tidelog.core.settings.broker_settings import settings_of
 from tidelog.core.types import BrokerId
 from tidelog.core.wire.codec import (
@@ -79,6 +83,7 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 NO_TOPIC_ID = bytes(16)
 FIRST_PORT = 9090
+CLIENT_HOST = "10.1.2.3"
 
 
 @dataclass
@@ -90,6 +95,8 @@ class ApiCluster(Cluster):
     made_ids: int = 0
     departed: DepartedBrokers = field(default_factory=DepartedBrokers)
     disk_space: Callable[[str], tuple[int, int]] = lambda _: (-1, -1)
+    principal: Principal = ANONYMOUS
+    """Who sends requests, if the test does not say it."""
 
     def start_all(self) -> "ApiCluster":
         for broker in self.brokers:
@@ -105,6 +112,7 @@ class ApiCluster(Cluster):
         version: int | None = None,
         listener: str = "CLIENT",
         software: str = "",
+        principal: Principal | None = None,
     ) -> Struct:
         """Send a request as bytes; `software` is the client library."""
         version = OFFERED[api_key].last if version is None else version
@@ -117,9 +125,11 @@ class ApiCluster(Cluster):
             "test",
             listener,
             self.now_ms,
+            client_host=CLIENT_HOST,
             client_software=software,
+            principal=principal or self.principal,
         )
-        handling = handler_of(api_key)(context, decoded)
+        handling = self._handling(context, api_key, decoded)
         response = (
             self._drive(broker, handling) if isinstance(handling, GeneratorType) else handling
         )
@@ -129,6 +139,16 @@ class ApiCluster(Cluster):
         )
         assert correlation_id == 7
         return answer
+
+    def _handling(self, context: BrokerContext, api_key: int, request: Struct) -> Any:
+        """Run the handler, behind its guard if the settings name an authoriser."""
+        authorizer = context.broker.authorizer
+        if authorizer is None:
+            return handler_of(api_key)(context, request)
+        name = OFFERED[api_key].name
+        access = Access(authorizer, context.principal, context.client_host, name)
+        serve = partial(handler_of(api_key), context)
+        return guarded(api_key, access, context, request, serve)
 
     def _drive(self, broker: BrokerId, handling: Any) -> Any:
         answers = None
@@ -152,6 +172,7 @@ class ApiCluster(Cluster):
             lambda: 0,
             departed,
             self.disk_space,
+            broker_authorizer(settings, node.image, node.journal.note, lambda: self.now_ms),
         )
 
     def _new_topic_id(self) -> bytes:

@@ -1,15 +1,13 @@
-"""Access control, authentication and quotas do not exist: each refusal says so."""
+"""Access control and quotas do not exist: each refusal says so."""
 
 from typing import Any
 
 import pytest
 from api_cluster import (
     ALTER_CLIENT_QUOTAS,
-    ALTER_USER_SCRAM_CREDENTIALS,
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
     ApiCluster,
 )
 from test_every_version import ACL, ACL_FILTER
@@ -71,40 +69,3 @@ def test_each_quota_is_refused_separately(cluster: ApiCluster, validate_only: bo
     assert [entry["entity"] for entry in answer["entries"]] == entities
     assert {entry["error_code"] for entry in answer["entries"]} == {ErrorCode.UNSUPPORTED_VERSION}
     assert all("no client quotas" in entry["error_message"] for entry in answer["entries"])
-
-
-def results_of(cluster: ApiCluster, api_key: int, request: dict[str, Any]) -> Any:
-    results = cluster.request(1, api_key, request)["results"]
-    assert all(result["error_message"] for result in results)
-    return [(result["user"], ErrorCode(result["error_code"])) for result in results]
-
-
-def test_no_user_has_scram_credentials(cluster: ApiCluster) -> None:
-    assert results_of(cluster, DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}) == []
-    assert results_of(cluster, DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": []}) == []
-    asked = {"users": [{"name": name} for name in ("u", "v", "v")]}
-    assert results_of(cluster, DESCRIBE_USER_SCRAM_CREDENTIALS, asked) == [
-        ("u", ErrorCode.RESOURCE_NOT_FOUND),
-        ("v", ErrorCode.DUPLICATE_RESOURCE),
-    ]
-
-
-def test_scram_credentials_can_not_be_created(cluster: ApiCluster) -> None:
-    def upsertion(name: str) -> dict[str, Any]:
-        return {
-            "name": name,
-            "mechanism": 1,
-            "iterations": 4096,
-            "salt": b"s",
-            "salted_password": b"p",
-        }
-
-    asked = {
-        "deletions": [{"name": name, "mechanism": 1} for name in ("gone", "both")],
-        "upsertions": [upsertion(name) for name in ("new", "both")],
-    }
-    assert results_of(cluster, ALTER_USER_SCRAM_CREDENTIALS, asked) == [
-        ("new", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
-        ("both", ErrorCode.RESOURCE_NOT_FOUND),
-        ("gone", ErrorCode.RESOURCE_NOT_FOUND),
-    ]

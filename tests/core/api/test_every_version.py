@@ -271,7 +271,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "feature_updates": [
             {
                 "feature": "tidelog.version",
-                "max_version_level": 3,
+                "max_version_level": 4,
                 "allow_downgrade": False,
                 "upgrade_type": 1,
             }

@@ -2,6 +2,13 @@
 
 from cluster_driver import Cluster
 
+from tidelog.core.authorization.acl import (
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -111,15 +118,27 @@ def test_settings_come_from_the_newest_copy_if_the_base_is_behind() -> None:
     image.load(based_on((1,)).snapshot)
     image.configs[keys.topic_config("orders")] = {"a": "copy"}
     image.next_producer_id = 5000
+    acl = Acl(
+        ResourceType.TOPIC,
+        "orders",
+        PatternType.LITERAL,
+        "User:alice",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
+    image.acls = {keys.acl(values.encode_acl(acl)): acl}
     copy = decode_copy(encode_copy(image))
     assert copy is not None
     assert copy.brokers == tuple(sorted(image.states))
     brokers = [broker(1, log(5), seen=10, copy=copy)]
     behind = rebuild(brokers, based_on((1,)))
     assert image_of(behind).configs == {"config/topic/orders": {"a": "copy"}}
+    assert image_of(behind).acls == image.acls
     assert image_of(behind).next_producer_id == 5000 + PRODUCER_IDS_SPARED
     up_to_date = rebuild([broker(1, log(5), seen=2, copy=copy)], based_on((1,)))
     assert image_of(up_to_date).configs == {"config/topic/orders": {"a": "base"}}
+    assert not image_of(up_to_date).acls
     forked = based_on((1,))._replace(past={2: 78})
     other = rebuild([broker(1, log(5), seen=2, copy=copy)], forked)
     assert image_of(other).configs == {"config/topic/orders": {"a": "copy"}}

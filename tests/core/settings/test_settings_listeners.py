@@ -4,10 +4,15 @@ import pytest
 
 from tidelog.core.settings.broker_settings import InvalidSettings, settings_of
 from tidelog.core.settings.listeners import (
+    PROTOCOLS,
     Listener,
     parse_listener,
     parse_protocols,
+    protocol_of,
     split_listeners,
+    uses_sasl,
+    uses_tls,
+    without_sasl,
 )
 from tidelog.core.settings.setting import WrongValue
 
@@ -84,11 +89,14 @@ def test_one_port_on_two_addresses_is_possible() -> None:
     assert len(split_listeners(("A://127.0.0.1:1", "B://[::1]:1"), (), (), None).clients) == 2
 
 
-@pytest.mark.parametrize("protocols", [("OUT:SASL_SSL",), ("OUT:SASL_PLAINTEXT",)])
-def test_listeners_with_sasl_are_refused(protocols: tuple[str, ...]) -> None:
-    with pytest.raises(WrongValue, match="PLAINTEXT and SSL so far"):
-        split_listeners(("PLAINTEXT://:1", "OUT://:2"), (), protocols, None)
-    assert split_listeners(("OUT://:2",), (), ("out:plaintext",), None).clients[0].name == "OUT"
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_listener_may_use_each_of_kafkas_protocols(protocol: str) -> None:
+    protocols = (f"out:{protocol.lower()}",)
+    assert split_listeners(("OUT://:2",), (), protocols, None).clients[0].name == "OUT"
+    assert protocol_of("OUT", protocols) == protocol
+    assert uses_tls(protocol) == protocol.endswith("SSL")
+    assert uses_sasl(protocol) == protocol.startswith("SASL")
+    assert without_sasl(protocol) == protocol.removeprefix("SASL_")
 
 
 def test_a_listener_that_the_map_does_not_name_is_refused() -> None:

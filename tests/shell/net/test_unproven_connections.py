@@ -29,8 +29,8 @@ def staged(tmp_path: Path) -> Iterator[Callable[[UnprovenLimits], Stage]]:
     makers = stages(tmp_path)
     make = next(makers)
 
-    def make_gate(limits: UnprovenLimits) -> Stage:
-        stage = make(unproven=limits, idle_max_ms=LONG_MS)
+    def make_gate(limits: UnprovenLimits, *, is_for_brokers: bool = True) -> Stage:
+        stage = make(unproven=limits, is_for_brokers=is_for_brokers, idle_max_ms=LONG_MS)
         stage.listener._service = stage.echo = Gate()
         return stage
 
@@ -95,6 +95,17 @@ def test_proved_brokers_do_not_count_as_unproven(staged: Callable[..., Stage]) -
     proved = {prove(stage) for _ in range(5)}
     assert proved == stage.listener.connections
     assert not stage.echo.gone
+
+
+@pytest.mark.parametrize("is_for_brokers", [True, False])
+def test_proved_clients_have_an_idle_limit_and_brokers_have_none(
+    staged: Callable[..., Stage], is_for_brokers: bool
+) -> None:
+    stage = staged(UnprovenLimits(100, 2, LONG_MS), is_for_brokers=is_for_brokers)
+    connection = prove(stage)
+    connection.active_ms -= LONG_MS + 1
+    stage.listener._sweep_idle()
+    assert connection.open == is_for_brokers
 
 
 def test_many_unproven_connections_of_one_address_replace_each_other(

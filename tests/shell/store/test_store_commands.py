@@ -12,9 +12,15 @@ import pytest
 from blocking_store import LocalClient
 
 from tidelog.apps.cli.store import store
+from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata.metadata_store import Put
+from tidelog.core.controller.metadata.registrations import encode_scram
+from tidelog.core.sasl.credential import ScramCredential
+from tidelog.core.sasl.mechanism import SCRAM_SHA_512
 from tidelog.shell.store.cluster_file import prepare
 from tidelog.shell.store.log_dir_lock import LogDirLock
+
+CREDENTIAL = encode_scram("alice", ScramCredential(b"salt", b"stored", b"server", 4096))
 
 
 @pytest.fixture
@@ -31,6 +37,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
         two.open_session(60_000)
         one.transact((), (Put("brokers/ids/1", '{"rack": "ä"}'.encode(), session),))
         one.transact((), (Put("topics/name/orders", b"\xff" + b"x" * 200),))
+        one.transact((), (Put(keys.scram(SCRAM_SHA_512, "alice"), CREDENTIAL),))
         dead.release()
         yield tmp_path
     alive.release()
@@ -48,10 +55,11 @@ def shown(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
 def test_show_lists_keys_and_sessions(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = shown(capsys, "show", data)
     assert told["holds"] is True
-    assert told["revision"] == 3
-    keys = {entry["key"]: entry for entry in told["keys"]}
-    assert list(keys) == ["brokers/ids/1", "meta/cluster", "topics/name/orders"]
-    assert keys["brokers/ids/1"] == {
+    assert told["revision"] == 4
+    found = {entry["key"]: entry for entry in told["keys"]}
+    alice = keys.scram(SCRAM_SHA_512, "alice")
+    assert list(found) == ["brokers/ids/1", "meta/cluster", "topics/name/orders", alice]
+    assert found["brokers/ids/1"] == {
         "key": "brokers/ids/1",
         "value": '{"rack": "ä"}',
         "create_revision": 2,
@@ -69,7 +77,9 @@ def test_no_secret_is_shown(data: Path, capsys: pytest.CaptureFixture[str]) -> N
     secret = prepare(str(data / "cluster.db")).secret
     for form in ("text", "json"):
         assert run("show", data, "--format", form) == 0
-        assert secret not in capsys.readouterr().out
+        text = capsys.readouterr().out
+        assert secret not in text
+        assert b"server".hex() not in text
 
 
 def test_show_as_a_table_with_a_prefix(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +88,7 @@ def test_show_as_a_table_with_a_prefix(data: Path, capsys: pytest.CaptureFixture
     assert "topics/name/orders" in text
     assert "\\xffxxx" in text
     assert "brokers/ids" not in text
-    assert "revision 3" in text
+    assert "revision 4" in text
 
 
 def test_a_backup_can_be_shown(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,11 +96,12 @@ def test_a_backup_can_be_shown(data: Path, capsys: pytest.CaptureFixture[str]) -
     assert told == {
         "holds": True,
         "target": str(data / "copy.db"),
-        "revision": 3,
+        "revision": 4,
         "bytes": (data / "copy.db").stat().st_size,
     }
-    keys = [entry["key"] for entry in shown(capsys, "show", data / "copy.db")["keys"]]
-    assert keys == ["brokers/ids/1", "meta/cluster", "topics/name/orders"]
+    found = [entry["key"] for entry in shown(capsys, "show", data / "copy.db")["keys"]]
+    alice = keys.scram(SCRAM_SHA_512, "alice")
+    assert found == ["brokers/ids/1", "meta/cluster", "topics/name/orders", alice]
 
 
 @pytest.mark.parametrize(

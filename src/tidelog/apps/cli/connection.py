@@ -52,7 +52,8 @@ def command_config_option() -> Callable[[F], F]:
         type=click.Path(exists=True, dir_okay=False),
         expose_value=False,
         callback=_read_security,
-        help="Properties file with security.protocol and ssl.* settings, as for Kafka's tools.",
+        help="Properties file with security.protocol, ssl.* and sasl.* settings, as for Kafka's"
+        " tools.",
     )
 
 
@@ -73,7 +74,7 @@ def _read_security(context: click.Context, _option: click.Parameter, path: str |
 
 
 def client_security() -> "ClientSecurity | None":
-    """Return the TLS settings of this command's connections; None without TLS."""
+    """Return the security settings of this command's connections; None: plaintext."""
     found: ClientSecurity | None = click.get_current_context().meta.get(_SECURITY)
     return found
 

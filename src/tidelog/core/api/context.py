@@ -3,10 +3,12 @@
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from tidelog.core.api.access_control import BrokerAuthorizer
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.registrations import BrokerRegistration
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.node import Node
+from tidelog.core.principal import ANONYMOUS, Principal
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId, TopicId
 
@@ -70,6 +72,8 @@ class Broker(NamedTuple):
     departed: DepartedBrokers
     disk_space: Callable[[str], tuple[int, int]] = lambda _: (-1, -1)
     """Returns the total and free bytes of a log directory's disk; -1 if unknown."""
+    authorizer: BrokerAuthorizer | None = None
+    """Decides what principals may do; None: every principal may do everything."""
 
 
 class BrokerContext:
@@ -82,6 +86,7 @@ class BrokerContext:
         "client_software",
         "listener",
         "now_ms",
+        "principal",
         "version",
     )
 
@@ -94,6 +99,7 @@ class BrokerContext:
         now_ms: int,
         client_host: str = "",
         client_software: str = "",
+        principal: Principal = ANONYMOUS,
     ) -> None:
         self.broker = broker
         self.version = version
@@ -103,6 +109,8 @@ class BrokerContext:
         self.client_host = client_host
         self.client_software = client_software
         """Name and version of the client library, if it sent them in ApiVersions (KIP-511)."""
+        self.principal = principal
+        """Whom the request is authorised as."""
 
     @property
     def no_transactions(self) -> ErrorCode:

@@ -21,6 +21,7 @@ from struct import Struct as Layout
 from types import GeneratorType
 from typing import Protocol, TypeAlias
 
+from tidelog.core.api.access_control import Access, BrokerAuthorizer, Reader
 from tidelog.core.api.context import PAUSE, Broker, BrokerContext, Handling, Struct
 from tidelog.core.api.exchange import (
     Chunks,
@@ -49,10 +50,11 @@ from tidelog.core.api_table import (
     REQUEST_BYTES_MAX,
     Api,
 )
+from tidelog.core.authorization.acl import Operation
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes, untimed
-from tidelog.core.node.messages import Fetch
+from tidelog.core.node.messages import Fetch, Produce
 from tidelog.core.replication.events import ACKS_NONE
 from tidelog.core.types import CLIENT_LISTENER
 from tidelog.core.wire.codec import decode_request, encode_response
@@ -138,6 +140,7 @@ _KEY_SIZE = 4
 _PRODUCE_FIRST, _PRODUCE_LAST = APIS[PRODUCE].first, APIS[PRODUCE].last
 _FETCHED_PARTITIONS_MAX = APIS[FETCH].entries_max
 _RELEASED = bytearray()
+_DESCRIPTIONS = frozenset({DESCRIBE_STATE, DESCRIBE_LOSSES})
 
 WhenSettled: TypeAlias = Callable[[Callable[[], None], Callable[[], bool]], None]
 """Calls the first function when the second returns False, or after a short time-out."""
@@ -199,6 +202,7 @@ class Dispatch:
         listener: str = CLIENT_LISTENER,
     ) -> None:
         self._broker = broker
+        self._authorizer = broker.authorizer
         self._listener = listener
         self._names = broker.node.image.topic_names
         self._step = step
@@ -240,16 +244,12 @@ class Dispatch:
             )
         if api is not None and api.first <= version <= api.last:  # faster than `api.serves`
             if key == FETCH:
-                self.fetch(
-                    connection.reserve(),
-                    self._fetch_of(version, frame, header.position),
-                    version,
-                    header.correlation_id,
-                )
-            elif key == DESCRIBE_STATE:
-                self._describe_state(connection.reserve(), header, frame)
-            elif key == DESCRIBE_LOSSES:
-                self._describe_losses(connection.reserve(), header, frame)
+                fetch = self._fetch_of(version, frame, header.position)
+                if self._authorizer is not None:
+                    fetch.reader = self._reader(connection, self._authorizer)
+                self.fetch(connection.reserve(), fetch, version, header.correlation_id)
+            elif key in _DESCRIPTIONS:
+                self._describe(connection, api, header, frame)
             else:
                 self._reserve(connection, api, header, frame)
         elif key == API_VERSIONS:
@@ -265,6 +265,9 @@ class Dispatch:
             request.transactional_id = transactional_id
         if header.client_id == ADMIN_CLIENT:
             request.internal_topics_allowed = True
+        if self._authorizer is not None:
+            self._produce_guarded(connection, header, request, self._authorizer)
+            return
         exchange: on.Peer
         times = self._times
         if request.acks == ACKS_NONE:
@@ -280,9 +283,45 @@ class Dispatch:
                 times.turn.began_ns,
             )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
-        # The records are in the log or refused; a request that waits must not keep their buffer.
-        for partition in request.partitions:
-            partition.records = _RELEASED
+        _release(request)
+
+    def _produce_guarded(
+        self,
+        connection: ClientConnection,
+        header: RequestHeader,
+        request: Produce,
+        authorizer: BrokerAuthorizer,
+    ) -> None:
+        """Append what the principal may write. Without acks, a refusal closes the connection."""
+        from tidelog.core.api.guards.produce_guard import GuardedExchange, GuardedProduce
+
+        access = self._access(connection, authorizer, PRODUCE)
+        guarded = GuardedProduce(access, request)
+        times = self._times
+        exchange: on.Peer = connection
+        if request.acks == ACKS_NONE:
+            times.produce.since(times.turn.began_ns)
+        else:
+            exchange = ProduceExchange(
+                connection.reserve(),
+                header.correlation_id,
+                request,
+                self._hints,
+                times.produce,
+                times.turn.began_ns,
+            )
+            if guarded.has_refusals:
+                exchange = GuardedExchange(exchange, guarded)
+        self._step(on.RequestReceived(exchange, 0, guarded.allowed, self._now_ms()))
+        _release(request)
+        if guarded.has_refusals and request.acks == ACKS_NONE:
+            connection.refuse("a topic of a produce without acks is not allowed")
+
+    def _access(
+        self, connection: ClientConnection, authorizer: BrokerAuthorizer, api_key: int
+    ) -> Access:
+        session = connection.session
+        return Access(authorizer, session.principal, connection.peer_host, APIS[api_key].name)
 
     def _fetch_of(self, version: int, frame: memoryview, at: int) -> Fetch:
         request = decode_fetch(version, frame, at, self._names, _FETCHED_PARTITIONS_MAX)
@@ -294,6 +333,11 @@ class Dispatch:
         request.max_bytes = min(request.max_bytes, self._fetch_max_bytes)
         request.max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         return request
+
+    def _reader(self, connection: ClientConnection, authorizer: BrokerAuthorizer) -> Reader:
+        return Reader(
+            authorizer, connection.session.principal, connection.peer_host, APIS[FETCH].name
+        )
 
     def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:
         """Start a fetch of a consumer, or on the internal listener of a follower."""
@@ -331,13 +375,16 @@ class Dispatch:
             self._now_ms(),
             connection.peer_host,
             connection.session.software,
+            connection.session.principal,
         )
         if key == API_VERSIONS:
             connection.session.software = _software(request)
 
         times, began_ns = self._times.of(api.name), self._times.turn.began_ns
 
-        body = bytes(frame[header.position :]) if key in CACHED_APIS else b""
+        body = b""
+        if key in CACHED_APIS:
+            body = self._cache_key(context, frame[header.position :])
         correlation_id, cache = header.correlation_id, self._cache
 
         def encode(response: Struct) -> bytes:
@@ -348,17 +395,11 @@ class Dispatch:
             return encoded
 
         def begin() -> None:
-            if key in CACHED_APIS:
-                if has_no_image(self._broker.node.image):
-                    reply.refuse("this broker has not read the metadata store yet")
-                    return
-                found = cache.find(key, version, body, correlation_id, self._now_ms())
-                if found is not None:
-                    times.since(began_ns)
-                    reply.fill(found)
-                    return
+            if key in CACHED_APIS and self._is_answered(reply, header, body):
+                times.since(began_ns)
+                return
             try:
-                handling = handler_of(key)(context, request)
+                handling = self._handling(connection, context, key, request)
                 encoded = encode(handling) if isinstance(handling, dict) else None
             except Exception as error:  # noqa: BLE001 - as in HandlerExchange
                 self._handler_failed(reply, error)
@@ -376,6 +417,38 @@ class Dispatch:
         else:
             image = self._broker.node.image
             self._when_settled(begin, lambda: unsettled(image, request))
+
+    def _handling(
+        self, connection: ClientConnection, context: BrokerContext, key: int, request: Struct
+    ) -> Handling | Struct:
+        """Run the handler, behind its guard if there is an authoriser."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return handler_of(key)(context, request)
+        from tidelog.core.api.guards import guarded
+
+        def serve(allowed: Struct) -> Handling | Struct:
+            return handler_of(key)(context, allowed)
+
+        return guarded(key, self._access(connection, authorizer, key), context, request, serve)
+
+    def _is_answered(self, reply: Reply, header: RequestHeader, body: bytes) -> bool:
+        """Whether the response was cached, or this broker has no image to respond from."""
+        if has_no_image(self._broker.node.image):
+            reply.refuse("this broker has not read the metadata store yet")
+            return True
+        key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
+        found = self._cache.find(key, version, body, correlation_id, self._now_ms())
+        if found is not None:
+            reply.fill(found)
+        return found is not None
+
+    def _cache_key(self, context: BrokerContext, request: memoryview) -> bytes:
+        """The request's bytes; with an authoriser also the principal, since responses differ. A
+        change of the ACLs is a change of the image."""
+        if self._authorizer is None:
+            return bytes(request)
+        return f"{context.principal}\0{context.client_host}\0".encode() + bytes(request)
 
     def _handler_failed(self, reply: Reply, error: Exception) -> None:
         """Log the fault and close the connection; in tests and the fuzzer, raise it."""
@@ -407,6 +480,23 @@ class Dispatch:
         from tidelog.core.api.handlers.api_versions import unsupported_version
 
         reply.fill([encode_response(API_VERSIONS, 0, correlation_id, unsupported_version())])
+
+    def _describe(
+        self, connection: ClientConnection, api: Api, header: RequestHeader, frame: memoryview
+    ) -> None:
+        """Respond to one of Tidelog's own APIs, which need DESCRIBE on the cluster."""
+        reply, authorizer = connection.reserve(), self._authorizer
+        if authorizer is not None:
+            access = self._access(connection, authorizer, api.key)
+            if not access.may_on_cluster(Operation.DESCRIBE):
+                document = b'{"error": "not authorised: DESCRIBE on the cluster is needed"}'
+                response = {"document": document}
+                reply.fill([encode_response(api.key, 0, header.correlation_id, response)])
+                return
+        if api.key == DESCRIBE_STATE:
+            self._describe_state(reply, header, frame)
+        else:
+            self._describe_losses(reply, header, frame)
 
     def _describe_state(self, reply: Reply, header: RequestHeader, frame: memoryview) -> None:
         """Respond with this broker's view of itself and its replicas, as JSON."""
@@ -461,6 +551,13 @@ class Dispatch:
             raise Refused(f"DescribeLosses: {error}") from error
         document = {"document": json.dumps(page).encode()}
         reply.fill([encode_response(DESCRIBE_LOSSES, 0, header.correlation_id, document)])
+
+
+def _release(request: Produce) -> None:
+    """Drop the records: they are in the log or refused, and a request that waits must not keep
+    their buffer."""
+    for partition in request.partitions:
+        partition.records = _RELEASED
 
 
 def _software(api_versions: Struct) -> str:

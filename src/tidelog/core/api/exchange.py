@@ -37,6 +37,7 @@ class CloseCode(StrEnum):
     FAILED_PRODUCE = "failed produce"
     RESPONSES_NOT_READ = "answers not taken"
     TLS = "tls"
+    AUTHENTICATION = "authentication"
     REFUSED = "refused"
     NOT_COUNTED = ""
     """The peer closed the connection, or the broker stops."""

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from tidelog.core.authorization.acl import Acl
 from tidelog.core.controller.events import RequestToken
 from tidelog.core.controller.metadata.metadata_store import Guard, Operation, Revision
 from tidelog.core.controller.metadata.registrations import (
@@ -73,6 +74,15 @@ class TopicAnswer:
 
 
 @slotted
+class AclsDeleted:
+    """The deleted ACLs, for each filter of the request."""
+
+    deleted: tuple[tuple[Acl, ...], ...]
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@slotted
 class PartitionErrorsAnswer:
     """An error for the whole request, or one for each partition."""
 
@@ -101,6 +111,7 @@ Response: TypeAlias = (
     HeartbeatAnswer
     | AlterPartitionAnswer
     | TopicAnswer
+    | AclsDeleted
     | PartitionErrorsAnswer
     | ReassignmentsAnswer
     | ProducerIdsAnswer

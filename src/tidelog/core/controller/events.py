@@ -7,9 +7,11 @@ controller uses no clock and no randomness: topic ids, start indexes and the tim
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
+from tidelog.core.authorization.acl import Acl, AclFilter
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
 
@@ -235,6 +237,33 @@ class UpdateFeaturesReceived:
 
 
 @slotted
+class CreateAclsReceived:
+    """Store ACLs; those that exist stay as they are."""
+
+    request: RequestToken
+    acls: tuple[Acl, ...]
+
+
+@slotted
+class DeleteAclsReceived:
+    """Delete the ACLs that a filter selects. An ACL that several filters select is in the results
+    of each."""
+
+    request: RequestToken
+    filters: tuple[AclFilter, ...]
+
+
+@slotted
+class AlterScramReceived:
+    """Store a user's credential for one mechanism; None deletes it."""
+
+    request: RequestToken
+    user: str
+    mechanism: str
+    credential: ScramCredential | None
+
+
+@slotted
 class ElectLeadersReceived:
     """Hold elections for an administrator; in all partitions if `keys` is None."""
 
@@ -277,6 +306,9 @@ Request: TypeAlias = (
     | AlterConfigReceived
     | UnregisterBrokerReceived
     | UpdateFeaturesReceived
+    | CreateAclsReceived
+    | DeleteAclsReceived
+    | AlterScramReceived
     | ElectLeadersReceived
     | AlterReassignmentsReceived
     | ListReassignmentsReceived

@@ -7,16 +7,19 @@ broker must be started or unregistered first.
 A change of `tidelog.version` also rewrites the records whose fields depend on it. So a downgrade
 leaves no field of the higher level behind. A safe downgrade is refused while that would delete what
 a restart does not bring back, the replicas whose log directory failed, and while there may be
-transactions, which older software can't end.
+transactions, which older software can't end, or credentials of users.
 """
 
+from tidelog.core.controller.acl_changes import acl_deletions
 from tidelog.core.controller.events import UpdateFeaturesReceived, UpgradeType
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import (
+    ACLS,
     OFFLINE_REPLICAS,
     RANGES_IN_STATES,
+    SCRAM,
     TIDELOG_VERSION,
     TRANSACTIONS,
     FeatureRange,
@@ -24,6 +27,7 @@ from tidelog.core.controller.metadata.features import (
 )
 from tidelog.core.controller.metadata.metadata_store import Guard, Put
 from tidelog.core.controller.plans import Plan
+from tidelog.core.controller.scram_changes import scram_deletions
 from tidelog.core.controller.store_transactions import Write, pack
 from tidelog.core.controller.upkeep import ControllerTerm
 from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC
@@ -46,6 +50,8 @@ def update_features(term: ControllerTerm, event: UpdateFeaturesReceived) -> Plan
     levels = {name: level for name, level in levels.items() if level > 0}
     level = levels[TIDELOG_VERSION]
     writes = _state_writes(image, level) + _partition_writes(image, level)
+    writes += _acl_writes(image, level)
+    writes += scram_deletions(image, () if level >= SCRAM else image.scram)
     if levels != image.features:
         key = keys.FEATURES
         guard = Guard(key, image.mod_rev(key))
@@ -89,6 +95,17 @@ def _problem(
         return (
             "Refusing to perform the requested downgrade because older software can't end"
             f" transactions: end them, then delete the topic {TRANSACTIONS_TOPIC}."
+        )
+    if safe and level < ACLS and term.image.acls:
+        return (
+            "Refusing to perform the requested downgrade because older software does not obey ACLs:"
+            f" delete the {len(term.image.acls)} ACLs first; an unsafe downgrade deletes them."
+        )
+    if safe and level < SCRAM and term.image.scram:
+        return (
+            "Refusing to perform the requested downgrade because it would delete"
+            f" {len(term.image.scram)} credentials of users: delete them first; an unsafe downgrade"
+            " deletes them."
         )
     return None
 
@@ -154,3 +171,8 @@ def _partition_writes(image: ClusterImage, level: int) -> list[Write]:
             value = values.encode_partition(changed)
             writes.append(Write(Put(name, value), (Guard(name, image.mod_rev(name)),)))
     return writes
+
+
+def _acl_writes(image: ClusterImage, level: int) -> list[Write]:
+    """Delete all ACLs at a level of `tidelog.version` that does not have them."""
+    return [] if level >= ACLS else acl_deletions(image, image.acls)

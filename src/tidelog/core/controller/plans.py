@@ -9,6 +9,7 @@ are not visible; they are deleted when the creation fails or a new controller is
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from tidelog.core.controller.effects import Response
 from tidelog.core.controller.election import Target, next_registration
 from tidelog.core.controller.events import (
     AlterConfigReceived,
@@ -61,6 +62,8 @@ class Plan:
     topic_id: TopicId = b""
     partitions: int = -1
     replication_factor: int = -1
+    answer: Response | None = None
+    """The response, if it is not a TopicAnswer."""
 
 
 def create_topic(term: ControllerTerm, event: CreateTopicReceived) -> Plan:

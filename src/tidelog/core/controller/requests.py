@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
-from tidelog.core.controller import feature_levels, plans
+from tidelog.core.controller import acl_changes, feature_levels, plans, scram_changes
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -29,8 +29,11 @@ from tidelog.core.controller.events import (
     AlterConfigReceived,
     AlterPartitionReceived,
     AlterReassignmentsReceived,
+    AlterScramReceived,
+    CreateAclsReceived,
     CreatePartitionsReceived,
     CreateTopicReceived,
+    DeleteAclsReceived,
     DeleteTopicReceived,
     ElectLeadersReceived,
     HeartbeatReceived,
@@ -84,6 +87,9 @@ _PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     AlterConfigReceived: plans.alter_config,
     UnregisterBrokerReceived: unregister_broker,
     UpdateFeaturesReceived: feature_levels.update_features,
+    CreateAclsReceived: acl_changes.create_acls,
+    DeleteAclsReceived: acl_changes.delete_acls,
+    AlterScramReceived: scram_changes.alter_scram,
 }
 
 
@@ -350,7 +356,7 @@ class Requests:
 
     def _carry_out(self, event: Request, plan: Plan) -> None:
         """Send a plan, when all its keys are free."""
-        answer = TopicAnswer(
+        answer: Response = plan.answer or TopicAnswer(
             plan.error, plan.message, plan.topic_id, plan.partitions, plan.replication_factor
         )
         if plan.error or not plan.steps or _validates_only(event):

@@ -9,7 +9,7 @@ speed; a message is never changed after it was sent.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
@@ -110,6 +110,14 @@ class FetchPartition:
     """The follower's log start offset; -1 from a consumer."""
 
 
+class Reader(Protocol):
+    """The principal that fetches. Equal readers may read the same topics."""
+
+    def may_read(self, topic: str) -> bool:
+        """Whether this reader may read a topic."""
+        ...
+
+
 @slotted
 class Fetch:
     """A request for the next records. `replica` is None for a consumer."""
@@ -128,6 +136,8 @@ class Fetch:
     """Whether followers may serve it; False for old clients (before KIP-392)."""
     rack_id: str = ""
     """The reader's rack, or empty."""
+    reader: Reader | None = None
+    """Decides which topics the consumer may read; None: all of them."""
 
 
 @slotted

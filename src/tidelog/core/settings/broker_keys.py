@@ -6,7 +6,9 @@ derived from the rows of topic settings, so that the two never differ.
 
 from collections.abc import Iterator
 
+from tidelog.core.settings.authorization import AUTHORIZATION
 from tidelog.core.settings.group_keys import GROUPS
+from tidelog.core.settings.sasl import SASL, SASL_KEYS, sasl_listener_key
 from tidelog.core.settings.setting import CLUSTER_WIDE, HIGH, INT_MAX, LOW, READ_ONLY, Setting
 from tidelog.core.settings.tls import TLS, TLS_KEYS, listener_key
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
@@ -65,7 +67,7 @@ _PLACE = (
         "security.inter.broker.protocol",
         "string",
         "PLAINTEXT",
-        "The protocol of `tidelog.internal.listener`: PLAINTEXT or SSL.",
+        "The protocol of `tidelog.internal.listener`: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
         note="In Kafka it names the listener for brokers; Tidelog's brokers have their own.",
     ),
     Setting(
@@ -82,7 +84,7 @@ _PLACE = (
         (),
         "The protocol of each listener, as NAME:PROTOCOL.",
         importance=LOW,
-        note="PLAINTEXT and SSL so far. A listener with the name of a protocol uses that one.",
+        note="A listener with the name of a protocol uses that one.",
     ),
     Setting(
         "log.dirs",
@@ -791,6 +793,8 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Transactions": (*TRANSACTIONS, *VERIFICATION),
     "Network": _NETWORK,
     "TLS": TLS,
+    "Authorisation": AUTHORIZATION,
+    "SASL": SASL,
     "Log maintenance": (*_UPKEEP, *_CLEANER),
     "Tidelog's own": _OWN,
 }
@@ -804,6 +808,8 @@ def broker_setting(name: str) -> Setting | None:
     found = BROKER.get(name)
     if found is None and (of_listener := listener_key(name)) is not None:
         return TLS_KEYS[of_listener[1]]._replace(name=name)
+    if found is None and (key := sasl_listener_key(name)) is not None:
+        return SASL_KEYS[key]._replace(name=name)
     if found is None:
         from tidelog.core.settings.ignored_keys import IGNORED
 

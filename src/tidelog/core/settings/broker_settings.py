@@ -13,6 +13,13 @@ from typing import Any, NamedTuple
 from tidelog.core.settings import listeners as addresses
 from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, broker_setting, unit_of
 from tidelog.core.settings.listeners import Listener, Listeners
+from tidelog.core.settings.sasl import (
+    BETWEEN_BROKERS,
+    SASL_KEYS,
+    SaslSettings,
+    check_mechanism,
+    read_sasl,
+)
 from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spell
 from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, read_tls
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
@@ -30,6 +37,9 @@ class Entry(NamedTuple):
     name: str
     text: str
     place: str
+
+    def __repr__(self) -> str:
+        return f"Entry({self.name!r}, {self.place!r})"
 
 
 class Layer(NamedTuple):
@@ -68,6 +78,17 @@ class InvalidSettings(ValueError):
     def __init__(self, problems: Iterable[InvalidSetting]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class BrokerLogin(NamedTuple):
+    """The credentials of a broker towards other brokers."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"BrokerLogin({self.mechanism!r}, {self.user!r})"
 
 
 class BrokerSettings:
@@ -161,7 +182,8 @@ class BrokerSettings:
         """The protocol of a listener.
 
         For `tidelog.internal.listener`, use Kafka's settings for connections between brokers.
-        Without them, use SSL if clients use SSL and other machines can reach the listener.
+        Without them, use SSL if clients use SSL and other machines can reach the listener, and SASL
+        if a mechanism for brokers is set: they prove the cluster's secret in any case.
         """
         if listener not in self._in_listeners:
             if self.source("security.inter.broker.protocol") != DEFAULT:
@@ -170,7 +192,9 @@ class BrokerSettings:
             if not named and addresses.is_loopback(listener.host):
                 return addresses.PLAINTEXT
         name = self._settings_of(listener)
-        return addresses.protocol_of(name, self.get("listener.security.protocol.map"))
+        found = addresses.protocol_of(name, self.get("listener.security.protocol.map"))
+        by_default = listener not in self._in_listeners and self.source(BETWEEN_BROKERS) == DEFAULT
+        return addresses.without_sasl(found) if by_default else found
 
     def tls(self, listener: Listener) -> TlsSettings:
         """The TLS settings of a listener: its own, else those for all. Raises WrongValue."""
@@ -181,6 +205,30 @@ class BrokerSettings:
             return self._given[own] if own in self._given else self.get(key)
 
         return read_tls(get)
+
+    def sasl(self, listener: Listener) -> SaslSettings:
+        """The SASL settings of a listener. Raises WrongValue."""
+        return read_sasl(self._settings_of(listener), self.get, self._given.get)
+
+    @property
+    def broker_login(self) -> BrokerLogin | None:
+        """How this broker authenticates to others; None if their listener has no SASL. Raises
+        WrongValue."""
+        listener = self.internal_listener
+        if not addresses.uses_sasl(self.protocol(listener)):
+            return None
+        mechanism = str(self.get(BETWEEN_BROKERS))
+        check_mechanism(mechanism, BETWEEN_BROKERS)
+        sasl = self.sasl(listener)
+        if mechanism not in sasl.mechanisms:
+            raise WrongValue(f"{BETWEEN_BROKERS}={mechanism} is not in sasl.enabled.mechanisms")
+        module = sasl.modules.get(mechanism)
+        if module is None or not (module.user and module.password):
+            name = f"listener.name.{self._settings_of(listener).lower()}.{mechanism.lower()}"
+            raise WrongValue(
+                f"brokers use {mechanism}: set username and password in {name}.sasl.jaas.config"
+            )
+        return BrokerLogin(mechanism, module.user, module.password)
 
     @property
     def _in_listeners(self) -> tuple[Listener | None, ...]:
@@ -300,7 +348,8 @@ def _conflicts(settings: BrokerSettings, wrong: set[str]) -> Iterator[InvalidSet
     for names, reason in _RULES:
         if not wrong.intersection(names) and (text := reason(settings)) is not None:
             name = next((n for n in names if settings.source(n) != DEFAULT), names[0])
-            value = spell(settings.get(name)) or ""
+            is_secret = BROKER[name].type == "password"
+            value = "" if is_secret else spell(settings.get(name)) or ""
             yield InvalidSetting(name, value, settings.source(name).place or "settings", text)
 
 
@@ -355,22 +404,39 @@ def _tls(settings: BrokerSettings) -> str | None:
     try:
         internal = settings.internal_listener
         between_brokers = settings.get("security.inter.broker.protocol")
-        if between_brokers and between_brokers not in addresses.SUPPORTED:
-            only = " or ".join(addresses.SUPPORTED)
-            return f"security.inter.broker.protocol must be {only}"
+        if between_brokers and between_brokers not in addresses.PROTOCOLS:
+            only = ", ".join(addresses.PROTOCOLS)
+            return f"security.inter.broker.protocol must be one of {only}"
         for listener in (*settings.listeners.clients, internal):
-            if settings.protocol(listener) == addresses.SSL and not settings.tls(listener).has_key:
-                return f"the listener {listener.name} uses SSL: set ssl.keystore.location"
-        if settings.protocol(internal) != addresses.SSL:
+            protocol = settings.protocol(listener)
+            if addresses.uses_tls(protocol) and not settings.tls(listener).has_key:
+                return f"the listener {listener.name} uses {protocol}: set ssl.keystore.location"
+        if not addresses.uses_tls(settings.protocol(internal)):
             for name in settings.get("controller.listener.names"):
                 used = addresses.protocol_of(
                     name.upper(), settings.get("listener.security.protocol.map")
                 )
-                if used == addresses.SSL:
+                if addresses.uses_tls(used):
                     return (
                         f"{name} uses {used}, but Tidelog's brokers use {internal}:"
                         " set security.inter.broker.protocol=SSL"
                     )
+    except WrongValue as wrong:
+        return str(wrong)
+    return None
+
+
+def _sasl(settings: BrokerSettings) -> str | None:
+    """Check that each listener with SASL has mechanisms and what they need."""
+    try:
+        listeners = (*settings.listeners.clients, settings.internal_listener)
+    except WrongValue:
+        return None  # reported by `_listener` or `_internal`
+    try:
+        for listener in listeners:
+            if addresses.uses_sasl(settings.protocol(listener)):
+                settings.sasl(listener)
+        _ = settings.broker_login
     except WrongValue as wrong:
         return str(wrong)
     return None
@@ -481,6 +547,15 @@ _RULES = (
         ),
         _tls,
     ),
+    (
+        (
+            "listeners",
+            "listener.security.protocol.map",
+            "security.inter.broker.protocol",
+            *SASL_KEYS,
+        ),
+        _sasl,
+    ),
     (("tidelog.metrics.listener",), _metrics),
     (("tidelog.metadata.store",), _store),
     (("max.connections.per.ip.overrides",), _overrides),
@@ -513,8 +588,11 @@ def _warn_unlikely(settings: BrokerSettings) -> Iterator[str]:
     """Warn about values that are allowed but hardly intended."""
     every = (*settings.listeners.clients, settings.internal_listener)
     unused = [name for name in TLS_KEYS if settings.source(name) != DEFAULT]
-    if unused and all(settings.protocol(one) != addresses.SSL for one in every):
+    if unused and not any(addresses.uses_tls(settings.protocol(one)) for one in every):
         yield f"no listener uses SSL, so these have no effect: {', '.join(unused)}"
+    unused = [name for name in SASL_KEYS if settings.source(name) != DEFAULT]
+    if unused and not any(addresses.uses_sasl(settings.protocol(one)) for one in every):
+        yield f"no listener uses SASL, so these have no effect: {', '.join(unused)}"
     factor = settings.get("default.replication.factor")
     minimum = settings.get("min.insync.replicas")
     if minimum > factor > 1:

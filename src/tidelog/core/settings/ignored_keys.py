@@ -13,12 +13,9 @@ _ROWS = """
 alter.config.policy.class.name class null
 alter.log.dirs.replication.quota.window.num int 11
 alter.log.dirs.replication.quota.window.size.seconds int 1
-authorizer.class.name string ""
 background.threads int 10 dynamic
 client.quota.callback.class class null
 config.providers list "" dynamic
-connection.failed.authentication.delay.ms int 100
-connections.max.reauth.ms long 0
 controller.quorum.append.linger.ms int 25
 controller.quorum.auto.join.enable boolean false
 controller.quorum.bootstrap.servers list ""
@@ -154,8 +151,6 @@ replica.socket.receive.buffer.bytes int 65536
 replication.quota.window.num int 11
 replication.quota.window.size.seconds int 1
 sasl.client.callback.handler.class class null
-sasl.enabled.mechanisms list GSSAPI dynamic
-sasl.jaas.config password null dynamic
 sasl.kerberos.kinit.cmd string /usr/bin/kinit dynamic
 sasl.kerberos.min.time.before.relogin long 60000 dynamic
 sasl.kerberos.principal.to.local.rules list DEFAULT dynamic
@@ -173,7 +168,6 @@ sasl.login.refresh.window.jitter double 0.05 dynamic
 sasl.login.retry.backoff.max.ms long 10000
 sasl.login.retry.backoff.ms long 100
 sasl.mechanism.controller.protocol string GSSAPI
-sasl.mechanism.inter.broker.protocol string GSSAPI dynamic
 sasl.oauthbearer.assertion.algorithm string RS256
 sasl.oauthbearer.assertion.claim.aud string null
 sasl.oauthbearer.assertion.claim.exp.seconds int 300
@@ -201,7 +195,6 @@ sasl.oauthbearer.scope.claim.name string scope
 sasl.oauthbearer.sub.claim.name string sub
 sasl.oauthbearer.token.endpoint.url string null
 sasl.server.callback.handler.class class null
-sasl.server.max.receive.size int 524288
 security.providers string null
 share.coordinator.append.linger.ms int -1
 share.coordinator.cached.buffer.max.bytes int 1048588 dynamic
@@ -222,7 +215,6 @@ ssl.allow.san.changes boolean false
 ssl.engine.factory.class class null dynamic
 ssl.keymanager.algorithm string SunX509 dynamic
 ssl.keystore.password password null dynamic
-ssl.principal.mapping.rules string DEFAULT
 ssl.protocol string TLSv1.3 dynamic
 ssl.provider string null dynamic
 ssl.secure.random.implementation string null dynamic

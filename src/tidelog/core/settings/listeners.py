@@ -13,10 +13,27 @@ from tidelog.core.settings.setting import INT_MAX, WrongValue
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
-SUPPORTED = (PLAINTEXT, SSL)
-_PROTOCOLS = (*SUPPORTED, "SASL_PLAINTEXT", "SASL_SSL")
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SASL_SSL = "SASL_SSL"
+PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+_WITHOUT_SASL = {SASL_PLAINTEXT: PLAINTEXT, SASL_SSL: SSL}
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 _EVERYWHERE = ("", *_ALL_ADDRESSES)
+
+
+def uses_tls(protocol: str) -> bool:
+    """Whether connections of a protocol use TLS."""
+    return protocol in (SSL, SASL_SSL)
+
+
+def uses_sasl(protocol: str) -> bool:
+    """Whether connections of a protocol begin with SASL."""
+    return protocol in _WITHOUT_SASL
+
+
+def without_sasl(protocol: str) -> str:
+    """Return the protocol with the same encryption, without SASL."""
+    return _WITHOUT_SASL.get(protocol, protocol)
 
 
 class Listener(NamedTuple):
@@ -107,15 +124,11 @@ def split_listeners(
 def _check_protocols(listeners: list[Listener], protocols: tuple[str, ...]) -> None:
     named = parse_protocols(protocols)
     for name in (one.name for one in listeners):
-        if named and name not in named and name not in _PROTOCOLS:
+        if named and name not in named and name not in PROTOCOLS:
             raise WrongValue(
                 f"{name} is not in listener.security.protocol.map: add {name}:{PLAINTEXT} or"
                 f" {name}:{SSL}"
             )
-        protocol = protocol_of(name, protocols)
-        if protocol not in SUPPORTED:
-            only = " and ".join(SUPPORTED)
-            raise WrongValue(f"{name} uses {protocol}; Tidelog supports only {only} so far")
 
 
 def _check_distinct(listeners: list[Listener]) -> None:
@@ -135,15 +148,15 @@ def parse_protocols(texts: tuple[str, ...]) -> dict[str, str]:
     protocols = {}
     for text in texts:
         name, _, protocol = text.upper().partition(":")
-        if protocol not in _PROTOCOLS:
-            raise WrongValue(f"{text!r} must be NAME:PROTOCOL with one of {', '.join(_PROTOCOLS)}")
+        if protocol not in PROTOCOLS:
+            raise WrongValue(f"{text!r} must be NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
         protocols[name] = protocol
     return protocols
 
 
 def protocol_of(name: str, protocols: tuple[str, ...]) -> str:
     """The protocol of a listener; PLAINTEXT if it has none and is not named after one."""
-    default = name if name in _PROTOCOLS else PLAINTEXT
+    default = name if name in PROTOCOLS else PLAINTEXT
     return parse_protocols(protocols).get(name, default)
 
 

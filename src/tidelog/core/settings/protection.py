@@ -8,32 +8,22 @@ from fnmatch import fnmatchcase
 
 _NO_PROVIDER = "Tidelog uses OpenSSL, without plug-ins"
 _NO_DYNAMIC_PASSWORDS = "Tidelog keeps no passwords in dynamic settings"
-_NO_AUTHENTICATION = "Tidelog has no authentication yet"
-_NO_AUTHORISER = "Tidelog has no access control yet"
+_NO_PLUG_INS = "Tidelog's authentication has no plug-ins"
+_NO_TOKENS = "Tidelog has no delegation tokens"
+_NO_BUILDERS = "Tidelog has no plug-ins for principals yet"
 _NO_POLICY = "Tidelog has no policies yet"
 _REASONS = (
     ("security.providers", _NO_PROVIDER),
     ("ssl.engine.factory.class", _NO_PROVIDER),
     ("password.encoder.secret", _NO_DYNAMIC_PASSWORDS),
-    ("sasl.enabled.mechanisms", _NO_AUTHENTICATION),
-    ("sasl.jaas.config", _NO_AUTHENTICATION),
-    ("sasl.server.callback.handler.class", _NO_AUTHENTICATION),
-    ("sasl.mechanism.*.protocol", _NO_AUTHENTICATION),
-    ("listener.name.*.sasl.*", _NO_AUTHENTICATION),
-    ("delegation.token.secret.key", _NO_AUTHENTICATION),
-    ("connections.max.reauth.ms", _NO_AUTHENTICATION),
-    ("authorizer.class.name", _NO_AUTHORISER),
-    ("super.users", _NO_AUTHORISER),
-    ("allow.everyone.if.no.acl.found", _NO_AUTHORISER),
-    ("principal.builder.class", _NO_AUTHORISER),
+    ("*sasl.*.callback.handler.class", _NO_PLUG_INS),
+    ("listener.name.*.sasl.*", "Tidelog knows no such setting of its SASL mechanisms"),
+    ("listener.name.*.connections.max.reauth.ms", "only SASL mechanisms have this setting"),
+    ("delegation.token.secret.key", _NO_TOKENS),
+    ("principal.builder.class", _NO_BUILDERS),
     ("*.policy.class.name", _NO_POLICY),
 )
 _NO_PROTECTION = {
-    "sasl.enabled.mechanisms": "GSSAPI",
-    "sasl.mechanism.inter.broker.protocol": "GSSAPI",
-    "sasl.mechanism.controller.protocol": "GSSAPI",
-    "connections.max.reauth.ms": "0",
-    "allow.everyone.if.no.acl.found": "true",
     "principal.builder.class": "org.apache.kafka.common.security.authenticator"
     ".DefaultKafkaPrincipalBuilder",
 }

@@ -106,6 +106,15 @@ TLS = (
         choices=("https", ""),
         importance=LOW,
     ),
+    Setting(
+        "ssl.principal.mapping.rules",
+        "string",
+        "DEFAULT",
+        "How the subject of a client's certificate becomes the name of its principal: the first of"
+        " the rules `RULE:PATTERN/REPLACEMENT/` that fits; `DEFAULT` is the subject itself.",
+        importance=LOW,
+        note="Patterns are those of Python. `L` or `U` behind a rule: lower or upper case.",
+    ),
 )
 TLS_KEYS: dict[str, Setting] = {row.name: row for row in TLS}
 _OF_LISTENER = "listener.name."
@@ -124,6 +133,7 @@ class TlsSettings(NamedTuple):
     versions: tuple[str, ...] = VERSIONS
     ciphers: tuple[str, ...] = ()
     verify_host: bool = True
+    principal_rules: str = "DEFAULT"
 
     @property
     def has_key(self) -> bool:
@@ -166,6 +176,7 @@ def read_tls(get: Callable[[str], Value]) -> TlsSettings:
         protocols,
         ciphers,
         get("ssl.endpoint.identification.algorithm") == "https",
+        str(get("ssl.principal.mapping.rules")),
     )
 
 
@@ -179,6 +190,14 @@ def _problems(get: Callable[[str], Value]) -> Iterator[str]:
             yield f"set either {location} or {text}, not both"
     if bool(get("ssl.keystore.key")) != bool(get("ssl.keystore.certificate.chain")):
         yield "ssl.keystore.key and ssl.keystore.certificate.chain must be set together"
+    rules = str(get("ssl.principal.mapping.rules"))
+    if rules != "DEFAULT":
+        from tidelog.core.authorization.ssl_names import InvalidRules, SslPrincipalNames
+
+        try:
+            SslPrincipalNames(rules)
+        except InvalidRules as invalid:
+            yield f"ssl.principal.mapping.rules: {invalid}"
     if get("ssl.enabled.protocols") == ():
         yield "ssl.enabled.protocols must name a version"
     if get("ssl.client.auth") != "none" and not (

@@ -11,10 +11,12 @@ import json
 from enum import Enum
 from typing import Any
 
+from tidelog.core.authorization import acl
 from tidelog.core.controller import effects, events
 from tidelog.core.controller.metadata import registrations
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import messages
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.types import EpochEnd, TopicPartition
 
 _CLASSES: dict[str, type[Any]] = {
@@ -41,7 +43,11 @@ _CLASSES: dict[str, type[Any]] = {
         events.AlterConfigReceived,
         events.UnregisterBrokerReceived,
         events.UpdateFeaturesReceived,
+        events.AlterScramReceived,
+        ScramCredential,
         events.UpgradeType,
+        events.CreateAclsReceived,
+        events.DeleteAclsReceived,
         events.ElectLeadersReceived,
         events.ElectionType,
         events.AlterReassignmentsReceived,
@@ -51,6 +57,7 @@ _CLASSES: dict[str, type[Any]] = {
         effects.AlterPartitionAnswer,
         effects.AlterPartitionResult,
         effects.TopicAnswer,
+        effects.AclsDeleted,
         effects.PartitionErrorsAnswer,
         effects.ReassignmentsAnswer,
         effects.ProducerIdsAnswer,
@@ -58,6 +65,12 @@ _CLASSES: dict[str, type[Any]] = {
         registrations.PartitionRegistration,
         registrations.LeaderRecovery,
         registrations.UncleanElection,
+        acl.Acl,
+        acl.AclFilter,
+        acl.Operation,
+        acl.PatternType,
+        acl.Permission,
+        acl.ResourceType,
         ErrorCode,
         TopicPartition,
         EpochEnd,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidelog.core.api.access_control import broker_authorizer
 from tidelog.core.api.context import Broker, DepartedBrokers
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.api.exchange import CloseCode
@@ -30,8 +31,11 @@ from tidelog.core.node import effects as do
 from tidelog.core.node import events as on
 from tidelog.core.node.measuring.request_times import RequestTimes
 from tidelog.core.node.node import Node
+from tidelog.core.principal import ANONYMOUS
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.settings.broker_settings import BrokerSettings
+from tidelog.core.settings.listeners import Listener as ListenerAddress
+from tidelog.core.settings.listeners import uses_sasl
 from tidelog.core.storage import layout
 from tidelog.core.storage.cleaning.plan import CleaningMessage
 from tidelog.core.storage.disk import DiskError, DiskFull
@@ -49,7 +53,10 @@ from tidelog.shell.os_disk import FileSource, OsDisk, OsDisks, disk_space
 from tidelog.shell.store.store_backend import ClusterIdentity, OpenedStore
 
 if TYPE_CHECKING:
+    from tidelog.core.api.sasl_gate import Frame
+    from tidelog.core.api.sasl_login import SaslLogin
     from tidelog.shell.broker.tls_listeners import TlsListeners
+    from tidelog.shell.client.security import ClientSecurity
 
 Halted: TypeAlias = Callable[[do.Halt], None]
 
@@ -73,7 +80,6 @@ class BrokerHost:
         tls: "TlsListeners | None" = None,
     ) -> None:
         self.node = node
-        self.brokers = BrokerService(self)
         self._loop = loop
         self._disks = [disk for disk in disks if disk is not None]
         self.files = files = file_source(disks, node)
@@ -112,6 +118,7 @@ class BrokerHost:
             _start_index,
             self._departed,
             disk_space,
+            broker_authorizer(settings, node.image, node.journal.note, now_ms),
         )
         faulty = [disk for disk in self._disks if isinstance(disk, FaultyDisk)]
         switches = FaultSwitches(faulty, self._isolate) if faulty else None
@@ -121,7 +128,11 @@ class BrokerHost:
             Dispatch(broker, self.take, now_ms, settled, later, self.times, fault, listener)
             for listener in [endpoint_name(one.name) for one in node.config.listeners]
         ]
-        self.clients = [ClientService(self, dispatch) for dispatch in dispatches]
+        gates = SaslGates(loop, settings, node, identity.secret, fault)
+        self.clients = [
+            ClientService(self, gates.before(listener, dispatch.frame) or dispatch.frame)
+            for listener, dispatch in zip(settings.listeners.clients, dispatches, strict=True)
+        ]
         """The service of each client listener, in the order of `NodeConfig.listeners`."""
         self.internal_dispatch = InternalDispatch(
             dispatches[0],
@@ -131,6 +142,8 @@ class BrokerHost:
             now_ms,
             switches.set if switches is not None else None,
         )
+        self.brokers = BrokerService(self, gates)
+        self._login = gates.login_of(self._client_id)
 
     def _loss_publisher(
         self,
@@ -144,6 +157,20 @@ class BrokerHost:
         def report(text: str) -> None:
             self._loop.call_from_thread(lambda: write_line("WARN", text))
 
+        def security() -> "ClientSecurity | None":
+            """Protect the thread's connections as the first client listener requires."""
+            context = None if tls is None else tls.client(settings.listener)
+            has_sasl = uses_sasl(settings.protocol(settings.listener))
+            if context is None and not has_sasl:
+                return None
+            from tidelog.core.api.sasl_rules import cluster_login
+            from tidelog.shell.client.security import ClientSecurity
+
+            def login(client_id: str) -> "SaslLogin":
+                return cluster_login(self._member.secret, client_id, os.urandom)
+
+            return ClientSecurity(context, login if has_sasl else None)
+
         config = self.node.config
         return LossPublisher(
             settings.log_dirs,
@@ -151,7 +178,7 @@ class BrokerHost:
             (config.host, config.port),
             settings.get("offsets.topic.replication.factor"),
             report,
-            None if tls is None else tls.client(settings.listener),
+            security,
         )
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -313,6 +340,7 @@ class BrokerHost:
             address_of,
             events,
             self._connect_to_peer,
+            self._login,
         )
         link.silent = self._silent
         return link
@@ -346,12 +374,71 @@ class BrokerHost:
                 link.heal()
 
 
+class SaslGates:
+    """The gates of one broker's listeners with SASL, and its logins at other brokers."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        settings: BrokerSettings,
+        node: Node,
+        secret: str,
+        fault: Callable[[Exception], None],
+    ) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._node = node
+        self._secret = secret
+        self._fault = fault
+
+    def before(self, listener: ListenerAddress, serve: "Frame") -> "Frame | None":
+        """Return the function for frames of a client listener; None without SASL."""
+        return self._gate(listener, serve, Connection.set_proved)
+
+    def before_brokers(self, serve: "Frame", entrance: "Frame") -> "Frame | None":
+        """Return the function for frames of brokers that are not authenticated yet; None without
+        SASL. Later frames go to `entrance`."""
+        listener = self._settings.internal_listener
+        return self._gate(listener, serve, lambda connection: connection.handle_by(entrance))
+
+    def _gate(
+        self,
+        listener: ListenerAddress,
+        serve: "Frame",
+        authenticated: Callable[[Connection], None],
+    ) -> "Frame | None":
+        if not uses_sasl(self._settings.protocol(listener)):
+            return None
+        from tidelog.core.api.sasl_gate import SaslGate
+        from tidelog.core.api.sasl_rules import sasl_rules
+
+        sasl = self._settings.sasl(listener)
+        own = None
+        if listener not in self._settings.listeners.clients:
+            sasl = sasl._replace(max_reauth_ms={})  # a link between brokers is used without a pause
+            own = self._settings.broker_login
+        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own)
+        loop = self._loop
+        return SaslGate(
+            rules, serve, authenticated, loop.clock.now_ms, loop.after, self._fault
+        ).frame
+
+    def login_of(self, client_id: str) -> "Callable[[], SaslLogin] | None":
+        """Return the function that makes logins at other brokers; None without SASL."""
+        wanted = self._settings.broker_login
+        if wanted is None:
+            return None
+        from tidelog.core.api.sasl_login import SaslLogin, sasl_client
+
+        return lambda: SaslLogin(wanted.mechanism, sasl_client(*wanted, os.urandom), client_id)
+
+
 class ClientService:
     """Handles the frames of one client listener."""
 
-    def __init__(self, host: BrokerHost, dispatch: Dispatch) -> None:
+    def __init__(self, host: BrokerHost, frame: "Frame") -> None:
         self._host = host
-        self.frame: Callable[[Connection, memoryview], None] = dispatch.frame
+        self.frame = frame
 
     def closed(self, connection: Connection) -> None:
         self._host.connection_ended(connection)
@@ -360,18 +447,29 @@ class ClientService:
 class BrokerService:
     """Handles the frames of the internal listener."""
 
-    def __init__(self, host: BrokerHost) -> None:
+    def __init__(self, host: BrokerHost, gates: "SaslGates") -> None:
         self._host = host
         self._isolated = False
         self._ignored: set[Connection] = set()
+        self._authenticate = gates.before_brokers(self._frame, self._gated_frame)
+        self.frame: Frame = self._frame if self._authenticate is None else self._gated_frame
 
-    def frame(self, connection: Connection, frame: memoryview) -> None:
+    def _frame(self, connection: Connection, frame: memoryview) -> None:
         if not self._isolated or _is_set_faults(frame):
             self._host.internal_dispatch.frame(connection, frame)
             if connection.unproven and connection.session.broker is not None:
                 connection.set_proved()
         else:
             self._ignored.add(connection)
+
+    def _gated_frame(self, connection: Connection, frame: memoryview) -> None:
+        """Handle a frame on a listener with SASL. Fault switches need no authentication."""
+        gate = self._authenticate
+        is_known = connection.session.principal is not ANONYMOUS
+        if gate is None or is_known or self._isolated or _is_set_faults(frame):
+            self._frame(connection, frame)
+        else:
+            gate(connection, frame)
 
     def isolate(self, isolated: bool) -> None:
         """A fault switch. At its end, connections whose requests were ignored are closed."""

@@ -25,9 +25,8 @@ from tidelog.core.storage.loss_ledger import FILES, PAGE_BYTES
 from tidelog.core.types import LOSSES_TOPIC, BrokerId
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from tidelog.shell.client.cluster import Cluster
+    from tidelog.shell.client.security import ClientSecurity
 
 ADMIN_CLIENT = "__admin_client"
 """The client id with which internal topics may be written (core/api/dispatch.py)."""
@@ -62,16 +61,17 @@ class LossPublisher:
         address: tuple[str, int],
         copies_max: int,
         report: Callable[[str], None],
-        tls: "Callable[[], SSLContext] | None" = None,
+        security: "Callable[[], ClientSecurity | None]" = lambda: None,
     ) -> None:
         """`address`: of this broker, for clients. `copies_max`: the largest replication factor. The
-        thread calls `report` with a failure, or when it has ended."""
+        thread calls `report` with a failure, or when it has ended; `security` returns the
+        protection of its connections."""
         self._roots = list(roots)
         self._broker = broker
         self._address = address
         self._copies_max = copies_max
         self._report = report
-        self._tls = tls
+        self._security = security
         self._checked: int | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -125,11 +125,9 @@ class LossPublisher:
         """Publish all new entries. Raises ClientError, OSError."""
         from tidelog.shell.client.cluster import Cluster
         from tidelog.shell.client.connection import format_address
-        from tidelog.shell.client.security import ClientSecurity
 
-        security = None if self._tls is None else ClientSecurity(self._tls)
         address = format_address(*self._address)
-        with Cluster(address, ADMIN_CLIENT, TIMEOUT_S, security) as cluster:
+        with Cluster(address, ADMIN_CLIENT, TIMEOUT_S, self._security()) as cluster:
             topic_id = self._topic(cluster)
             for root in self._roots:
                 for lines, position in _pages(root, _position(root), topic_id):

@@ -15,7 +15,7 @@ from tidelog.core.node import effects as do
 from tidelog.core.node.config import node_config
 from tidelog.core.node.node import Node
 from tidelog.core.settings.broker_settings import BrokerSettings
-from tidelog.core.settings.listeners import SSL
+from tidelog.core.settings.listeners import PLAINTEXT, uses_sasl, uses_tls
 from tidelog.core.settings.listeners import Listener as ListenerAddress
 from tidelog.core.settings.setting import WrongValue
 from tidelog.core.storage.checkpoint import (
@@ -63,6 +63,8 @@ READ_WALL_CLOCK_MS = 1000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
 UNPROVEN = UnprovenLimits(frame_max=16 * 1024, connections_max=64, deadline_ms=5000)
 """The frame is larger than any message of the handshake."""
+STRANGERS = UnprovenLimits(frame_max=0, connections_max=1000, deadline_ms=30_000)
+"""Of clients that are not authenticated; `sasl.server.max.receive.size` limits their frames."""
 DESCRIPTORS_MAX = 1 << 16
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -217,7 +219,7 @@ class BrokerRun:
         """Read keys and certificates, if a listener uses them. Raises CannotStart."""
         settings = self._settings
         every = (*settings.listeners.clients, settings.internal_listener)
-        if all(settings.protocol(one) != SSL for one in every):
+        if not any(uses_tls(settings.protocol(one)) for one in every):
             return None
         from tidelog.shell.broker.tls_listeners import TlsListeners
 
@@ -235,7 +237,7 @@ class BrokerRun:
             for listener in self._settings.listeners.clients
         ]
         between_brokers = bind(internal.host, internal.port, backlog)
-        secure = self._settings.protocol(internal) == SSL
+        secure = self._settings.protocol(internal) != PLAINTEXT
         beside = [] if secure else [listen_beside(sock, backlog) for sock in between_brokers]
         return clients, between_brokers + [sock for sock in beside if sock is not None]
 
@@ -282,6 +284,7 @@ class BrokerRun:
             receive_timeout_ms=NEVER,
             descriptor_max=DESCRIPTORS_MAX,
             unproven=UNPROVEN,
+            is_for_brokers=True,
         )
         self._admission = Admission(self._connection_limits())
         shares = Shares(
@@ -295,7 +298,15 @@ class BrokerRun:
         services = zip(self._node.config.listeners, self._host.clients, clients, strict=True)
         self._by_name = {
             one.name: [
-                Listener(self._loop, sock, files, service, limits, shares, self._transport_of(one))
+                Listener(
+                    self._loop,
+                    sock,
+                    files,
+                    service,
+                    limits._replace(unproven=self._strangers_of(one)),
+                    shares,
+                    self._transport_of(one),
+                )
                 for sock in sockets
             ]
             for one, service, sockets in services
@@ -314,6 +325,12 @@ class BrokerRun:
             )
             for sock in internal
         ]
+
+    def _strangers_of(self, listener: ListenerAddress) -> UnprovenLimits | None:
+        """Return the limits of clients that are not authenticated yet; None without SASL."""
+        if not uses_sasl(self._settings.protocol(listener)):
+            return None
+        return STRANGERS._replace(frame_max=self._settings.sasl(listener).frame_max)
 
     def _transport_of(self, listener: ListenerAddress) -> NewTransport:
         secure = None if self._tls is None else self._tls.new_transport(listener)

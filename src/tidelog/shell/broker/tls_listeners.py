@@ -6,13 +6,17 @@ Imported only if a listener uses SSL: OpenSSL takes 4 MB of a broker's memory.
 import ssl
 from collections.abc import Callable
 
+from tidelog.core.authorization.distinguished_name import subject_of
+from tidelog.core.authorization.ssl_names import SslPrincipalNames
+from tidelog.core.principal import USER, Principal
 from tidelog.core.settings.broker_settings import BrokerSettings
-from tidelog.core.settings.listeners import SSL, Listener
+from tidelog.core.settings.listeners import SSL, Listener, uses_tls
 from tidelog.core.settings.tls import TlsSettings
-from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.event_loop import EventLoop, SocketHandler
 from tidelog.shell.net.listener import NewTransport
 from tidelog.shell.net.tls_context import RenewedContext, client_context, server_context
-from tidelog.shell.net.tls_transport import Handshakes, TlsTransport
+from tidelog.shell.net.tls_transport import Handshakes, Proof, TlsTransport
 from tidelog.shell.net.transport import Address, Transport, connect_by_tcp
 
 RENEW_MS = 5000
@@ -32,11 +36,15 @@ class TlsListeners:
         self._renewed: dict[tuple[TlsSettings, bool], RenewedContext] = {}
         self._servers: dict[str, RenewedContext] = {}
         self._clients: dict[str, RenewedContext] = {}
+        self._proofs: dict[str, Proof] = {}
         for listener in (*settings.listeners.clients, settings.internal_listener):
-            if settings.protocol(listener) == SSL:
+            if uses_tls(settings.protocol(listener)):
                 own = settings.tls(listener)
                 self._servers[listener.name] = self._follow(own, is_server=True)
                 self._clients[listener.name] = self._follow(own, is_server=False)
+                plain_tls = settings.protocol(listener) == SSL  # with SASL, users are principals
+                if plain_tls and listener != settings.internal_listener:
+                    self._proofs[listener.name] = names_principals(own.principal_rules)
         loop.after(RENEW_MS, self._renew)
 
     def new_transport(self, listener: Listener) -> NewTransport | None:
@@ -44,7 +52,8 @@ class TlsListeners:
         context = self._servers.get(listener.name)
         if context is None:
             return None
-        return lambda sock: TlsTransport(sock, context(), self._handshakes)
+        proof = self._proofs.get(listener.name)
+        return lambda sock: TlsTransport(sock, context(), self._handshakes, None, proof)
 
     def connect_to(self, listener: Listener) -> Callable[[Address], Transport | None] | None:
         """Return the function that connects to this listener of another broker; None without
@@ -78,3 +87,15 @@ class TlsListeners:
         for context in self._renewed.values():
             context.renew()
         self._loop.after(RENEW_MS, self._renew)
+
+
+def names_principals(rules: str) -> Proof:
+    """Return the function that gives a connection the principal of its certificate, by the rules of
+    `ssl.principal.mapping.rules`. A client without a certificate stays anonymous."""
+    names = SslPrincipalNames(rules)
+
+    def prove(connection: SocketHandler, certificate: bytes) -> None:
+        assert isinstance(connection, Connection), "the owner of an accepted connection"
+        connection.session.principal = Principal(USER, names.name_of(subject_of(certificate)))
+
+    return prove

@@ -83,6 +83,18 @@ class CannotConnect(ClientError):
         return True
 
 
+class AuthenticationFailed(ClientError):
+    """The broker refused the credentials of this client, or could not prove that it knows them."""
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(
+            f"authentication at {address} failed: {why}; check sasl.mechanism, the user and the"
+            " password"
+        )
+        self.address = address
+        self.why = why
+
+
 class NotKafka(ClientError):
     """The peer does not speak Kafka's protocol."""
 

@@ -14,19 +14,30 @@ from itertools import count
 from struct import Struct as Packing
 from typing import Any, NamedTuple
 
-from tidelog.core.api_table import API_VERSIONS, APIS, api_name, known_versions
+from tidelog.core.api_table import (
+    API_VERSIONS,
+    APIS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    api_name,
+    known_versions,
+)
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.crc32c import Buffer
+from tidelog.core.sasl.mechanism import SaslFailed
 from tidelog.core.wire.codec import Struct, decode_response, encode_request
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.shell.client.client_errors import (
+    AuthenticationFailed,
     BrokerError,
     CannotConnect,
+    ClientError,
     ClosedAtFirstRequest,
     Disconnected,
     NoAnswer,
     NotKafka,
     NotOffered,
+    Unresolved,
 )
 from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.net.same_host import unpace
@@ -37,6 +48,8 @@ FRAME_BYTES_MAX = 512 * 1024 * 1024
 API_VERSIONS_NEWEST = 3
 """The first version with the client's name; brokers that do not know it respond in version 0."""
 _SET_TIMEOUT_AT = 0.9
+LOGIN_VALID = 0.85
+"""The part of its lifetime after which an authentication is renewed, before it ends."""
 _LENGTH = Packing(">i")
 _ERROR_CODE = Packing(">4xh")
 """After the correlation id, in every version of an ApiVersions response."""
@@ -84,11 +97,20 @@ class KafkaConnection:
         self.timeout_s = timeout_s
         self._correlation = count(1)
         self._versions: dict[int, tuple[int, int]] | None = None
-        self._has_tls = security is not None
+        self._security = security
+        self._has_tls = security is not None and security.context is not None
+        self._log_in_after_s: float | None = None
+        """When to authenticate again; None: never."""
+        self._unanswered = 0
+        """Requests of `ask` without a response: no login may come between."""
         connected = _connect(host, port, self.address, timeout_s, advertised)
         self._socket: socket.socket | None = connected
         if security is not None:
             self._socket = _protect(security, connected, host, self.address, advertised)
+            try:
+                self._log_in(timeout_s)
+            except Unresolved as error:
+                raise CannotConnect(self.address, f"no login: {error}", advertised) from None
 
     def __enter__(self) -> "KafkaConnection":
         return self
@@ -113,6 +135,40 @@ class KafkaConnection:
     def closed(self) -> bool:
         """Whether the connection can no longer be used."""
         return self._socket is None
+
+    # -- authentication ---------------------------------------------------------------------
+
+    def _log_in(self, timeout_s: float) -> None:
+        """Authenticate by SASL, if it is configured. Raises ClientError."""
+        if self._security is None or self._security.new_login is None:
+            return
+        login = self._security.new_login(self.client_id)
+        self._log_in_after_s = None
+        began_s = time.monotonic()
+        deadline = began_s + timeout_s
+        correlation = next(self._correlation)
+        frame: bytes | None = login.first(correlation)
+        api_key = SASL_HANDSHAKE
+        try:
+            while frame is not None:
+                self._put(api_key, [frame], deadline)
+                answer = self._await(api_key, correlation, timeout_s, deadline)
+                correlation = next(self._correlation)
+                frame = login.receive(answer, correlation)
+                api_key = SASL_AUTHENTICATE
+        except SaslFailed as failed:
+            self.close()
+            raise AuthenticationFailed(self.address, str(failed)) from None
+        except MalformedRequest as error:
+            raise self._not_kafka(f"{api_name(api_key)}: {error}") from None
+        if login.lifetime_ms > 0:
+            self._log_in_after_s = began_s + login.lifetime_ms * LOGIN_VALID / 1000
+
+    def _renew_login(self) -> None:
+        """Authenticate again before the broker closes the connection (KIP-368)."""
+        due_s = self._log_in_after_s
+        if due_s is not None and time.monotonic() >= due_s and not self._unanswered:
+            self._log_in(self.timeout_s)
 
     # -- versions ---------------------------------------------------------------------------
 
@@ -201,7 +257,9 @@ class KafkaConnection:
         """Send a request; `answer` receives the response. Send nothing else in between."""
         version = self.version(api_key, max_version)
         deadline = time.monotonic() + self.timeout_s
-        return SentRequest(api_key, version, self._send(api_key, version, request, deadline))
+        correlation = self._send(api_key, version, request, deadline)
+        self._unanswered += 1
+        return SentRequest(api_key, version, correlation)
 
     def ask_in_pieces(
         self, api_key: int, version: int, encode: Callable[[int, str], list[Buffer]]
@@ -211,9 +269,11 @@ class KafkaConnection:
         More requests may be sent before the response is received: responses arrive in the order of
         requests.
         """
+        self._renew_login()
         correlation = next(self._correlation)
         deadline = time.monotonic() + self.timeout_s
         self._put(api_key, encode(correlation, self.client_id), deadline)
+        self._unanswered += 1
         return SentRequest(api_key, version, correlation)
 
     def answer(
@@ -229,6 +289,7 @@ class KafkaConnection:
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + wait_s
         frame = self._await(sent.api_key, sent.correlation, wait_s, deadline, memory)
+        self._unanswered -= 1
         return self._decode(sent.api_key, sent.version, frame)
 
     def fileno(self) -> int:
@@ -240,7 +301,8 @@ class KafkaConnection:
     ) -> dict[str, Any]:
         """Call one of Tidelog's private APIs, with JSON in request and response.
 
-        Raises NotOffered if the broker closes the connection, because it does not know the API.
+        Raises NotOffered if the broker closes the connection, because it does not know the API, and
+        ClientError if it refuses the request.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         body = {"document": json.dumps(document).encode()}
@@ -256,6 +318,8 @@ class KafkaConnection:
             answer = None
         if not isinstance(answer, dict):
             raise self._not_kafka("the response is not a JSON object")
+        if set(answer) == {"error"}:
+            raise ClientError(f"{self.address}: {api_name(api_key)}: {answer['error']}")
         return answer
 
     def _exchange(
@@ -292,6 +356,7 @@ class KafkaConnection:
         return frame
 
     def _send(self, api_key: int, version: int, request: Struct, deadline: float) -> int:
+        self._renew_login()
         correlation = next(self._correlation)
         frame = encode_request(api_key, version, correlation, self.client_id, request)
         self._put(api_key, [frame], deadline)

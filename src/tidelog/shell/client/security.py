@@ -1,20 +1,30 @@
-"""How a client protects its connections: `security.protocol` and the settings of TLS.
+"""How a client protects its connections and authenticates: `security.protocol` and the settings of
+TLS and SASL.
 
-The names are those of Kafka's clients, as in the file of `--command-config`.
+The names are those of Kafka's clients, as in the file of `--command-config`; `sasl.username` and
+`sasl.password` are librdkafka's.
 """
 
+import os
 import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.core.settings.listeners import PLAINTEXT, SSL, SUPPORTED
+from tidelog.core.settings.listeners import PLAINTEXT, PROTOCOLS, uses_sasl, uses_tls
 from tidelog.core.settings.setting import Value, WrongValue, parse
 from tidelog.core.settings.tls import TLS_KEYS, read_tls
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from tidelog.core.api.sasl_login import SaslLogin
+
 PROTOCOL = "security.protocol"
+MECHANISM = "sasl.mechanism"
+_MECHANISMS = (MECHANISM, "sasl.mechanisms")
+"""The second name is librdkafka's."""
+JAAS, USER, PASSWORD = "sasl.jaas.config", "sasl.username", "sasl.password"
+_SASL = (*_MECHANISMS, JAAS, USER, PASSWORD)
 _OTHERS = ("sasl.", "ssl.")
 """Settings that would weaken or change the protection if they were ignored."""
 
@@ -22,10 +32,15 @@ _OTHERS = ("sasl.", "ssl.")
 class ClientSecurity(NamedTuple):
     """Protects the connections of one client."""
 
-    context: "Callable[[], SSLContext]"
+    context: "Callable[[], SSLContext] | None" = None
+    """The context of TLS; None without TLS."""
+    new_login: "Callable[[str], SaslLogin] | None" = None
+    """Makes the login of one connection, from its client id; None without SASL."""
 
     def protect(self, sock: socket.socket, host: str) -> socket.socket:
         """Begin TLS on a connected socket. Raises OSError, with the reason as its text."""
+        if self.context is None:
+            return sock
         import ssl
 
         from tidelog.shell.net.tls_transport import reason
@@ -40,13 +55,18 @@ class ClientSecurity(NamedTuple):
 def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
     """Read the settings of a client; None: connections are not protected. Raises WrongValue."""
     protocol = texts.get(PROTOCOL, PLAINTEXT).strip().upper()
-    if protocol not in SUPPORTED:
-        raise WrongValue(f"{PROTOCOL}={protocol} must be one of {', '.join(SUPPORTED)}")
+    if protocol not in PROTOCOLS:
+        raise WrongValue(f"{PROTOCOL}={protocol} must be one of {', '.join(PROTOCOLS)}")
     for name in texts:
-        if name.startswith(_OTHERS) and name not in TLS_KEYS:
+        if name.startswith(_OTHERS) and name not in TLS_KEYS and name not in _SASL:
             raise WrongValue(f"{name} is not supported; remove it")
-    if protocol != SSL:
+    if protocol == PLAINTEXT:
         return None
+    context = _context(texts) if uses_tls(protocol) else None
+    return ClientSecurity(context, _login(texts) if uses_sasl(protocol) else None)
+
+
+def _context(texts: Mapping[str, str]) -> "Callable[[], SSLContext]":
     from tidelog.shell.net.tls_context import client_context
 
     def get(name: str) -> Value:
@@ -54,4 +74,31 @@ def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
         return parse(row, texts[name]) if name in texts else row.default
 
     context = client_context(read_tls(get))
-    return ClientSecurity(lambda: context)
+    return lambda: context
+
+
+def _login(texts: Mapping[str, str]) -> "Callable[[str], SaslLogin]":
+    from tidelog.core.api.sasl_login import SaslLogin, sasl_client
+    from tidelog.core.settings.jaas import check_module, parse_jaas
+    from tidelog.core.settings.sasl import check_mechanism
+
+    mechanism = next((texts[name].strip() for name in _MECHANISMS if texts.get(name)), "GSSAPI")
+    check_mechanism(mechanism, MECHANISM)
+    user, password = texts.get(USER, ""), texts.get(PASSWORD, "")
+    if texts.get(JAAS):
+        try:
+            module = parse_jaas(texts[JAAS])
+            check_module(module, mechanism)
+        except WrongValue as wrong:
+            raise WrongValue(f"{JAAS} {wrong}") from None
+        user, password = module.user, module.password
+    if not user or not password:
+        raise WrongValue(
+            f"{mechanism} needs a user and a password: set them in {JAAS}, or set {USER} and"
+            f" {PASSWORD}"
+        )
+
+    def new_login(client_id: str) -> "SaslLogin":
+        return SaslLogin(mechanism, sasl_client(mechanism, user, password, os.urandom), client_id)
+
+    return new_login

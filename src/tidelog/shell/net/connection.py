@@ -131,7 +131,7 @@ class Connection:
     ) -> None:
         self.open = True
         self.unproven = False
-        """Whether the peer still has to prove that it is a broker of this cluster."""
+        """Whether the peer still has to prove that it is a broker of this cluster, or a user."""
         self.peer_name = peer_name
         self.active_ms = loop.clock.now_ms()
         self.began_ms = 0
@@ -193,9 +193,14 @@ class Connection:
         self._buffer.frame_max = frame_max
 
     def set_proved(self) -> None:
-        """Lift the limit: the peer proved that it is a broker of this cluster."""
+        """Lift the limit: the peer proved who it is."""
         self.unproven = False
         self._buffer.frame_max = self._bounds.frame_max
+
+    def handle_by(self, handle: Callable[["Connection", memoryview], None]) -> None:
+        """Pass further frames to this function. Frames of the same turn may still reach the former
+        one."""
+        self._handle = handle
 
     def answered(self, slot: Slot) -> None:
         if not self.open:

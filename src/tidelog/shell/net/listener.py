@@ -4,10 +4,10 @@ Limits are Kafka's: the number of connections in all and from one address, and o
 second (shared_limits.py). A connection is closed when it has been idle for too long, unless it
 waits for a response, and when it does not complete a request in time.
 
-A listener for brokers has limits for peers that are not proved yet: few connections, a small
-frame, a short time for the handshake. A new connection beyond them replaces the oldest unproven
-connection of the address that has most of them. So no number of unproven connections keeps a
-broker out, and proved brokers are never closed for others.
+A listener for brokers, and one with SASL, has limits for peers that are not proved yet: few
+connections, a small frame, a short time for the handshake. A new connection beyond them replaces
+the oldest unproven connection of the address that has most of them. So no number of unproven
+connections keeps a broker or a user out, and proved peers are never closed for others.
 """
 
 import errno
@@ -50,7 +50,8 @@ class Service(Protocol):
 
 
 class UnprovenLimits(NamedTuple):
-    """The limits of peers that have not proved yet that they are brokers of this cluster."""
+    """The limits of peers that have not proved yet that they are brokers of this cluster, or which
+    users they are."""
 
     frame_max: int
     connections_max: int
@@ -72,7 +73,9 @@ class Limits(NamedTuple):
     """The highest descriptor for connections; the rest is for files. The system assigns the lowest
     free one."""
     unproven: UnprovenLimits | None = None
-    """None: peers need no proof. Proved peers have no idle limit."""
+    """None: peers need no proof."""
+    is_for_brokers: bool = False
+    """Whether proved peers have no idle limit."""
 
 
 class CannotListen(Exception):
@@ -147,7 +150,7 @@ def _probe_silent_peer(sock: socket.socket) -> None:
 
 def _tune(sock: socket.socket, limits: Limits) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if limits.unproven is not None:
+    if limits.is_for_brokers:
         _probe_silent_peer(sock)
     if limits.send_buffer != SYSTEM_DEFAULT:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
@@ -329,7 +332,7 @@ class Listener(ListeningSocket):
             self._sweep_unproven(limits.unproven, now)
         for connection in list(self.connections):
             idle_ms = now - connection.active_ms
-            proved = limits.unproven is not None and not connection.unproven
+            proved = limits.is_for_brokers and not connection.unproven
             if connection.awaits_answer:
                 connection.active_ms = now  # idle time begins with its response
             elif not proved and NEVER < limits.idle_max_ms < idle_ms:

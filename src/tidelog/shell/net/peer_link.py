@@ -5,16 +5,17 @@ number of this link; its response carries the same number, and responses arrive 
 the link breaks, each request without a response fails at once, without waiting for its time-out.
 
 Invariant: until the peer has proved that it is the expected broker, only the messages of the
-handshake are sent (core/api/handshake.py); requests wait. A peer that does not prove itself
-within `HANDSHAKE_MS` is disconnected.
+handshake are sent (core/api/handshake.py), after those of SASL if the listener uses it; requests
+wait. A peer that does not prove itself within `HANDSHAKE_MS` is disconnected.
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.core.api.handshake import MESSAGE_MAX, ConnectingHandshake, HandshakeFailed
 from tidelog.core.api_table import CONTROLLER_CALL, HELLO, HELLO_VERSION
 from tidelog.core.node.messages import AddPartitionsToTxn, Fetch, WriteTxnMarkers
+from tidelog.core.sasl.mechanism import SaslFailed
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.core.wire.controller_calls import UnknownCall, decode_call, encode_call
 from tidelog.core.wire.follower_fetch import FollowerFetches
@@ -30,6 +31,9 @@ from tidelog.shell.net.outbox import Outbox
 from tidelog.shell.net.transport import Address, Transport, TransportFailed, connect
 from tidelog.shell.os_disk import FileSource
 
+if TYPE_CHECKING:
+    from tidelog.core.api.sasl_login import SaslLogin
+
 FRAME_MAX = 256 * 1024 * 1024
 HANDSHAKE_MS = 5000
 HANDSHAKE_FRAME_MAX = 2 * MESSAGE_MAX
@@ -38,6 +42,9 @@ RECEIVES_PER_TURN = 64
 KEPT_BYTES_MAX = 12 * 1024 * 1024
 """Larger receive buffers are released after use. Usual responses are smaller
 (`replica.fetch.response.max.bytes`); one large record must not cost memory for ever."""
+
+
+_FAILURES = (OSError, FrameRefused, MalformedRequest, UnknownCall, HandshakeFailed, SaslFailed)
 
 
 class LinkEvents(NamedTuple):
@@ -63,6 +70,7 @@ class PeerLink:
         address_of: Callable[[], Address | None],
         events: LinkEvents,
         connect: Callable[[Address], Transport | None] = connect,
+        new_login: "Callable[[], SaslLogin] | None" = None,
     ) -> None:
         self._loop = loop
         self._disk = disk
@@ -71,6 +79,7 @@ class PeerLink:
         self._address_of = address_of
         self._callbacks = events
         self._connect_to = connect
+        self._new_login = new_login
         self._transport: Transport | None = None
         self._buffer = FrameBuffer(FRAME_MAX)
         self._outbox = Outbox(disk)
@@ -82,6 +91,8 @@ class PeerLink:
         self._connecting = False
         self._handshake: ConnectingHandshake | None = None
         """None once the peer is proved."""
+        self._login: SaslLogin | None = None
+        """None once this broker is authenticated, or if the listener has no SASL."""
         self._unproven_requests: list[bytes] = []
         """Requests that wait for the proof. Until then the outbox has only the handshake."""
         self._deadline: Timer | None = None
@@ -132,7 +143,9 @@ class PeerLink:
                 self._drop(str(error))
                 return
             self._connecting = False
-            if self._handshake is not None:
+            if self._login is not None:
+                self._send_first(self._login.first())
+            elif self._handshake is not None:
                 self._send_handshake(self._handshake.hello())
         elif events & WRITABLE:
             self._flush()
@@ -173,6 +186,7 @@ class PeerLink:
         self._transport = transport
         self._connecting = True
         self._handshake = self._new_handshake(address)
+        self._login = None if self._new_login is None else self._new_login()
         self._buffer.frame_max = HANDSHAKE_FRAME_MAX
         self._deadline = self._loop.after(HANDSHAKE_MS, self._handshake_overdue)
         self._events = READABLE | WRITABLE
@@ -182,9 +196,23 @@ class PeerLink:
     # -- the handshake ---------------------------------------------------------------------
 
     def _send_handshake(self, document: bytes) -> None:
-        frame = encode_request(HELLO, HELLO_VERSION, 0, self._client_id, {"document": document})
+        body = {"document": document}
+        self._send_first(encode_request(HELLO, HELLO_VERSION, 0, self._client_id, body))
+
+    def _send_first(self, frame: bytes) -> None:
+        """Send a message of SASL or of the handshake, before all requests."""
         self._outbox.put([frame])
         self._flush()
+
+    def _log_in(self, login: "SaslLogin", frame: memoryview) -> None:
+        """Go on with SASL, then begin the handshake."""
+        token = login.receive(frame)
+        if token is not None:
+            self._send_first(token)
+            return
+        assert self._handshake is not None, "SASL comes before the handshake"
+        self._login = None
+        self._send_handshake(self._handshake.hello())
 
     def _check_proof(self, frame: memoryview) -> None:
         assert self._handshake is not None, "the first frame of a peer is its Challenge"
@@ -254,11 +282,14 @@ class PeerLink:
                     if buffer.size > KEPT_BYTES_MAX:
                         buffer.shrink()
                     return
-        except (OSError, FrameRefused, MalformedRequest, UnknownCall, HandshakeFailed) as error:
+        except _FAILURES as error:
             self._drop(str(error))
 
     def _answer(self, frame: memoryview) -> None:
         if self.silent:
+            return
+        if self._login is not None:
+            self._log_in(self._login, frame)
             return
         if self._handshake is not None:
             self._check_proof(frame)

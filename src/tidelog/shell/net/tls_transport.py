@@ -13,9 +13,10 @@ at most `UNSENT_MAX` encrypted bytes wait for the socket.
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic_ns
+from typing import TypeAlias
 
 from tidelog.core.record.crc32c import Buffer
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, SocketHandler, Timer
@@ -49,6 +50,11 @@ _REASONS = {
     "WRONG_VERSION_NUMBER": "the peer does not use TLS",
     "UNEXPECTED_EOF_WHILE_READING": "the peer closed the connection; does its listener use TLS?",
 }
+
+
+Proof: TypeAlias = Callable[[SocketHandler, bytes], None]
+"""Tells the owner of a connection which certificate in DER its peer has proved to have. Raises
+ValueError if no peer with this certificate may connect."""
 
 
 class Handshakes:
@@ -94,6 +100,7 @@ class TlsTransport:
         "_outgoing",
         "_overdue",
         "_owner",
+        "_proof",
         "_proved",
         "_scheduled",
         "_sock",
@@ -109,11 +116,14 @@ class TlsTransport:
         context: ssl.SSLContext,
         handshakes: Handshakes,
         server_name: str | None = None,
+        proof: Proof | None = None,
     ) -> None:
-        """`server_name` is the host that the certificate must name; None on the server's side."""
+        """`server_name` is the host that the certificate must name; None on the server's side.
+        `proof` gets the certificate of a client."""
         sock.setblocking(False)
         self._sock = sock
         self._handshakes = handshakes
+        self._proof = proof
         is_server = server_name is None
         self._connecting = not is_server
         self._first_bytes = is_server
@@ -243,6 +253,13 @@ class TlsTransport:
             self._fail(self._failed(error))
             return
         self._overdue.cancel()
+        certificate = self._tls.getpeercert(True)
+        if self._proof is not None and certificate is not None:
+            try:
+                self._proof(self._owner, certificate)
+            except ValueError as error:
+                self._fail(TransportFailed(str(error)))
+                return
         self._proved = True
         self._push_in_handshake()
         if self._failure is None:

@@ -68,6 +68,8 @@ def call_private(
         raise ProbeFailed(f"{host}:{port} returned invalid JSON") from error
     if not isinstance(found, dict):
         raise ProbeFailed(f"{host}:{port} returned {found!r}, not a JSON object")
+    if set(found) == {"error"}:
+        raise ProbeFailed(f"{host}:{port} refused: {found['error']}")
     return found
 
 

@@ -1,44 +1,20 @@
-"""ACLs, SASL, SCRAM passwords, delegation tokens and quotas of a cluster without security.
+"""SASL on listeners without it, delegation tokens and quotas.
 
 Each API responds as Kafka does where the feature is off. Clients and tools understand these
 errors; they treat a missing API as a broker that is too old.
 """
 
-from collections import Counter
-
 from tidelog.core.api.context import BrokerContext, Struct
 from tidelog.core.api.handlers.refusals import Refused, error_text
 from tidelog.core.errors import ErrorCode
+from tidelog.core.principal import ANONYMOUS
 
-# -- ACLs: any client may do everything ------------------------------------------------------
-
-_DISABLED = {
-    "error_code": ErrorCode.SECURITY_DISABLED,
-    "error_message": "This cluster has no access control: any client may do everything.",
-}
-
-
-def describe_acls(_broker: BrokerContext, _request: Struct) -> Struct:
-    """DescribeAcls 1-3: refuse with SECURITY_DISABLED, as Kafka without an authoriser."""
-    return {"throttle_time_ms": 0, **_DISABLED, "resources": []}
-
-
-def create_acls(_broker: BrokerContext, request: Struct) -> Struct:
-    """CreateAcls 1-3: refuse each ACL."""
-    return {"throttle_time_ms": 0, "results": [_DISABLED for _ in request["creations"]]}
-
-
-def delete_acls(_broker: BrokerContext, request: Struct) -> Struct:
-    """DeleteAcls 1-3: refuse each filter."""
-    refused = {**_DISABLED, "matching_acls": []}
-    return {"throttle_time_ms": 0, "filter_results": [refused for _ in request["filters"]]}
-
-
-# -- SASL: clients are not authenticated -----------------------------------------------------
+# -- SASL: of connections that need none -----------------------------------------------------
 
 
 def sasl_handshake(_broker: BrokerContext, _request: Struct) -> Struct:
-    """SaslHandshake 0-1: refuse with ILLEGAL_SASL_STATE, as Kafka on a PLAINTEXT listener.
+    """SaslHandshake 0-1: refuse with ILLEGAL_SASL_STATE, as Kafka on a PLAINTEXT listener and on
+    an authenticated connection (core/api/sasl_gate.py handles the others).
 
     A client that is configured to authenticate then fails at once. If the connection were
     closed instead, it would retry forever.
@@ -46,55 +22,17 @@ def sasl_handshake(_broker: BrokerContext, _request: Struct) -> Struct:
     return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": []}
 
 
-def sasl_authenticate(_broker: BrokerContext, _request: Struct) -> Struct:
+def sasl_authenticate(broker: BrokerContext, _request: Struct) -> Struct:
     """SaslAuthenticate 0-2: refuse, as `sasl_handshake`."""
+    is_known = broker.principal is not ANONYMOUS
     return {
         "error_code": ErrorCode.ILLEGAL_SASL_STATE,
-        "error_message": "Clients are not authenticated here; set security.protocol to PLAINTEXT.",
+        "error_message": "SaslAuthenticate request received after successful authentication"
+        if is_known
+        else "Clients are not authenticated here; set security.protocol to PLAINTEXT or SSL.",
         "auth_bytes": b"",
         "session_lifetime_ms": 0,
     }
-
-
-# -- SCRAM passwords: no user has one --------------------------------------------------------
-
-
-def describe_user_scram_credentials(_broker: BrokerContext, request: Struct) -> Struct:
-    """DescribeUserScramCredentials 0: an empty list; RESOURCE_NOT_FOUND for each named user.
-
-    Kafka's tool sends this request whenever it describes users, so it must not fail.
-    """
-    times = Counter(user["name"] for user in request["users"] or [])
-    return {
-        "throttle_time_ms": 0,
-        "error_code": ErrorCode.NONE,
-        "error_message": None,
-        "results": [
-            {**_missing(name, more=times[name] > 1), "credential_infos": []} for name in times
-        ],
-    }
-
-
-def alter_user_scram_credentials(_broker: BrokerContext, request: Struct) -> Struct:
-    """AlterUserScramCredentials 0: refuse each user."""
-    deleted = [deletion["name"] for deletion in request["deletions"]]
-    wanted = [upsertion["name"] for upsertion in request["upsertions"]]
-    message = "This cluster does not authenticate clients: a password would have no effect."
-    refused = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    results = {name: _result(name, refused, message) for name in wanted}
-    results.update((name, _missing(name, more=False)) for name in deleted)
-    return {"throttle_time_ms": 0, "results": list(results.values())}
-
-
-def _missing(name: str, *, more: bool) -> Struct:
-    if more:
-        message = f"{name} is named more than once in the request."
-        return _result(name, ErrorCode.DUPLICATE_RESOURCE, message)
-    return _result(name, ErrorCode.RESOURCE_NOT_FOUND, f"{name} has no password.")
-
-
-def _result(name: str, error: ErrorCode, message: str) -> Struct:
-    return {"user": name, "error_code": error, "error_message": error_text(message)}
 
 
 # -- delegation tokens: not allowed on a PLAINTEXT listener ----------------------------------
@@ -104,12 +42,11 @@ _NOT_ALLOWED = {
     "throttle_time_ms": 0,
 }
 _NO_TIME = -1
-_ANONYMOUS = ("User", "ANONYMOUS")
 
 
-def create_delegation_token(_broker: BrokerContext, request: Struct) -> Struct:
-    """CreateDelegationToken 1-3: refuse; return the requested owner and an anonymous requester."""
-    principal_type, principal_name = _ANONYMOUS
+def create_delegation_token(broker: BrokerContext, request: Struct) -> Struct:
+    """CreateDelegationToken 1-3: refuse; return the requested owner and the requester."""
+    principal_type, principal_name = broker.principal
     return {
         **_NOT_ALLOWED,
         "principal_type": request.get("owner_principal_type") or principal_type,

@@ -161,7 +161,7 @@ def _txn_error(broker: BrokerContext, error: ErrorCode) -> ErrorCode:
 
 def offset_fetch(broker: BrokerContext, request: Struct) -> Handling:
     """Return offsets of one group up to version 7, of many from version 8 on."""
-    groups = _once_each(request["groups"]) if broker.version >= _MANY_GROUPS else [request]
+    groups = once_each(request["groups"]) if broker.version >= _MANY_GROUPS else [request]
     stable = request.get("require_stable", False)
     named = [_named(broker, group["topics"]) for group in groups]
     answers = yield [
@@ -177,7 +177,7 @@ def offset_fetch(broker: BrokerContext, request: Struct) -> Handling:
     return {"throttle_time_ms": 0, **fetched[0]}
 
 
-def _once_each(groups: list[Struct]) -> list[Struct]:
+def once_each(groups: list[Struct]) -> list[Struct]:
     """Drop repeated requests for all offsets of the same group."""
     everything = {group["group_id"]: group for group in groups if group["topics"] is None}
     return [

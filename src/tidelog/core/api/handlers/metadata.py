@@ -157,7 +157,8 @@ class _View:
     def topic_with(self, topic_id: TopicId) -> Struct:
         name = self.image.topic_names.get(topic_id)
         if name is None:
-            return self.no_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+            unknown = self.no_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+            return {**unknown, "topic_authorized_operations": NOT_REQUESTED}
         return self.topic(name)
 
     def no_topic(

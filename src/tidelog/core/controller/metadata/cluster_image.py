@@ -12,6 +12,7 @@ meanwhile.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import ClassVar, TypeAlias
 
+from tidelog.core.authorization.acl import Acl
 from tidelog.core.controller.metadata import keys
 from tidelog.core.controller.metadata import registrations as values
 from tidelog.core.controller.metadata.features import TIDELOG_VERSION, WITHOUT_KEY
@@ -27,6 +28,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     TopicImage,
 )
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.slotted import field, replace, slotted
 from tidelog.core.types import BrokerId, StorePoint, TopicId, TopicPartition
@@ -63,6 +65,8 @@ class ClusterImage:
     __slots__ = (
         "_online",
         "_waiting",
+        "acl_changes",
+        "acls",
         "active",
         "brokers",
         "checksum",
@@ -82,6 +86,7 @@ class ClusterImage:
         "partitions",
         "reassigning",
         "revision",
+        "scram",
         "states",
         "topic_names",
         "topics",
@@ -108,6 +113,12 @@ class ClusterImage:
         self.configs: dict[str, dict[str, str]] = {}
         self.config_changes = 0
         """The number of changes of `configs`."""
+        self.acls: dict[str, Acl] = {}
+        """The ACLs by their keys."""
+        self.acl_changes = 0
+        """The number of changes of `acls`."""
+        self.scram: dict[tuple[str, str], ScramCredential] = {}
+        """The credentials of users, by mechanism and name."""
         self.min_insync_default = 1
         """The smallest default of an online broker: no leader may commit with fewer replicas
         than the controller assumes."""
@@ -232,6 +243,8 @@ class ClusterImage:
             frozenset((key, tuple(sorted(c.items()))) for key, c in self.configs.items()),
             self.next_producer_id,
             frozenset(self.features.items()),
+            frozenset(self.acls),
+            frozenset(self.scram.items()),
         )
 
     def _change(self, key: str, kv: KV | None, delta: ImageDelta) -> None:
@@ -363,6 +376,20 @@ class ClusterImage:
         self.config_changes += 1
         delta.configs.add(key)
 
+    def _apply_acl(self, key: str, kv: KV | None, _delta: ImageDelta) -> None:
+        if kv is None:
+            self.acls.pop(key, None)
+        else:
+            self.acls[key] = values.decode_acl(kv.value)
+        self.acl_changes += 1
+
+    def _apply_scram(self, key: str, kv: KV | None, _delta: ImageDelta) -> None:
+        name = keys.parse_scram(key)
+        if kv is None:
+            self.scram.pop(name, None)
+        else:
+            self.scram[name] = values.decode_scram(kv.value)
+
     def _apply_producer_ids(self, _key: str, kv: KV | None, _delta: ImageDelta) -> None:
         self.next_producer_id = 0 if kv is None else values.decode_producer_ids(kv.value)
 
@@ -388,6 +415,8 @@ class ClusterImage:
         (keys.CONTROLLER, _apply_controller),
         (keys.PRODUCER_IDS, _apply_producer_ids),
         (keys.FEATURES, _apply_features),
+        (keys.ACLS, _apply_acl),
+        (keys.SCRAM, _apply_scram),
     )
 
 

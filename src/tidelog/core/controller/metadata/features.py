@@ -17,6 +17,7 @@ Levels of `tidelog.version`:
    while the broker is down.
 3. A partition has `offline`, the replicas whose log directory failed. There may be transactions:
    every broker can coordinate them and write their markers.
+4. There may be users with SCRAM credentials in the store, and ACLs, which every broker obeys.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,11 @@ OFFLINE_REPLICAS = 3
 TRANSACTIONS = 3
 """The first level at which there may be transactions. Any broker may lead a partition of one, so a
 broker whose software can't write markers must not join."""
+SCRAM = 4
+"""The first level at which the store may have credentials of users."""
+
+ACLS = 4
+"""The first level at which there may be ACLs. Older software would not obey them."""
 
 
 class FeatureRange(NamedTuple):
@@ -55,7 +61,7 @@ SUPPORTED = (
     FeatureRange("share.version", 0, 0),
     FeatureRange("streams.version", 0, 0),
     FeatureRange(TRANSACTION_VERSION, 0, 2),
-    FeatureRange(TIDELOG_VERSION, 1, 3),
+    FeatureRange(TIDELOG_VERSION, 1, 4),
 )
 """The ranges of this software."""
 BEFORE_FEATURES = (

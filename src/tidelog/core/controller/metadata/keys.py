@@ -2,6 +2,11 @@
 
 from tidelog.core.types import BrokerId, TopicId
 
+try:  # hashlib would load OpenSSL: 4 MB of memory in each broker
+    from _sha2 import sha256  # type: ignore[import-not-found]
+except ImportError:  # before Python 3.12
+    from _sha256 import sha256  # type: ignore[import-not-found]
+
 CONTROLLER = "controller"
 CONTROLLER_EPOCH = "controller_epoch"
 BROKER_IDS = "brokers/ids/"
@@ -17,6 +22,13 @@ FEATURES = "features"
 """The finalised level of each feature. Software older than feature levels ignores the key."""
 PRODUCER_IDS = "ids/producer"
 """The first producer id that is not allocated."""
+SCRAM = "user/scram/"
+"""Credentials of users. `tidelog store` shows no values of keys below `user/`."""
+USER_BYTES_MAX = 200
+"""The longest name of a user, so that its key is not too long for the store."""
+
+
+ACLS = "acls/"
 
 
 def broker_id(broker: BrokerId) -> str:
@@ -56,6 +68,22 @@ def parse_partition(key: str) -> tuple[TopicId, int] | None:
 def topic_config(topic: str) -> str:
     """A topic's own configuration, as a JSON object of strings."""
     return f"{TOPIC_CONFIGS}{topic}"
+
+
+def acl(value: bytes) -> str:
+    """The key of an ACL, by its encoded value: the same ACL is never stored twice."""
+    return f"{ACLS}{sha256(value).hexdigest()}"
+
+
+def scram(mechanism: str, user: str) -> str:
+    """The credential of one user for one mechanism. A user's name may have any characters."""
+    return f"{SCRAM}{mechanism}/{user.encode().hex()}"
+
+
+def parse_scram(key: str) -> tuple[str, str]:
+    """Return the mechanism and the user in the key of a credential."""
+    mechanism, user = key[len(SCRAM) :].split("/")
+    return mechanism, bytes.fromhex(user).decode()
 
 
 def broker_config(broker: BrokerId | None) -> str:

@@ -1,9 +1,9 @@
 """The copy that each broker keeps of the metadata that partitions' folders do not contain.
 
 Topics, partitions, replicas and epochs can be recovered from the brokers' folders if the store is
-lost. Settings of topics and brokers, the next producer id, the feature levels and the ids of all
-brokers can't: a compacted topic without its `cleanup.policy` would lose records to retention, and a
-rebuild without the folders of all brokers may lose records too. So each broker writes them to
+lost. Settings of topics and brokers, ACLs, the next producer id, the feature levels and the ids of
+all brokers can't: a compacted topic without its `cleanup.policy` would lose records to retention,
+and a rebuild without the folders of all brokers may lose records too. So each broker writes them to
 `metadata-copy`, a few seconds after they changed. `tidelog store rebuild` reads the newest copy.
 """
 
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.metadata_store import Revision
+from tidelog.core.controller.metadata.registrations import encode_acl
 from tidelog.core.types import BrokerId
 
 
@@ -26,6 +27,8 @@ class MetadataCopy(NamedTuple):
     """The finalised feature levels; None in copies of older releases."""
     brokers: tuple[BrokerId, ...] | None = None
     """The registered brokers; None in copies of older releases."""
+    acls: dict[str, str] | None = None
+    """Encoded ACLs by their keys in the store; None in copies of older releases."""
 
 
 def encode_copy(image: ClusterImage) -> bytes:
@@ -37,6 +40,7 @@ def encode_copy(image: ClusterImage) -> bytes:
         "configs": image.configs,
         "features": image.features,
         "brokers": sorted(image.states),
+        "acls": {key: encode_acl(acl).decode() for key, acl in image.acls.items()},
     }
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
@@ -53,6 +57,8 @@ def decode_copy(data: bytes) -> MetadataCopy | None:
         next_id = int(fields["next_producer_id"])
         ids = fields.get("brokers")
         brokers = None if ids is None else tuple(map(int, ids))
-        return MetadataCopy(int(fields["revision"]), configs, next_id, features, brokers)
+        given = fields.get("acls")
+        acls = None if given is None else {str(key): str(acl) for key, acl in given.items()}
+        return MetadataCopy(int(fields["revision"]), configs, next_id, features, brokers, acls)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

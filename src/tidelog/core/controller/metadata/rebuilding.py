@@ -230,6 +230,9 @@ class _Rebuilding:
         if newest is not None and self._behind:
             written = {k: v for k, v in written.items() if not k.startswith(keys.CONFIGS)}
             written.update({k: values.encode_config(v) for k, v in newest.configs.items()})
+            if newest.acls is not None:
+                written = {k: v for k, v in written.items() if not k.startswith(keys.ACLS)}
+                written.update({key: acl.encode() for key, acl in newest.acls.items()})
             if newest.features is not None:
                 written[keys.FEATURES] = values.encode_features(newest.features)
         elif self._behind:

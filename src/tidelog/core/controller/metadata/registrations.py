@@ -9,7 +9,15 @@ import json
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from tidelog.core.authorization.acl import (
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from tidelog.core.controller.metadata.features import BEFORE_FEATURES, SUPPORTED, FeatureRange
+from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import slotted
 from tidelog.core.types import (
     CLIENT_LISTENER,
@@ -384,6 +392,28 @@ def decode_producer_ids(value: bytes) -> int:
     return int(json.loads(value)["next"])
 
 
+def encode_scram(user: str, value: ScramCredential) -> bytes:
+    """Encode a credential. The user's name is for readers of the store; the key has it too."""
+    return _dumps(
+        {
+            "user": user,
+            "salt": value.salt.hex(),
+            "stored_key": value.stored_key.hex(),
+            "server_key": value.server_key.hex(),
+            "iterations": value.iterations,
+        }
+    )
+
+
+def decode_scram(value: bytes) -> ScramCredential:
+    """Decode a credential."""
+    fields = json.loads(value)
+    salt, stored, server = (
+        bytes.fromhex(fields[name]) for name in ("salt", "stored_key", "server_key")
+    )
+    return ScramCredential(salt, stored, server, fields["iterations"])
+
+
 def encode_config(value: dict[str, str]) -> bytes:
     """Encode settings, sorted by name."""
     return _dumps(dict(sorted(value.items())))
@@ -392,3 +422,32 @@ def encode_config(value: dict[str, str]) -> bytes:
 def decode_config(value: bytes) -> dict[str, str]:
     """Decode settings."""
     return {str(name): str(text) for name, text in json.loads(value).items()}
+
+
+def encode_acl(value: Acl) -> bytes:
+    """Encode an ACL, with the names of its types."""
+    return _dumps(
+        {
+            "resource_type": value.resource_type.name,
+            "resource_name": value.resource_name,
+            "pattern_type": value.pattern_type.name,
+            "principal": value.principal,
+            "host": value.host,
+            "operation": value.operation.name,
+            "permission": value.permission.name,
+        }
+    )
+
+
+def decode_acl(value: bytes) -> Acl:
+    """Decode an ACL."""
+    fields = json.loads(value)
+    return Acl(
+        ResourceType[fields["resource_type"]],
+        fields["resource_name"],
+        PatternType[fields["pattern_type"]],
+        fields["principal"],
+        fields["host"],
+        Operation[fields["operation"]],
+        Permission[fields["permission"]],
+    )

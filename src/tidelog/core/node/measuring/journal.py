@@ -180,6 +180,12 @@ EVENTS: dict[str, Event] = {
     ),
     "controller_gained": Event(INFO, ("controller_epoch",), "became the controller"),
     "controller_lost": Event(WARN, ("reason",), "is no longer the controller: {reason}"),
+    "operation_refused": Event(
+        WARN,
+        ("principal", "host", "api", "operation", "resource_type", "resource", "more"),
+        "{principal} at {host} may not {operation} {resource_type} {resource}, which {api} needs;"
+        " refused, and {more} operations of this principal since its last line",
+    ),
     "session_lapsed": Event(
         WARN,
         (),

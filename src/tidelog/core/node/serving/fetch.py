@@ -19,7 +19,7 @@ from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.hosting.replication_quota import ReplicationQuota
-from tidelog.core.node.messages import Fetch, FetchPartition, FetchResponse
+from tidelog.core.node.messages import UNRESOLVED, Fetch, FetchPartition, FetchResponse
 from tidelog.core.node.serving.fetch_sessions import (
     NOT_REMEMBERED,
     NOT_SENT,
@@ -173,6 +173,10 @@ class FetchService:
 
     def _read(self, request: Fetch, known: SessionPartition, stale: bool, now_ms: int) -> FetchPart:
         asked = known.asked
+        reader, topic = request.reader, asked.topic_partition.topic
+        if reader is not None and not topic.startswith(UNRESOLVED) and not reader.may_read(topic):
+            refused = failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return FetchPart(known, asked, None, NOT_SENT, refused)
         follower = request.replica is not None
         replica = self._gate.find(asked.topic_partition, asked.topic_id, by_follower=follower)
         if stale and isinstance(replica, HostedReplica):

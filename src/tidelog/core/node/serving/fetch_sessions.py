@@ -101,6 +101,9 @@ class FetchSession:
         if request.broker_epoch != self.request.broker_epoch:
             # The follower registered again: every partition must learn its new broker epoch.
             self.activate_all()
+        if request.reader != self.request.reader:
+            # Another principal or other ACLs: each partition must be checked again.
+            self.activate_all()
         self.request = request
         for topic_partition in request.forgotten:
             self._forget(topic_partition)

@@ -1,0 +1,1 @@
+"""Commands about users and access rights."""

@@ -1,0 +1,98 @@
+"""The logins of one listener: from settings, the metadata store and the cluster's secret."""
+
+from collections.abc import Callable
+from functools import cache
+
+from tidelog.core.api.sasl_exchange import Login, SaslRules
+from tidelog.core.api.sasl_login import SaslLogin
+from tidelog.core.controller.metadata.cluster_image import ClusterImage
+from tidelog.core.principal import BROKER, USER, Principal
+from tidelog.core.sasl.credential import ScramCredential
+from tidelog.core.sasl.mechanism import PLAIN, SCRAM_SHA_256, RandomBytes
+from tidelog.core.sasl.plain import PlainServer, PlainUsers
+from tidelog.core.sasl.scram import (
+    ITERATIONS_MIN,
+    ScramClient,
+    ScramServer,
+    ScramUsers,
+    credential_of,
+    new_salt,
+    salted_password,
+)
+from tidelog.core.settings.broker_settings import BrokerLogin
+from tidelog.core.settings.sasl import SaslSettings
+
+CLUSTER_MECHANISM = "TIDELOG-CLUSTER"
+"""SCRAM-SHA-256 with the cluster's secret as the password: a broker that is a client of another
+one, or of itself, needs no user."""
+_CLUSTER_USER = "broker"
+_CLUSTER_SALT = b"tidelog cluster secret"
+
+
+def sasl_rules(
+    settings: SaslSettings,
+    image: ClusterImage,
+    secret: str,
+    random_bytes: RandomBytes,
+    own: BrokerLogin | None = None,
+) -> SaslRules:
+    """Return the rules of a listener. Users of SCRAM are looked up in the image.
+
+    `own`: on a listener for brokers, the login of this broker at others. Brokers accept it although
+    the store has no such user: a new cluster needs connections between brokers to store one.
+    """
+
+    @cache
+    def of_brokers() -> ScramCredential:
+        assert own is not None
+        salt = new_salt(random_bytes)
+        salted = salted_password(own.mechanism, own.password, salt, ITERATIONS_MIN)
+        return credential_of(own.mechanism, salted, salt, ITERATIONS_MIN)
+
+    def scram(mechanism: str) -> Callable[[], Login]:
+        def find(user: str) -> ScramCredential | None:
+            found = image.scram.get((mechanism, user))
+            if found is None and own is not None and (mechanism, user) == own[:2]:
+                return of_brokers()
+            return found
+
+        users = ScramUsers(mechanism, find, secret.encode())
+        return lambda: Login(ScramServer(users, random_bytes), _user)
+
+    plain = settings.modules.get(PLAIN)
+    passwords = PlainUsers({} if plain is None else plain.users)
+    begin: dict[str, Callable[[], Login]] = {
+        mechanism: (lambda: Login(PlainServer(passwords), _user))
+        if mechanism == PLAIN
+        else scram(mechanism)
+        for mechanism in settings.mechanisms
+    }
+
+    @cache
+    def of_cluster() -> ScramCredential:
+        salted = salted_password(SCRAM_SHA_256, secret, _CLUSTER_SALT, ITERATIONS_MIN)
+        return credential_of(SCRAM_SHA_256, salted, _CLUSTER_SALT, ITERATIONS_MIN)
+
+    def cluster() -> Login:
+        users = ScramUsers(
+            SCRAM_SHA_256, lambda user: of_cluster() if user == _CLUSTER_USER else None, b""
+        )
+        return Login(ScramServer(users, random_bytes), lambda _user: BROKER)
+
+    begin[CLUSTER_MECHANISM] = cluster
+
+    def start(mechanism: str) -> Login | None:
+        made = begin.get(mechanism)
+        return None if made is None else made()
+
+    return SaslRules(settings.mechanisms, start, settings.max_reauth_ms, settings.failure_delay_ms)
+
+
+def cluster_login(secret: str, client_id: str, random_bytes: RandomBytes) -> SaslLogin:
+    """Return the login of a broker by the cluster's secret."""
+    client = ScramClient(SCRAM_SHA_256, _CLUSTER_USER, secret, random_bytes)
+    return SaslLogin(SCRAM_SHA_256, client, client_id, CLUSTER_MECHANISM)
+
+
+def _user(name: str) -> Principal:
+    return Principal(USER, name)

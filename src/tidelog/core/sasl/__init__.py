@@ -1,0 +1,1 @@
+"""SASL mechanisms, for brokers and for clients: bytes in, bytes out."""

@@ -1,0 +1,190 @@
+"""The settings of SASL for a broker's listeners, under Kafka's names.
+
+Values for one listener, and for one mechanism on it, take precedence: `listener.name.NAME.sasl.…`
+and `listener.name.NAME.MECHANISM.sasl.…`, with mechanisms in lower case.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN
+from tidelog.core.settings.jaas import LoginModule, check_module, module_of, parse_jaas
+from tidelog.core.settings.setting import HIGH, LOW, Setting, Value, WrongValue
+
+ENABLED = "sasl.enabled.mechanisms"
+BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
+JAAS = "sasl.jaas.config"
+REAUTHENTICATE = "connections.max.reauth.ms"
+DELAY = "connection.failed.authentication.delay.ms"
+RECEIVE_SIZE = "sasl.server.max.receive.size"
+_KERBEROS = "GSSAPI"
+
+SASL = (
+    Setting(
+        ENABLED,
+        "list",
+        (_KERBEROS,),
+        "The mechanisms by which clients of SASL_PLAINTEXT and SASL_SSL listeners may authenticate:"
+        f" {', '.join(MECHANISMS)}.",
+        importance=HIGH,
+        note="Kafka's default, Kerberos, is not supported, so SASL listeners need this setting.",
+    ),
+    Setting(
+        BETWEEN_BROKERS,
+        "string",
+        _KERBEROS,
+        "The mechanism by which brokers authenticate to each other, if their listener uses SASL."
+        " They prove the cluster's secret in any case.",
+    ),
+    Setting(
+        JAAS,
+        "password",
+        None,
+        "The login module of a mechanism: with PLAIN the passwords of clients, each as"
+        ' `user_NAME="PASSWORD"`; `username` and `password` of this broker towards others.',
+        importance=HIGH,
+        note="Kafka's brokers read it only with the prefix `listener.name.NAME.MECHANISM.`.",
+    ),
+    Setting(
+        REAUTHENTICATE,
+        "long",
+        0,
+        "How long an authentication is valid. Clients authenticate again on the same connection"
+        " before that; other connections are closed. 0: no limit.",
+        "ms",
+        0,
+    ),
+    Setting(
+        DELAY,
+        "int",
+        100,
+        "How long the response to a failed authentication is delayed. The connection is closed"
+        " after it.",
+        "ms",
+        0,
+        importance=LOW,
+    ),
+    Setting(
+        RECEIVE_SIZE,
+        "int",
+        65_536,
+        "The size of the largest request of a client that is not authenticated yet.",
+        "bytes",
+        1024,
+        note="Kafka's default is 524288, for Kerberos tickets.",
+    ),
+)
+SASL_KEYS: dict[str, Setting] = {row.name: row for row in SASL}
+_OF_LISTENER = (ENABLED, JAAS, REAUTHENTICATE, RECEIVE_SIZE)
+_OF_MECHANISM = (JAAS, REAUTHENTICATE)
+_LISTENER = "listener.name."
+
+
+class SaslSettings(NamedTuple):
+    """How the clients of one listener authenticate."""
+
+    mechanisms: tuple[str, ...]
+    modules: Mapping[str, LoginModule]
+    """By mechanism; SCRAM needs one only to connect to other brokers."""
+    max_reauth_ms: Mapping[str, int]
+    """By mechanism; 0: an authentication is valid as long as its connection."""
+    failure_delay_ms: int
+    frame_max: int
+
+    def __repr__(self) -> str:
+        return f"SaslSettings(mechanisms={self.mechanisms!r})"
+
+
+def sasl_listener_key(name: str) -> str | None:
+    """Return KEY for `listener.name.NAME.KEY` and `listener.name.NAME.MECHANISM.KEY`; None for
+    another setting."""
+    if not name.startswith(_LISTENER):
+        return None
+    rest = name.removeprefix(_LISTENER)
+    for key in _OF_LISTENER:
+        listener = rest.removesuffix(f".{key}")
+        if listener == rest or not listener:
+            continue
+        mechanism = listener.rpartition(".")[2].upper()
+        if mechanism in MECHANISMS and "." in listener:
+            return key if key in _OF_MECHANISM else None
+        return None if key == JAAS else key
+    return None
+
+
+def read_sasl(
+    listener: str, get: Callable[[str], Value], find: Callable[[str], Value]
+) -> SaslSettings:
+    """Read the settings of one listener. Raises WrongValue if they can't be used.
+
+    `get` returns the value of a setting, or its default; `find` one that was given for the listener
+    or a mechanism of it, or None.
+    """
+    prefix = f"{_LISTENER}{listener.lower()}."
+
+    def value(key: str, mechanism: str = "") -> Value:
+        own = find(f"{prefix}{mechanism.lower()}.{key}") if mechanism else None
+        own = find(f"{prefix}{key}") if own is None else own
+        return get(key) if own is None else own
+
+    mechanisms = value(ENABLED)
+    assert isinstance(mechanisms, tuple)
+    if not mechanisms:
+        raise WrongValue(f"the listener {listener} uses SASL: set {ENABLED}")
+    for mechanism in mechanisms:
+        check_mechanism(mechanism, ENABLED)
+    modules: dict[str, LoginModule] = {}
+    for mechanism in mechanisms:
+        own = f"{prefix}{mechanism.lower()}.{JAAS}"
+        module = _module(own, find(own), mechanism) or _common_module(get(JAAS), mechanism)
+        if module is not None:
+            modules[mechanism] = module
+        elif mechanism == PLAIN:
+            raise WrongValue(
+                f"the listener {listener} allows PLAIN: set {own} to"
+                f' `{module_of(PLAIN)} required user_NAME="PASSWORD";`'
+            )
+    return SaslSettings(
+        mechanisms,
+        modules,
+        {mechanism: _number(value(REAUTHENTICATE, mechanism)) for mechanism in mechanisms},
+        _number(get(DELAY)),
+        _number(value(RECEIVE_SIZE)),
+    )
+
+
+def check_mechanism(mechanism: str, setting: str) -> None:
+    """Raise WrongValue if a mechanism is not supported."""
+    if mechanism == _KERBEROS:
+        raise WrongValue(
+            f"{setting}={mechanism} (Kerberos) is not supported; use {', '.join(MECHANISMS)}"
+        )
+    if mechanism not in MECHANISMS:
+        raise WrongValue(f"{setting}={mechanism} is not supported; use {', '.join(MECHANISMS)}")
+
+
+def _module(name: str, text: Value, mechanism: str) -> LoginModule | None:
+    if not text:
+        return None
+    try:
+        module = parse_jaas(str(text))
+        check_module(module, mechanism)
+    except WrongValue as wrong:
+        raise WrongValue(f"{name} {wrong}") from None
+    return module
+
+
+def _common_module(text: Value, mechanism: str) -> LoginModule | None:
+    """The module of the setting for all listeners, if it is one of this mechanism."""
+    if not text:
+        return None
+    try:
+        module = parse_jaas(str(text))
+    except WrongValue as wrong:
+        raise WrongValue(f"{JAAS} {wrong}") from None
+    return module if module.name == module_of(mechanism) else None
+
+
+def _number(value: Value) -> int:
+    assert isinstance(value, int)
+    return value

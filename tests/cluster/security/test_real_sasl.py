@@ -1,0 +1,383 @@
+"""Real brokers with SASL between them and for clients, with every mechanism."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from certificates import authority, certificate
+from client_programs import java_tools, run_tool
+from real_cluster import eventually, make_topic, read, send_all
+
+from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, module_of
+from tidelog.shell.client.security import read_security
+
+STOP_S = 30.0
+PATIENCE_S = 120
+HOST = "127.0.0.1"
+USER, PASSWORD = "alice", "pass of, alice="
+ADMIN_PASSWORD, BROKER_PASSWORD = "pass-of-admin", "pass-of-brokers"
+SECRETS = (PASSWORD, ADMIN_PASSWORD, BROKER_PASSWORD)
+PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
+PLAIN_USERS = f'{PLAIN_MODULE} required user_admin="{ADMIN_PASSWORD}" user_{USER}="{PASSWORD}";'
+BROKERS = f'{SCRAM_MODULE} required username="broker" password="{BROKER_PASSWORD}";'
+
+
+class SaslCluster:
+    """Three brokers of one folder, which authenticate to each other by SCRAM over TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        authority(folder)
+        self.store = certificate(folder, "broker", "/O=broker")
+        self._stack = ExitStack()
+        self.logs = [folder / f"{broker}.txt" for broker in (1, 2, 3)]
+        self.processes = [self._start(broker) for broker in (1, 2, 3)]
+        self.addresses = [
+            eventually(partial(client_addresses, log), "it listens", PATIENCE_S)
+            for log in self.logs
+        ]
+
+    def _start(self, broker: int) -> "subprocess.Popen[bytes]":
+        names = [f"listener.name.{name.lower()}" for name in PROTOCOLS]
+        sets = {
+            "node.id": broker,
+            "listeners": ",".join(f"{name}://{HOST}:0" for name in (*PROTOCOLS, "BROKERS")),
+            "inter.broker.listener.name": "BROKERS",
+            "listener.security.protocol.map": "BROKERS:SASL_SSL",
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "listener.name.brokers.sasl.enabled.mechanisms": SCRAM_SHA_512,
+            "sasl.mechanism.inter.broker.protocol": SCRAM_SHA_512,
+            "listener.name.brokers.scram-sha-512.sasl.jaas.config": BROKERS,
+            **{f"{name}.plain.sasl.jaas.config": PLAIN_USERS for name in names},
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.store,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.folder / "ca.pem",
+            "min.insync.replicas": 2,
+            "group.initial.rebalance.delay.ms": 0,
+            "tidelog.log.format": "json",
+        }
+        path = self.folder / f"{broker}.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in sets.items()))
+        data = ("--data", str(self.folder / "data"))
+        command = [sys.executable, "-m", "tidelog", "broker", *data, "--config", str(path)]
+        with self.logs[broker - 1].open("wb") as file:
+            process = subprocess.Popen(command, stderr=file, env=dict(os.environ))
+        self._stack.callback(process.wait, STOP_S)
+        self._stack.callback(process.terminate)
+        return process
+
+    def bootstrap(self, protocol: str = PROTOCOLS[0]) -> str:
+        return ",".join(each[protocol] for each in self.addresses)
+
+    def texts(
+        self,
+        mechanism: str = PLAIN,
+        user: str = "admin",
+        password: str = ADMIN_PASSWORD,
+        protocol: str = PROTOCOLS[0],
+    ) -> dict[str, str]:
+        """The settings of a client, for Tidelog's and Kafka's tools."""
+        return {
+            "security.protocol": protocol,
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f"{module_of(mechanism)} required"
+            f' username="{user}" password="{password}";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.folder / "ca.pem"),
+        }
+
+    def properties(self, **chosen: str) -> str:
+        """Write the file for `--command-config`."""
+        path = self.folder / "client.properties"
+        texts = self.texts(**chosen)
+        path.write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
+        return str(path)
+
+    def tidelog(self, *words: str, stdin: str = "", **chosen: str) -> Any:
+        protocol = chosen.get("protocol", PROTOCOLS[0])
+        config = ("-b", self.bootstrap(protocol), "--command-config", self.properties(**chosen))
+        return subprocess.run(
+            [sys.executable, "-m", "tidelog", *words, *config],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def librdkafka(self, mechanism: str, protocol: str, password: str) -> dict[str, Any]:
+        return {
+            "security.protocol": protocol,
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password": password,
+            "ssl.ca.location": str(self.folder / "ca.pem"),
+        }
+
+    def logged(self) -> str:
+        return "".join(log.read_text() for log in self.logs)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def client_addresses(log: Path) -> dict[str, str] | None:
+    """The addresses of a broker by listener, once it listens."""
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event.get("event") == "listening":
+            return dict(str(address).split("://") for address in event["listeners"])
+    return None
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslCluster]:
+    made = SaslCluster(tmp_path_factory.mktemp("sasl"))
+
+    def created() -> bool:
+        done = [
+            made.tidelog(
+                "user", "create", USER, "--mechanism", mechanism, "--password-stdin", stdin=PASSWORD
+            )
+            for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
+        ]
+        return all(one.returncode == 0 for one in done)
+
+    eventually(created, "the users are created", PATIENCE_S)
+    yield made
+    made.close()
+
+
+# -- other clients -------------------------------------------------------------------------
+
+CONFLUENT = """
+import json, sys
+from confluent_kafka import Consumer, KafkaError, Producer
+
+bootstrap, topic, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+failed = []
+common = {
+    "bootstrap.servers": bootstrap,
+    "security.protocol": settings["protocol"],
+    "sasl.mechanism": settings["mechanism"],
+    "sasl.username": settings["user"],
+    "sasl.password": settings["password"],
+    "ssl.ca.location": settings["authority"],
+    "log_level": 0,
+    "error_cb": lambda error: failed.append(error.code()),
+}
+producer = Producer({**common, "acks": "all"})
+producer.produce(topic, settings["mechanism"].encode())
+while len(producer) and KafkaError._AUTHENTICATION not in failed:
+    producer.poll(0.1)
+if KafkaError._AUTHENTICATION in failed:
+    producer.purge()
+    print("refused")
+else:
+    consumer = Consumer({**common, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    while (message := consumer.poll(1)) is None or message.error():
+        pass
+    print(message.value().decode())
+    consumer.close()
+"""
+
+KAFKA_PYTHON = """
+import json, sys
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+
+bootstrap, topic, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+common = {
+    "bootstrap_servers": bootstrap.split(","),
+    "security_protocol": settings["protocol"],
+    "sasl_mechanism": settings["mechanism"],
+    "sasl_plain_username": settings["user"],
+    "sasl_plain_password": settings["password"],
+    "ssl_cafile": settings["authority"],
+}
+limits = dict.fromkeys(("max_block_ms", "bootstrap_timeout_ms"), settings["wait_s"] * 1000)
+try:
+    producer = KafkaProducer(**common, acks="all", **limits)
+    producer.send(topic, settings["mechanism"].encode()).get(100)
+except KafkaError as error:
+    print("refused")
+else:
+    producer.close()
+    consumer = KafkaConsumer(topic, **common, group_id=topic, auto_offset_reset="earliest")
+    print(next(consumer).value.decode())
+    consumer.close()
+"""
+
+AIOKAFKA = """
+import asyncio, json, sys
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from aiokafka.helpers import create_ssl_context
+
+bootstrap, topic, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+
+async def run():
+    common = {
+        "bootstrap_servers": bootstrap.split(","),
+        "security_protocol": settings["protocol"],
+        "sasl_mechanism": settings["mechanism"],
+        "sasl_plain_username": settings["user"],
+        "sasl_plain_password": settings["password"],
+    }
+    if settings["protocol"] == "SASL_SSL":
+        common["ssl_context"] = create_ssl_context(cafile=settings["authority"])
+    producer = AIOKafkaProducer(**common, acks="all")
+    try:
+        await producer.start()
+    except KafkaError as error:
+        print("refused")
+        return
+    await producer.send_and_wait(topic, settings["mechanism"].encode())
+    await producer.stop()
+    consumer = AIOKafkaConsumer(topic, **common, group_id=topic, auto_offset_reset="earliest")
+    await consumer.start()
+    print((await consumer.getone()).value.decode())
+    await consumer.stop()
+
+asyncio.run(run())
+"""
+
+PROGRAMS = {"librdkafka": CONFLUENT, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_other_clients_authenticate(
+    cluster: SaslCluster, name: str, program: str, protocol: str, mechanism: str
+) -> None:
+    """Produce and consume in a group with the right password, and fail with a wrong one."""
+    admin = read_security(cluster.texts())
+    make_topic(cluster.bootstrap(), name, 1, 3, security=admin)
+    settings = {
+        "protocol": protocol,
+        "mechanism": mechanism,
+        "user": USER,
+        "password": PASSWORD,
+        "authority": str(cluster.folder / "ca.pem"),
+        "wait_s": PATIENCE_S,
+    }
+
+    def run(**changed: Any) -> str:
+        words = (cluster.bootstrap(protocol), name, json.dumps({**settings, **changed}))
+        command = [sys.executable, "-W", "ignore", "-c", PROGRAMS[program], *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        return done.stdout or done.stderr
+
+    assert run() == f"{mechanism}\n"
+    assert run(password="wrong", wait_s=5) == "refused\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_kafkas_own_tools(cluster: SaslCluster, name: str, protocol: str) -> None:
+    """Java's clients, and users that kafka-configs.sh creates, shows and deletes."""
+    java_tools()  # skips without Java
+
+    def configs(*words: str) -> str:
+        file = ("--command-config", cluster.properties(protocol=protocol))
+        users = ("--entity-type", "users", "--entity-name", name)
+        return run_tool(cluster.bootstrap(protocol), "ConfigCommand", *file, *users, *words)
+
+    for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):
+        added = f"{mechanism}=[iterations=8192,password=of-java]"
+        configs("--alter", "--add-config", added)
+
+        def described(mechanism: str = mechanism) -> bool:
+            return f"{mechanism}=iterations=8192" in configs("--describe")
+
+        eventually(described, "the user is there", PATIENCE_S)
+        file = cluster.properties(
+            mechanism=mechanism, user=name, password="of-java", protocol=protocol
+        )
+        topics = ("TopicCommand", "--command-config", file)
+        topic = f"{name}-{mechanism.lower()}"
+        run_tool(cluster.bootstrap(protocol), *topics, "--create", "--topic", topic)
+        configs("--alter", "--delete-config", mechanism)
+        assert f"{mechanism}=" not in configs("--describe")
+
+
+# -- Tidelog's own client ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_command_line_authenticates(
+    cluster: SaslCluster, name: str, protocol: str, mechanism: str
+) -> None:
+    login = {"mechanism": mechanism, "user": USER, "protocol": protocol}
+    done = cluster.tidelog("topic", "create", name, password=PASSWORD, **login)
+    assert done.returncode == 0, done.stderr
+    shown = cluster.tidelog("topic", "list", password=PASSWORD, **login)
+    assert name in shown.stdout
+    wrong = cluster.tidelog("topic", "list", password="wrong", **login)
+    assert wrong.returncode == 1
+    assert "authentication at" in wrong.stderr
+    assert len(wrong.stderr.strip().splitlines()) == 1
+    assert "wrong" not in wrong.stderr
+
+
+def test_a_client_without_sasl_gets_nothing(cluster: SaslCluster) -> None:
+    command = [sys.executable, "-m", "tidelog", "topic", "list", "-b", cluster.bootstrap()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert not done.stdout
+    eventually(lambda: "before the authentication" in cluster.logged(), "the broker logs it")
+
+
+def test_users_are_listed_and_deleted(cluster: SaslCluster) -> None:
+    made = cluster.tidelog("user", "create", "bob", "--password-stdin", stdin="of bob\n")
+    assert made.returncode == 0, made.stderr
+    login = {"mechanism": SCRAM_SHA_512, "user": "bob", "password": "of bob"}
+    eventually(
+        lambda: cluster.tidelog("topic", "list", **login).returncode == 0, "bob logs in", PATIENCE_S
+    )
+    listed = json.loads(cluster.tidelog("user", "list", "--format", "json").stdout)["users"]
+    found = {one["user"]: one["credentials"] for one in listed}
+    assert found["bob"] == [{"mechanism": SCRAM_SHA_512, "iterations": 4096}]
+    assert [each["mechanism"] for each in found[USER]] == [SCRAM_SHA_256, SCRAM_SHA_512]
+    assert cluster.tidelog("user", "delete", "bob").returncode == 0
+    eventually(
+        lambda: cluster.tidelog("topic", "list", **login).returncode == 1, "bob is out", PATIENCE_S
+    )
+    assert cluster.tidelog("user", "delete", "bob").returncode == 1
+
+
+def test_records_survive_the_kill_of_a_leader(cluster: SaslCluster, name: str) -> None:
+    """Brokers elect and replicate over connections with SASL. The last test: it kills a broker."""
+    make_topic(cluster.bootstrap(), name, 1, 3, security=read_security(cluster.texts()))
+    conf = cluster.librdkafka(SCRAM_SHA_512, "SASL_SSL", PASSWORD)
+    bootstrap = cluster.bootstrap("SASL_SSL")
+    send_all(bootstrap, name, [b"before"], conf={"acks": "all", **conf})
+    cluster.processes[0].kill()
+    send_all(bootstrap, name, [b"after"], conf={"acks": "all", **conf})
+    found = read(bootstrap, name, 2, conf=conf)
+    assert [message.value() for message in found] == [b"before", b"after"]
+
+
+def test_no_password_is_in_a_log_or_in_the_settings_that_brokers_show(
+    cluster: SaslCluster,
+) -> None:
+    shown = cluster.tidelog("config", "describe", "broker", "2", "--all")
+    assert shown.returncode == 0, shown.stderr
+    assert "sasl.jaas.config" in shown.stdout
+    for secret in SECRETS:
+        assert secret not in cluster.logged()
+        assert secret not in shown.stdout
+        for process in cluster.processes[1:]:
+            assert secret.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()

@@ -1,0 +1,389 @@
+"""The same dialogues about SASL with a broker of Tidelog and one of a real Apache Kafka."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
+
+import pytest
+from client_programs import java_tools
+from real_cluster import eventually
+
+from tidelog.core.api_table import (
+    ALTER_USER_SCRAM_CREDENTIALS,
+    API_VERSIONS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.sasl.scram import ScramClient
+from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE
+from tidelog.core.wire.codec import decode_response, encode_request
+from tidelog.shell.client.administration.users import describe_users, store_user
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.connection import KafkaConnection
+
+pytestmark = pytest.mark.slow
+
+HOST = "127.0.0.1"
+PATIENCE_S = 120
+STOP_S = 30
+CLUSTER_ID = "dGlkZWxvZy1jb21wYXJlMQ"
+PREFIX = "listener.name.sasl_plaintext"
+SASL = {
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    f"{PREFIX}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret";',
+    f"{PREFIX}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+    f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+    "connection.failed.authentication.delay.ms": "50",
+}
+RIGHT, WRONG = b"\0alice\0secret", b"\0alice\0wrong"
+CLOSED = "closed"
+
+
+class Side(NamedTuple):
+    """The ports of one broker: for administration, and with SASL."""
+
+    plain: int
+    sasl: int
+
+
+def write(path: Path, settings: dict[str, object]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+@contextmanager
+def running_kafka(folder: Path) -> Iterator[Side]:
+    *java, class_path = java_tools()  # skips without Java
+    plain, sasl, controller = free_ports(3)
+    conf, log_path = folder / "server.properties", folder / "log"
+    names = ("PLAINTEXT", "SASL_PLAINTEXT")
+    places = zip((*names, "CONTROLLER"), (plain, sasl, controller), strict=True)
+    wanted = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in places),
+        "listener.security.protocol.map": ",".join(
+            ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in names)]
+        ),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        **SASL,
+    }
+    write(conf, {**wanted})
+    with ExitStack() as stack:
+        log = stack.enter_context(log_path.open("wb"))
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(conf)]
+        subprocess.run([*java, class_path, *tool], stdout=log, stderr=log, check=True)
+        command = [*java, class_path, "kafka.Kafka", str(conf)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        stack.callback(process.wait, STOP_S)
+        stack.callback(process.kill)
+
+        def is_ready() -> bool:
+            assert process.poll() is None, log_path.read_text()[-2000:]
+            try:
+                with KafkaConnection(HOST, plain, timeout_s=5) as connection:
+                    return bool(connection.call(DESCRIBE_CLUSTER, {})["brokers"])
+            except ClientError:
+                return False
+
+        eventually(is_ready, "Kafka is ready", PATIENCE_S)
+        yield Side(plain, sasl)
+
+
+@contextmanager
+def running_tidelog(folder: Path) -> Iterator[Side]:
+    listeners = f"PLAINTEXT://{HOST}:0,SASL_PLAINTEXT://{HOST}:0"
+    wanted = {"node.id": "1", "listeners": listeners, "tidelog.log.format": "json", **SASL}
+    write(folder / "server.properties", {**wanted})
+    log_path = folder / "log.txt"
+    command = [sys.executable, "-m", "tidelog", "broker", "--config", "server.properties"]
+    with ExitStack() as stack:
+        log = stack.enter_context(log_path.open("wb"))
+        process = subprocess.Popen(command, cwd=folder, stderr=log, env=dict(os.environ))
+        stack.callback(process.wait, STOP_S)
+        stack.callback(process.terminate)
+
+        def ports() -> Side | None:
+            for line in log_path.read_text().splitlines():
+                event = json.loads(line)
+                if event.get("event") == "listening":
+                    found = [int(one.rpartition(":")[2]) for one in event["listeners"]]
+                    return Side(*found)
+            return None
+
+        yield eventually(ports, "it listens", PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    folder = Path(mkdtemp(prefix="kafka-sasl-"))
+    try:
+        with (
+            running_kafka(folder) as kafka,
+            running_tidelog(tmp_path_factory.mktemp("tidelog")) as ours,
+        ):
+            for side in (ours, kafka):
+                with Cluster(f"{HOST}:{side.plain}", timeout_s=PATIENCE_S) as client:
+
+                    def stored(client: Cluster = client) -> bool:
+                        for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):
+                            store_user(client, "alice", mechanism, "secret", 4096)
+                        return len(describe_users(client, ["alice"])[0].credentials) == 2
+
+                    eventually(stored, "alice can log in", PATIENCE_S)
+            yield ours, kafka
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Dialogue:
+    """One connection, and what the broker answered on it."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection((HOST, port), PATIENCE_S)
+        self._file = self._socket.makefile("rb")
+        self.answers: list[Any] = []
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def send(self, key: int, version: int, body: Any) -> Any:
+        """Send a request; note and return its response, or that the connection was closed."""
+        self._put(encode_request(key, version, 1, "test", body))
+        frame = self._receive()
+        if frame is None:
+            self.answers.append(CLOSED)
+            return CLOSED
+        answer = decode_response(key, version, frame)[1]
+        if key == API_VERSIONS:
+            answer = {"error_code": answer["error_code"]}
+        if key == SASL_HANDSHAKE:
+            answer["mechanisms"] = sorted(answer["mechanisms"])
+        self.answers.append(answer)
+        return answer
+
+    def send_token(self, token: bytes) -> None:
+        """Send a token without header."""
+        self._put(len(token).to_bytes(4, "big") + token)
+        self.answers.append(self._receive())
+
+    def handshake(self, mechanism: str, version: int = 1) -> Any:
+        return self.send(SASL_HANDSHAKE, version, {"mechanism": mechanism})
+
+    def authenticate(self, token: bytes, version: int = 2) -> Any:
+        return self.send(SASL_AUTHENTICATE, version, {"auth_bytes": token})
+
+    def end(self) -> None:
+        """Note whether the broker closes the connection; it never sends anything more."""
+        self.answers.append(self._receive())
+
+    def _put(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except ConnectionError:
+            self.answers.append(CLOSED)
+
+    def _receive(self) -> bytes | None:
+        try:
+            head = self._file.read(4)
+            return self._file.read(int.from_bytes(head, "big")) if len(head) == 4 else None
+        except ConnectionError:
+            return None
+
+
+def api_versions(dialogue: Dialogue, version: int = 0) -> None:
+    names = {"client_software_name": "test", "client_software_version": "1"}
+    dialogue.send(API_VERSIONS, version, names)
+
+
+def scram(dialogue: Dialogue, mechanism: str, user: str, password: str) -> None:
+    """Authenticate, and note only the last response: Kafka refuses an unknown user earlier."""
+    client = ScramClient(mechanism, user, password, os.urandom)
+    dialogue.handshake(mechanism)
+    token: bytes | None = client.first()
+    answer: dict[str, Any] = {}
+    while token is not None:
+        answer = dialogue.authenticate(token)
+        dialogue.answers.pop()
+        failed = answer["error_code"] != 0
+        token = None if failed else client.respond(bytes(answer["auth_bytes"]))
+    dialogue.answers.append({**answer, "auth_bytes": b""})
+
+
+def plain_right(dialogue: Dialogue, version: int) -> None:
+    api_versions(dialogue, 3)
+    dialogue.handshake(PLAIN)
+    dialogue.authenticate(RIGHT, version)
+    api_versions(dialogue)
+    dialogue.authenticate(RIGHT, version)
+
+
+def plain_refused(dialogue: Dialogue, token: bytes, version: int = 2) -> None:
+    dialogue.handshake(PLAIN)
+    dialogue.authenticate(token, version)
+    dialogue.end()
+
+
+def refused_handshake(dialogue: Dialogue, mechanism: str, version: int) -> None:
+    dialogue.handshake(mechanism, version)
+    dialogue.end()
+
+
+def without_headers(dialogue: Dialogue, token: bytes) -> None:
+    dialogue.handshake(PLAIN, 0)
+    dialogue.send_token(token)
+    if token == RIGHT:
+        api_versions(dialogue)
+
+
+def metadata_first(dialogue: Dialogue) -> None:
+    dialogue.send(METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
+
+
+def authenticate_first(dialogue: Dialogue) -> None:
+    dialogue.authenticate(RIGHT)
+
+
+def versions_twice(dialogue: Dialogue) -> None:
+    api_versions(dialogue)
+    api_versions(dialogue)
+
+
+def broken_scram(dialogue: Dialogue, token: bytes) -> None:
+    dialogue.handshake(SCRAM_SHA_512)
+    dialogue.authenticate(token)
+    dialogue.end()
+
+
+DIALOGUES: dict[str, Callable[[Dialogue], None]] = {
+    **{f"right password, version {v}": partial(plain_right, version=v) for v in (0, 1, 2)},
+    **{
+        f"wrong password, version {v}": partial(plain_refused, token=WRONG, version=v)
+        for v in (0, 1, 2)
+    },
+    **{
+        f"PLAIN token {token!r}": partial(plain_refused, token=token)
+        for token in (
+            b"",
+            b"alice",
+            b"\0alice\0",
+            b"\0\0secret",
+            b"\0alice\0sec\0ret",
+            b"bob\0alice\0secret",
+            b"alice\0alice\0secret\0",
+            b"\0nobody\0secret",
+        )
+    },
+    **{
+        f"mechanism {name!r}, version {v}": partial(refused_handshake, mechanism=name, version=v)
+        for name in ("GSSAPI", "plain", "")
+        for v in (0, 1)
+    },
+    "right token without header": partial(without_headers, token=RIGHT),
+    "wrong token without header": partial(without_headers, token=WRONG),
+    "another request first": metadata_first,
+    "SaslAuthenticate first": authenticate_first,
+    "ApiVersions twice": versions_twice,
+    **{
+        f"{mechanism}: {user} {password}": partial(
+            scram, mechanism=mechanism, user=user, password=password
+        )
+        for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
+        for user, password in (("alice", "secret"), ("alice", "wrong"), ("nobody", "secret"))
+    },
+    **{
+        f"SCRAM token {token!r}": partial(broken_scram, token=token)
+        for token in (b"", b"nonsense", b"y,,n=alice,r=abc", b"n,a=bob,n=alice,r=abc")
+    },
+}
+
+
+@pytest.mark.parametrize("label", DIALOGUES)
+def test_a_dialogue_is_that_of_kafka(sides: tuple[Side, Side], label: str) -> None:
+    found = []
+    for side in sides:
+        dialogue = Dialogue(side.sasl)
+        DIALOGUES[label](dialogue)
+        dialogue.close()
+        found.append(dialogue.answers)
+    ours, kafkas = found
+    assert ours == kafkas
+
+
+def test_users_are_stored_and_described_as_by_kafka(sides: tuple[Side, Side]) -> None:
+    def upsertion(name: str, **fields: Any) -> dict[str, Any]:
+        return {
+            "name": name,
+            "mechanism": 1,
+            "iterations": 4096,
+            "salt": b"salt",
+            "salted_password": b"password",
+            **fields,
+        }
+
+    alterations = {
+        "deletions": [
+            {"name": "missing", "mechanism": 1},
+            {"name": "twice", "mechanism": 1},
+            {"name": "twice", "mechanism": 2},
+            {"name": "both", "mechanism": 1},
+            {"name": "alice", "mechanism": 7},
+            {"name": "", "mechanism": 1},
+        ],
+        "upsertions": [
+            upsertion("bob"),
+            upsertion("carol", mechanism=2, iterations=16384),
+            upsertion("few", iterations=4095),
+            upsertion("many", iterations=16385),
+            upsertion("unknown", mechanism=0),
+            upsertion("both"),
+            upsertion("mechanisms"),
+            upsertion("mechanisms", mechanism=2),
+        ],
+    }
+    asked = {"users": [{"name": name} for name in ("bob", "carol", "missing", "few", "bob")]}
+
+    def answers(side: Side) -> dict[tuple[str, str], Any]:
+        with KafkaConnection(HOST, side.plain, timeout_s=PATIENCE_S) as connection:
+            altered = connection.call(ALTER_USER_SCRAM_CREDENTIALS, alterations)
+
+            def described() -> Any:
+                found = connection.call(DESCRIBE_USER_SCRAM_CREDENTIALS, asked)
+                return found if found["results"][1]["error_code"] != 91 else None
+
+            found = eventually(described, "the users are stored", PATIENCE_S)
+        return {
+            (kind, each["user"]): each
+            for kind, response in (("altered", altered), ("described", found))
+            for each in response["results"]
+        }
+
+    ours, kafkas = map(answers, sides)
+    assert ours.keys() == kafkas.keys()
+    for key, answer in ours.items():
+        assert (key, answer) == (key, kafkas[key])
