@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tidelog.shell.client.client_errors import NoSuchTopic
     from tidelog.shell.client.cluster import Cluster
     from tidelog.shell.client.security import ClientSecurity
+    from tidelog.shell.supervisor.up_file import UpFile
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+CONFIG_VARIABLE = "TIDELOG_COMMAND_CONFIG"
 DATA = "tidelog-data"
 LAST_RESORT = "localhost:9092,localhost:9093,localhost:9094"
 TIMEOUT_S = 5.0
@@ -52,6 +54,8 @@ def command_config_option() -> Callable[[F], F]:
         type=click.Path(exists=True, dir_okay=False),
         expose_value=False,
         callback=_read_security,
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
         help="Properties file with security.protocol, ssl.* and sasl.* settings, as for Kafka's"
         " tools.",
     )
@@ -59,23 +63,31 @@ def command_config_option() -> Callable[[F], F]:
 
 def _read_security(context: click.Context, _option: click.Parameter, path: str | None) -> None:
     """Read the file of `--command-config`, for `client_security`."""
-    if path is None:
-        return
+    if path is not None:
+        context.meta[_SECURITY] = _security_of(path)
+
+
+def _security_of(path: str) -> "ClientSecurity | None":
     from tidelog.core.settings.setting import WrongValue
-    from tidelog.shell.client.security import read_security
-    from tidelog.shell.settings_sources import parse_properties
+    from tidelog.shell.client.security import read_security_file
 
     try:
-        with open(path, encoding="utf-8") as file:
-            texts = {name: text for _, name, text in parse_properties(file.read())}
-        context.meta[_SECURITY] = read_security(texts)
+        return read_security_file(path)
     except (OSError, UnicodeDecodeError, WrongValue) as error:
         raise click.BadParameter(f"{path}: {error}") from error
 
 
-def client_security() -> "ClientSecurity | None":
-    """Return the security settings of this command's connections; None: plaintext."""
-    found: ClientSecurity | None = click.get_current_context().meta.get(_SECURITY)
+def client_security(bootstrap: str | None) -> "ClientSecurity | None":
+    """Return the security settings of this command's connections; None: plaintext.
+
+    They are those of `--command-config`, else those of the cluster of ./tidelog-data.
+    """
+    from tidelog.shell.supervisor import throwaway_tls
+
+    meta = click.get_current_context().meta
+    if _SECURITY not in meta and throwaway_tls.is_made(DATA) and _running_here(bootstrap):
+        meta[_SECURITY] = _security_of(throwaway_tls.path(DATA, throwaway_tls.CLIENT))
+    found: ClientSecurity | None = meta.get(_SECURITY)
     return found
 
 
@@ -106,10 +118,18 @@ def find_bootstrap(given: str | None) -> str:
     """Return the bootstrap addresses."""
     if given or os.environ.get(VARIABLE):
         return given or os.environ[VARIABLE]
+    running = _running_here(given)
+    return LAST_RESORT if running is None else running.bootstrap
+
+
+def _running_here(given: str | None) -> "UpFile | None":
+    """Return the cluster of ./tidelog-data if it runs and no other cluster is named."""
+    if given or os.environ.get(VARIABLE):
+        return None
     from tidelog.shell.supervisor import up_file
 
     running = up_file.read(DATA)
-    return running.bootstrap if running is not None and running.alive() else LAST_RESORT
+    return running if running is not None and running.alive() else None
 
 
 @contextmanager
@@ -125,7 +145,7 @@ def connected_cluster(
 
     context = click.get_current_context()
     try:
-        bootstrap, security = find_bootstrap(given), client_security()
+        bootstrap, security = find_bootstrap(given), client_security(given)
         with Cluster(bootstrap, timeout_s=timeout_s, security=security) as cluster:
             try:
                 yield cluster

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.apps.cli.connection import DATA, VARIABLE, find_bootstrap
+from tidelog.apps.cli.connection import (
+    DATA,
+    VARIABLE,
+    client_security,
+    command_config_option,
+    find_bootstrap,
+)
 from tidelog.apps.cli.usage import examples
 from tidelog.apps.install_advice import CONSOLE, console_installed
 
@@ -44,6 +50,7 @@ REFUSED = 1
     help="Bootstrap brokers of any cluster, separated by commas; not with --data.  [default:"
     f" {VARIABLE}]",
 )
+@command_config_option()
 @click.option(
     "--host",
     default="localhost",
@@ -175,7 +182,7 @@ def _target(data: str | None, bootstrap: str | None) -> "Target":
     if data is not None:
         if not os.path.isdir(data):
             raise ValueError(f"folder {data} does not exist; name the cluster's folder with --data")
-        return FolderCluster(os.path.abspath(data))
+        return FolderCluster(os.path.abspath(data), client_security(bootstrap))
     addresses = find_bootstrap(bootstrap)
     Cluster(addresses)  # checks the form of the addresses, without a connection
-    return RemoteCluster(addresses)
+    return RemoteCluster(addresses, client_security(bootstrap))

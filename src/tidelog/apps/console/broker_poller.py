@@ -14,6 +14,7 @@ from tidelog.core.types import BrokerId
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import CannotConnect, ClientError, NoAnswer
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.security import ClientSecurity
 
 TIMEOUT_S = 2.0
 PATIENCE_S = 1.0
@@ -28,8 +29,9 @@ _KAFKA_AGAIN_S = 60.0
 class BrokerPoller:
     """One broker at one address."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, security: ClientSecurity | None) -> None:
         self.address = (host, port)
+        self._security = security
         self.cost_s = 0.0
         """How long the broker took to respond to the last request."""
         self.responsive = True
@@ -94,7 +96,9 @@ class BrokerPoller:
 
     def _connect(self) -> KafkaConnection:
         if self._connection is None or self._connection.closed:
-            self._connection = KafkaConnection(*self.address, "tidelog-console", TIMEOUT_S)
+            self._connection = KafkaConnection(
+                *self.address, "tidelog-console", TIMEOUT_S, security=self._security
+            )
         return self._connection
 
     def _close(self) -> None:
@@ -108,14 +112,18 @@ class BrokerPollers:
     def __init__(self) -> None:
         self._pollers: dict[BrokerId, BrokerPoller] = {}
 
-    def set_addresses(self, addresses: dict[BrokerId, tuple[str, int]]) -> None:
+    def set_addresses(
+        self,
+        addresses: dict[BrokerId, tuple[str, int]],
+        security: ClientSecurity | None = None,
+    ) -> None:
         """Poll these brokers: those with a new address over a new connection."""
         for broker, poller in list(self._pollers.items()):
             if addresses.get(broker) != poller.address:
                 self._pollers.pop(broker).close()
         for broker, address in addresses.items():
             if broker not in self._pollers:
-                self._pollers[broker] = BrokerPoller(*address)
+                self._pollers[broker] = BrokerPoller(*address, security)
 
     @property
     def found_kafka(self) -> bool:

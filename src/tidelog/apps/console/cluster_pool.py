@@ -32,7 +32,9 @@ class ClusterPool:
             cluster = next((one for at, one in self._spare if at == bootstrap), None)
             self._spare = [pair for pair in self._spare if pair[1] is not cluster]
         if cluster is None:
-            cluster = Cluster(bootstrap, "tidelog-console", TIMEOUT_S)
+            cluster = Cluster(
+                bootstrap, "tidelog-console", TIMEOUT_S, security=self._target.security()
+            )
         cluster.close_ended()
         kept = False
         try:

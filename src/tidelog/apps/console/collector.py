@@ -272,7 +272,7 @@ class Collector:
             if self._cluster is not None:
                 self._cluster.close()
             self._cluster, self._bootstrap = (
-                Cluster(bootstrap, "tidelog-console", TIMEOUT_S),
+                Cluster(bootstrap, "tidelog-console", TIMEOUT_S, security=self._target.security()),
                 bootstrap,
             )
             self._metadata = None
@@ -314,7 +314,7 @@ class Collector:
         addresses.update(
             {each.id: (each.host, each.port) for each in self._metadata.brokers.values()}
         )
-        self._pollers.set_addresses(addresses)
+        self._pollers.set_addresses(addresses, self._target.security())
 
     def _revision(self, answers: BrokerStates) -> int:
         return max((int(state["revision"]) for state in answers.states.values()), default=-1)

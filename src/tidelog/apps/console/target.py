@@ -9,7 +9,8 @@ from typing import Protocol
 
 from tidelog.apps.console.failure import UNAVAILABLE, Failure
 from tidelog.core.types import BrokerId
-from tidelog.shell.supervisor import up_file
+from tidelog.shell.client.security import ClientSecurity, read_security_file
+from tidelog.shell.supervisor import throwaway_tls, up_file
 from tidelog.shell.supervisor.cluster_plan import join_address
 from tidelog.shell.supervisor.live_brokers import live_brokers, registered_address
 
@@ -27,6 +28,9 @@ class Target(Protocol):
     def bootstrap(self) -> str:
         """Return the bootstrap addresses. Raises Failure if no cluster is up."""
 
+    def security(self) -> ClientSecurity | None:
+        """Return the security settings of connections to it; None: plaintext."""
+
     def processes(self) -> dict[BrokerId, str]:
         """Return `running`, `paused` or `stopped` by broker; empty for a remote cluster."""
 
@@ -36,11 +40,15 @@ class RemoteCluster:
 
     data: str | None = None
 
-    def __init__(self, addresses: str) -> None:
+    def __init__(self, addresses: str, security: ClientSecurity | None = None) -> None:
         self._addresses = addresses
+        self._security = security
 
     def bootstrap(self) -> str:
         return self._addresses
+
+    def security(self) -> ClientSecurity | None:
+        return self._security
 
     def processes(self) -> dict[BrokerId, str]:
         return {}
@@ -49,9 +57,11 @@ class RemoteCluster:
 class FolderCluster:
     """The cluster of a data folder, whose brokers may be stopped."""
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, data: str, security: ClientSecurity | None = None) -> None:
+        """`security` is for brokers that `tidelog up --tls` did not start."""
         self.data: str | None = data
         self._folder = data
+        self._security = security
         self._by_hand: dict[BrokerId, int] = {}
         self._searched = float("-inf")
 
@@ -70,6 +80,13 @@ class FolderCluster:
         raise Failure(
             UNAVAILABLE, f"no cluster is up in {self._folder}", f"start it: tidelog up{where}"
         )
+
+    def security(self) -> ClientSecurity | None:
+        if self._security is None and throwaway_tls.is_made(self._folder):
+            self._security = read_security_file(
+                throwaway_tls.path(self._folder, throwaway_tls.CLIENT)
+            )
+        return self._security
 
     def processes(self) -> dict[BrokerId, str]:
         up = up_file.read(self._folder)

@@ -52,6 +52,15 @@ class ClientSecurity(NamedTuple):
             raise TransportFailed(reason(error)) from None
 
 
+def read_security_file(path: str) -> ClientSecurity | None:
+    """Read a properties file; None: connections are not protected. Raises WrongValue, OSError,
+    UnicodeDecodeError."""
+    from tidelog.shell.settings_sources import parse_properties
+
+    with open(path, encoding="utf-8") as file:
+        return read_security({name: text for _, name, text in parse_properties(file.read())})
+
+
 def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
     """Read the settings of a client; None: connections are not protected. Raises WrongValue."""
     protocol = texts.get(PROTOCOL, PLAINTEXT).strip().upper()

@@ -10,13 +10,14 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.shell.supervisor import (
     control_pipe,
     data_folder,
     metadata_probe,
     process_identity,
+    throwaway_tls,
     up_file,
 )
 from tidelog.shell.supervisor.cluster_plan import join_address
@@ -27,6 +28,9 @@ from tidelog.shell.supervisor.live_brokers import (
 )
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 ANSWER_S = 2.0
 LOOK_S = 0.05
@@ -67,9 +71,10 @@ def read_state(data: str) -> ClusterState:
     entries = _entries(data, up)
     if not entries:
         return ClusterState(None, [], False, _nothing_up(data))
+    tls = throwaway_tls.client_context(data)
     # All at once, so that several unresponsive brokers take no longer than one.
     with ThreadPoolExecutor(len(entries)) as asking:
-        states = list(asking.map(_state, entries))
+        states = list(asking.map(lambda entry: _state(entry, tls), entries))
     well = sum(1 for broker in states if broker.state == up_file.UP)
     summary = f"{well} of {len(states)} brokers up"
     if without := sum(1 for broker in states if broker.state == up_file.NO_STORE):
@@ -115,13 +120,13 @@ def _started_by_hand(data: str, broker: int, pid: int) -> BrokerEntry:
     return BrokerEntry(broker, pid, started, host, port, 0, log, up_file.UP)
 
 
-def _state(entry: BrokerEntry) -> BrokerState:
+def _state(entry: BrokerEntry, tls: "SSLContext | None") -> BrokerState:
     state, controller = entry.state, False
     if not entry.is_running():
         state = up_file.DEAD
     elif state in (up_file.UP, up_file.NO_STORE):
         try:
-            view = metadata_probe.ask_metadata(entry.host, entry.port, ANSWER_S, [])
+            view = metadata_probe.ask_metadata(entry.host, entry.port, ANSWER_S, [], tls)
             controller = view.controller_id == entry.id
         except ProbeFailed:
             state = NO_ANSWER

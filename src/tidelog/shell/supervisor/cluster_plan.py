@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.shell.settings_sources import variable_to_name
-from tidelog.shell.supervisor import data_folder
+from tidelog.shell.supervisor import data_folder, throwaway_tls
 from tidelog.shell.supervisor.data_folder import WrongSetting
 
 HOST = "localhost"
@@ -71,6 +71,8 @@ class ClusterPlan(NamedTuple):
     """None: the whole cluster is on this machine."""
     disks: tuple[str, ...] = ()
     """Folders on further disks: a broker has a log directory in each."""
+    tls: bool = False
+    """Whether clients use TLS, with the certificates of the data folder."""
 
     @property
     def host(self) -> str:
@@ -103,15 +105,18 @@ class ClusterPlan(NamedTuple):
         """The settings of this broker only; they override those for all."""
         clients = join_address(self.host, port)
         peers = self.host if self.machine else "127.0.0.1"
+        protocol = "SSL" if self.tls else "PLAINTEXT"
         own = [
             f"node.id={broker}",
             f"log.dirs={','.join(data_folder.log_dirs(self.data, broker, self.disks))}",
-            f"listeners=PLAINTEXT://{clients}",
+            f"listeners={protocol}://{clients}",
             f"tidelog.metadata.store={self.store_url}",
             f"tidelog.internal.listener={join_address(peers, self.internal_port_of(broker))}",
         ]
         if port:  # the broker itself finds a free port
-            own.append(f"advertised.listeners=PLAINTEXT://{clients}")
+            own.append(f"advertised.listeners={protocol}://{clients}")
+        if self.tls:
+            own += throwaway_tls.broker_settings(self.data)
         own += self._metrics_of(broker)
         if self.machine:
             own.append(f"broker.rack={self.machine.rack}")

@@ -2,6 +2,7 @@
 
     cluster.db      the metadata store, or
     store-url       the URL of a metadata store that is elsewhere
+    tls/            the certificates of `tidelog up --tls`
     machine.json    the address, rack and node ids of one of several machines
     broker-1/ ..    a log directory each, with `meta.properties` and `.lock`
     broker-1.log .. the log of each broker
@@ -43,10 +44,11 @@ class WrongSetting(Refusal):
 STORE = "cluster.db"
 STORE_URL = "store-url"
 MACHINE = "machine.json"
+TLS = "tls"
 BROKER = "broker-"
 SPACE_MIN = 8 << 20
 """Free bytes needed. An empty cluster takes less than one MB, but would soon fill the disk."""
-IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL, DISKS, MACHINE}
+IGNORED = {"lost+found", up_file.NAME, "up.control", STORE_URL, DISKS, MACHINE, TLS}
 
 
 def log_dir(data: str, broker: int) -> str:

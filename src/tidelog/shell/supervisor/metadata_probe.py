@@ -7,7 +7,10 @@ every failure is a ProbeFailed.
 import socket
 import struct
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 METADATA, METADATA_VERSION = 3, 1
 CLIENT_ID = b"tidelog-up"
@@ -36,16 +39,23 @@ class MetadataView(NamedTuple):
 
 
 def ask_metadata(
-    host: str, port: int, timeout_s: float, topics: list[str] | None = None
+    host: str,
+    port: int,
+    timeout_s: float,
+    topics: list[str] | None = None,
+    tls: "SSLContext | None" = None,
 ) -> MetadataView:
-    """Request Metadata of these topics; None means all. Raises ProbeFailed."""
+    """Request Metadata of these topics; None means all. `tls`: the port requires TLS.
+
+    Raises ProbeFailed.
+    """
     if topics is None:
         body = struct.pack(">i", -1)
     else:
         names = [name.encode() for name in topics]
         body = struct.pack(">i", len(names))
         body += b"".join(struct.pack(">h", len(name)) + name for name in names)
-    answer = _exchange(host, port, METADATA, METADATA_VERSION, body, timeout_s)
+    answer = _exchange(host, port, METADATA, METADATA_VERSION, body, timeout_s, tls)
     try:
         return _MetadataReader(answer).view()
     except (struct.error, UnicodeDecodeError) as error:
@@ -74,7 +84,13 @@ def call_private(
 
 
 def _exchange(
-    host: str, port: int, api_key: int, version: int, body: bytes, timeout_s: float
+    host: str,
+    port: int,
+    api_key: int,
+    version: int,
+    body: bytes,
+    timeout_s: float,
+    tls: "SSLContext | None" = None,
 ) -> bytes:
     """Exchange one request; return the response without its header.
 
@@ -83,7 +99,7 @@ def _exchange(
     head = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID
     until = time.monotonic() + timeout_s
     try:
-        with _connect(host, port, timeout_s) as connection:
+        with _connect(host, port, timeout_s, tls) as connection:
             connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
             (size,) = struct.unpack(">i", _receive(connection, 4, until))
             if not 4 <= size <= ANSWER_MAX:
@@ -93,7 +109,7 @@ def _exchange(
         raise ProbeFailed(f"can't query {host}:{port}: {error.strerror or error}") from error
 
 
-def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
+def _connect(host: str, port: int, timeout_s: float, tls: "SSLContext | None") -> socket.socket:
     """Connect to the first address that accepts. The host is passed as bytes: for a str, Python
     imports a codec, which takes longer than the whole call."""
     refused: OSError = ConnectionRefusedError("no address")
@@ -104,11 +120,10 @@ def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
         try:
             connection.settimeout(timeout_s)
             connection.connect(address)
+            return tls.wrap_socket(connection, server_hostname=host) if tls else connection
         except OSError as error:
             connection.close()
             refused = error
-        else:
-            return connection
     raise refused
 
 

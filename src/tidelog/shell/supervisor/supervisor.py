@@ -12,13 +12,14 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.shell.supervisor import (
     broker_child,
     data_folder,
     metadata_probe,
     process_identity,
+    throwaway_tls,
     up_file,
 )
 from tidelog.shell.supervisor.broker_child import Run
@@ -27,6 +28,9 @@ from tidelog.shell.supervisor.cluster_plan import ClusterPlan, join_address
 from tidelog.shell.supervisor.control_pipe import ControlPipe
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 from tidelog.shell.supervisor.up_file import BrokerEntry, UpFile
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -124,6 +128,8 @@ class Supervisor:
         self._folder = -1
         self._control: ControlPipe | None = None
         self._life_line = (-1, -1)
+        self.tls: SSLContext | None = None
+        """How to query brokers whose clients use TLS."""
         self._ports = {broker: plan.port_of(broker) for broker in plan.brokers}
         self._ready = False
         self._stopping = False
@@ -140,6 +146,10 @@ class Supervisor:
         """
         self._folder = data_folder.claim(self.plan.data)
         data_folder.note_disks(self.plan.data, self.plan.disks)
+        if self.plan.tls:
+            if not throwaway_tls.is_made(self.plan.data):
+                throwaway_tls.make(self.plan.data)
+            self.tls = throwaway_tls.client_context(self.plan.data)
         first = self.plan.brokers[0], self._ports[self.plan.brokers[0]]
         store = data_folder.StorePreparation(
             self.plan.data,
@@ -216,7 +226,9 @@ class Supervisor:
         wanted = set(self.plan.brokers)
         for where in self.listening().values():
             try:
-                view = metadata_probe.ask_metadata(self.plan.host, where.port, PROBE_TIMEOUT_S, [])
+                view = metadata_probe.ask_metadata(
+                    self.plan.host, where.port, PROBE_TIMEOUT_S, [], self.tls
+                )
             except ProbeFailed:
                 return False
             if not wanted <= view.brokers.keys() or view.controller_id < 0:

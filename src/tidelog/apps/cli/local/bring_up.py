@@ -20,7 +20,14 @@ from tidelog.apps.cli.local.up_text import warn
 from tidelog.shell.settings_sources import load_settings
 from tidelog.shell.store import cluster_file
 from tidelog.shell.store.store_backend import StoreError, is_etcd
-from tidelog.shell.supervisor import broker_child, cluster_plan, data_folder, ports, up_file
+from tidelog.shell.supervisor import (
+    broker_child,
+    cluster_plan,
+    data_folder,
+    ports,
+    throwaway_tls,
+    up_file,
+)
 from tidelog.shell.supervisor.cluster_plan import ClusterPlan, Machine
 from tidelog.shell.supervisor.data_folder import Refusal, WrongSetting
 from tidelog.shell.supervisor.supervisor import NotStarted, Supervisor, broker_names
@@ -97,6 +104,8 @@ def _prepare(options: UpOptions) -> Prepared:
         from tidelog.apps.cli.local.console_child import check_installed
 
         check_installed()
+    if options.tls:
+        throwaway_tls.check_openssl()
     cluster_plan.check_sets(options.sets)
     sets = tuple(map(cluster_plan.absolute_set, options.sets))
     store = cluster_plan.absolute_store(options.store)
@@ -119,6 +128,7 @@ def _prepare(options: UpOptions) -> Prepared:
         store,
         machine,
         disks,
+        options.tls or throwaway_tls.is_made(data),
     )
     if new := disks[len(noted) :]:
         data_folder.examine_disks(data, noted, new, brokers, plan.store)
@@ -286,6 +296,10 @@ def _run_command(
         "KAFKA_BOOTSTRAP_SERVERS": supervisor.bootstrap,
         "TIDELOG_DATA": supervisor.plan.data,
     }
+    if supervisor.plan.tls:
+        environ["TIDELOG_COMMAND_CONFIG"] = throwaway_tls.path(
+            supervisor.plan.data, throwaway_tls.CLIENT
+        )
     supervisor.signals.wake_for_children()
     try:
         process = subprocess.Popen(command, env=environ)

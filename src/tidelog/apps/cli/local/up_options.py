@@ -46,6 +46,7 @@ class UpOptions(NamedTuple):
     node_ids: str = ""
     secret_file: str = ""
     log_dirs: tuple[str, ...] = ()
+    tls: bool = False
     console: bool = False
     console_port: int | None = None
     allow_actions: bool = False
@@ -61,6 +62,11 @@ class UpOptions(NamedTuple):
             return "--ephemeral and --data can't be combined"
         if self.ephemeral and self.log_dirs:
             return "--ephemeral deletes its folder only, and can't be combined with --log-dir"
+        if self.tls and self.machine_named:
+            return (
+                "--tls makes certificates for a cluster on one machine; on several machines, set"
+                " ssl.keystore.location and ssl.truststore.location with --set"
+            )
         if self.racks and self.machine_named:
             return (
                 "--racks is for a cluster on one machine, and can't be combined with --host,"
@@ -109,6 +115,14 @@ OPTIONS = (
         "Folder on a further disk: each broker also stores partitions in DIR/broker-<id>. Later"
         " starts use it too; repeatable.",
         metavar="DIR",
+    ),
+    Option(
+        "--tls",
+        "tls",
+        FLAG,
+        False,
+        "Clients use TLS: makes an authority and a certificate in the data folder, and prints what"
+        " a client needs. Later starts use them too.",
     ),
     Option(
         "--store",

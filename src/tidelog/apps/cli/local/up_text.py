@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from tidelog.shell.supervisor import metadata_probe, up_file
+from tidelog.shell.supervisor import metadata_probe, throwaway_tls, up_file
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.up_file import UpFile
@@ -43,6 +43,13 @@ def announcement(
     where = up_file.option(up.data)
     bootstrap = "" if first == DEFAULT_ADDRESS else f" -b {up.bootstrap}"
     kept = "deleted at the end" if up.ephemeral else "kept; delete the folder to start empty"
+    tls = _Tls(up.data) if throwaway_tls.is_made(up.data) else None
+    if tls is not None and (bootstrap or where):
+        bootstrap += f" --command-config {tls.client}"
+    kcat = "" if tls is None else f" -X security.protocol=ssl -X ssl.ca.location={tls.authority}"
+    python = (
+        "" if tls is None else f', "security.protocol": "SSL", "ssl.ca.location": "{tls.authority}"'
+    )
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 
   bootstrap  {up.bootstrap}
@@ -50,7 +57,7 @@ def announcement(
   stop       {"" if detached else "Ctrl-C, or: "}tidelog down{where}
   status     tidelog status{where}
   metrics    {_metrics(up)}
-{f"  console    {console}" + chr(10) if console else ""}
+{f"  console    {console}" + chr(10) if console else ""}{tls.lines() if tls else ""}
 Write and read a record:
 
   echo hello | tidelog produce greetings --create{bootstrap}
@@ -58,16 +65,30 @@ Write and read a record:
 
 The same with kcat:
 
-  echo hello | kcat -b {up.bootstrap} -t greetings -P
-  kcat -b {up.bootstrap} -t greetings -C -e
+  echo hello | kcat -b {up.bootstrap}{kcat} -t greetings -P
+  kcat -b {up.bootstrap}{kcat} -t greetings -C -e
 
 The same in Python (pip install confluent-kafka):
 
   from confluent_kafka import Producer
-  producer = Producer({{"bootstrap.servers": "{up.bootstrap}"}})
+  producer = Producer({{"bootstrap.servers": "{up.bootstrap}"{python}}})
   producer.produce("greetings", "hello")
   producer.flush()
 """
+
+
+class _Tls:
+    """What clients of a cluster with TLS need."""
+
+    def __init__(self, data: str) -> None:
+        self.authority = throwaway_tls.path(data, throwaway_tls.AUTHORITY)
+        self.client = throwaway_tls.path(data, throwaway_tls.CLIENT)
+
+    def lines(self) -> str:
+        return (
+            f"  TLS        clients trust {self.authority}\n"
+            f"             --command-config {self.client}\n"
+        )
 
 
 def _metrics(up: UpFile) -> str:
@@ -144,7 +165,9 @@ def fetch_metadata(supervisor: "Supervisor") -> MetadataView | None:
     """Return the metadata of the first broker that responds."""
     for where in supervisor.listening().values():
         try:
-            return metadata_probe.ask_metadata(supervisor.plan.host, where.port, PROBE_TIMEOUT_S)
+            return metadata_probe.ask_metadata(
+                supervisor.plan.host, where.port, PROBE_TIMEOUT_S, tls=supervisor.tls
+            )
         except ProbeFailed:
             continue
     return None

@@ -16,6 +16,9 @@ class FileTarget:
 
     data: str | None = None
 
+    def security(self) -> None:
+        return None
+
     def bootstrap(self) -> str:
         raise Failure(
             UNAVAILABLE, "a history file has no records, groups and configs", "see its partitions"

@@ -42,6 +42,9 @@ class LessonBrokers:
 
     # -- what a collector watches (Target) -------------------------------------------------------
 
+    def security(self) -> None:
+        return None
+
     def bootstrap(self) -> str:
         """Return the brokers' addresses."""
         return self._cluster.bootstrap
