@@ -37,7 +37,7 @@ def user() -> None:
     "create",
     epilog=examples(
         "tidelog user create alice",
-        "tidelog user create alice --mechanism SCRAM-SHA-256 --password-stdin < password.txt",
+        "tidelog user create alice --mechanism SCRAM-SHA-256 --password-stdin",
     ),
 )
 @click.argument("name", metavar="USER")
