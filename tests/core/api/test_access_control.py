@@ -229,14 +229,25 @@ def test_a_session_notices_that_a_right_was_revoked(cluster: DispatchCluster) ->
     assert changed == {"first": REFUSED}
 
 
-def test_a_session_of_another_principal_gives_no_rights(cluster: DispatchCluster) -> None:
+def test_a_session_of_another_principal_is_unknown(cluster: DispatchCluster) -> None:
     dispatch = cluster.dispatch(1)
     session, _ = fetched(cluster, dispatch, fetch(cluster, ("first", "third")), ALICE)
     fetched(cluster, dispatch, fetch(cluster, (), session, 1), ALICE)
 
-    _, stolen = fetched(cluster, dispatch, fetch(cluster, (), session, 2), BOB)
+    stolen = cluster.exchange(dispatch, FETCH, 12, fetch(cluster, (), session, 2), line_of(BOB))
 
-    assert stolen == {"first": REFUSED, "third": REFUSED}
+    assert stolen["error_code"] == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert stolen["responses"] == []
+    assert fetched(cluster, dispatch, fetch(cluster, (), session, 2), ALICE) == (session, {})
+
+
+def test_a_fetch_closes_no_session_of_another_principal(cluster: DispatchCluster) -> None:
+    dispatch = cluster.dispatch(1)
+    session, _ = fetched(cluster, dispatch, fetch(cluster, ("first",)), ALICE)
+
+    fetched(cluster, dispatch, fetch(cluster, ("first",), session, -1), BOB)
+
+    assert fetched(cluster, dispatch, fetch(cluster, (), session, 1), ALICE) == (session, {})
 
 
 # -- descriptions and cached responses ---------------------------------------------------------

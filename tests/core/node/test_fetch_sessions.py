@@ -1,5 +1,7 @@
 """The cache of incremental fetch sessions: limits, eviction, and session epochs."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidelog.core.errors import ErrorCode
@@ -8,6 +10,7 @@ from tidelog.core.node.messages import (
     Fetch,
     FetchPartition,
     FetchPartitionResponse,
+    Reader,
 )
 from tidelog.core.node.serving import fetch_sessions
 from tidelog.core.node.serving.fetch_sessions import (
@@ -16,6 +19,9 @@ from tidelog.core.node.serving.fetch_sessions import (
     FetchSessions,
     Sessionless,
 )
+from tidelog.core.principal import Principal
+from tidelog.core.replication.log_end_offset import NEVER_MS
+from tidelog.core.slotted import slotted
 from tidelog.core.storage.disk import Region
 from tidelog.core.types import TopicPartition
 
@@ -33,8 +39,10 @@ def request(
     epoch: int = 0,
     replica: int | None = None,
     forgotten: tuple[TopicPartition, ...] = (),
+    reader: Reader | None = None,
 ) -> Fetch:
-    return Fetch(replica, None, 0, 1, 1000, list(partitions), session, epoch, list(forgotten))
+    given = (0, 1, 1000, list(partitions), session, epoch, list(forgotten))
+    return Fetch(replica, None, *given, reader=reader)
 
 
 def opened(sessions: FetchSessions, fetch: Fetch, now_ms: int = 0) -> FetchSession:
@@ -159,6 +167,80 @@ def test_a_full_request_closes_the_session_it_names(epoch: int) -> None:
     sessions.open(request(asked(A), session=session.id, epoch=epoch), 0)
     found = sessions.open(request(session=session.id, epoch=1), 0)
     assert found is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@slotted
+class ReaderOf:
+    """A reader that may read everything."""
+
+    principal: Principal
+    host: str = "127.0.0.1"
+
+    def may_read(self, topic: str) -> bool:
+        return bool(topic)
+
+
+ALICE, BOB = ReaderOf(Principal("User", "alice")), ReaderOf(Principal("User", "bob"))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "found"),
+    [
+        (1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (7, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, FetchSession),
+        (-1, Sessionless),
+    ],
+    ids=["the next", "a wrong one", "a new session", "a close"],
+)
+@pytest.mark.parametrize(
+    ("owner", "other"),
+    [
+        (request(asked(A), replica=2), request(asked(B))),
+        (request(asked(A), replica=2), request(asked(B), reader=ALICE)),
+        (request(asked(A), replica=2), request(asked(B), replica=3)),
+        (request(asked(A), replica=0), request(asked(B))),
+        (request(asked(A)), request(asked(B), replica=2)),
+        (request(asked(A), reader=ALICE), request(asked(B), replica=2)),
+        (request(asked(A), reader=ALICE), request(asked(B), reader=BOB)),
+    ],
+    ids=[
+        "a client in a follower's",
+        "a principal in a follower's",
+        "a follower in another's",
+        "a client in that of broker 0",
+        "a follower in a client's",
+        "a follower in a principal's",
+        "a principal in another's",
+    ],
+)
+def test_a_session_of_another_owner_is_unknown(
+    owner: Fetch, other: Fetch, epoch: int, found: object
+) -> None:
+    """As Kafka answers an unknown id: a full fetch is served, an incremental one is refused."""
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, owner, 10)
+    session.responded_ms = 20
+    other = replace(other, session_id=session.id, session_epoch=epoch, forgotten=[A])
+
+    answered = sessions.open(other, 30)
+
+    assert answered is found or type(answered) is found
+    assert answered is not session
+    assert (session.closed, session.epoch, session.used_ms) == (False, 1, 10)
+    assert session.confirmed_ms == NEVER_MS
+    assert session.request is owner
+    assert list(session.partitions) == list(session.active) == [A]
+    following = replace(owner, session_id=session.id, session_epoch=1)
+    assert opened(sessions, following, 40) is session
+    assert session.confirmed_ms == 20
+
+
+def test_a_principal_may_use_its_session_from_another_host() -> None:
+    sessions = FetchSessions(10, seed=1)
+    session = opened(sessions, request(asked(A), reader=ALICE))
+    moved = ReaderOf(ALICE.principal, "127.0.0.2")
+    assert opened(sessions, request(session=session.id, epoch=1, reader=moved)) is session
 
 
 def test_ids_of_two_starts_differ() -> None:

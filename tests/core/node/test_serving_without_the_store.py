@@ -14,6 +14,7 @@ from tidelog.core.groups.messages import (
     OffsetToCommit,
 )
 from tidelog.core.node import events as on
+from tidelog.core.node.messages import Fetch
 from tidelog.core.types import TopicPartition
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -106,6 +107,33 @@ def test_waiting_write_fails_once_a_follower_is_silent() -> None:
     cluster.cut.add((silent, leader))
     waiting = cluster.ask(leader, produce(b"during", timeout_ms=60_000))
     cluster.run_until(lambda: waiting in cluster.answers, 2 * TTL_MS)
+    assert cluster.answers[waiting].partitions[0].error is REFUSED
+    assert error(cluster) is REFUSED
+
+
+@pytest.mark.parametrize("sender", ["client", "other follower"])
+def test_fetches_of_others_in_its_session_do_not_stand_for_a_silent_follower(sender: str) -> None:
+    """Otherwise a leader would accept writes with a lease that no follower confirmed."""
+    cluster = cluster_without_store()
+    leader = led_by(cluster)
+    silent, other = sorted(cluster.nodes.keys() - {leader})
+    fetches: list[Fetch] = []
+
+    def note(origin: int, target: int, request: object) -> None:
+        if isinstance(request, Fetch) and (origin, target) == (silent, leader):
+            fetches.append(request)
+
+    cluster.on_send = note
+    cluster.run_until(lambda: bool(fetches), TTL_MS)
+    cluster.cut.add((silent, leader))
+    waiting = cluster.ask(leader, produce(b"during", timeout_ms=60_000))
+    session, next_epoch = fetches[-1].session_id, fetches[-1].session_epoch
+    replica = None if sender == "client" else other
+    for epoch in range(next_epoch, next_epoch + 2 * TTL_MS // 100):
+        found = cluster.call(leader, Fetch(replica, None, 0, 1, 1000, [], session, epoch))
+        assert found.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        cluster.run(100)
+    assert waiting in cluster.answers
     assert cluster.answers[waiting].partitions[0].error is REFUSED
     assert error(cluster) is REFUSED
 

@@ -177,15 +177,16 @@ class Reader:
     """Who fetches: the check of each topic of a fetch, under the ACLs of the moment it arrived.
 
     Two readers are equal if they get the same answers, so that a fetch session notices another
-    principal and a change of the ACLs.
+    host and a change of the ACLs.
     """
 
-    __slots__ = ("_access", "_key")
+    __slots__ = ("_access", "_key", "principal")
 
     def __init__(
         self, authorizer: BrokerAuthorizer, principal: Principal, host: str, api: str
     ) -> None:
         self._access = Access(authorizer, principal, host, api)
+        self.principal = principal
         self._key = principal, host, authorizer.acl_changes
 
     def may_read(self, topic: str) -> bool:

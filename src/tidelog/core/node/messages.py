@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.lineage.transaction_index import AbortedTransaction
+from tidelog.core.principal import Principal
 from tidelog.core.record.crc32c import Buffer
 from tidelog.core.slotted import field, slotted
 from tidelog.core.storage.disk import Region
@@ -112,6 +113,11 @@ class FetchPartition:
 
 class Reader(Protocol):
     """The principal that fetches. Equal readers may read the same topics."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who fetches."""
+        ...
 
     def may_read(self, topic: str) -> bool:
         """Whether this reader may read a topic."""

@@ -8,10 +8,13 @@ requests, so that a lost or duplicate request is noticed.
 A partition whose reader is caught up and knows the high watermark *rests*: fetches skip it until
 its replica changes, so that a thousand idle partitions cost nothing (serving/fetch.py wakes them).
 
-Invariants: at most `slots` sessions; a partition of a session is either active or rests at exactly
-one replica. The position stored for a partition is that of the last request, including its leader
-epoch: a session that kept an old epoch would be fenced forever (KAFKA-9338).
+Invariants: at most `slots` sessions; a request changes or closes only a session of its own owner; a
+partition of a session is either active or rests at exactly one replica. The position stored for a
+partition is that of the last request, including its leader epoch: a session that kept an old epoch
+would be fenced forever (KAFKA-9338).
 """
+
+from typing import TypeAlias
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
@@ -24,6 +27,7 @@ from tidelog.core.node.messages import (
     FetchPartition,
     FetchPartitionResponse,
 )
+from tidelog.core.principal import Principal
 from tidelog.core.replication.log_end_offset import NEVER_MS
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerId, Offset, TopicPartition
@@ -37,6 +41,9 @@ NOT_SENT: Offset = -1
 NOT_REMEMBERED: Offset = -2
 """The same outside a session: the reader is assumed to know the high watermark of the moment when
 its fetch arrives."""
+Owner: TypeAlias = BrokerId | Principal | None
+"""Who may use a session: one follower, or the clients of one principal. None: without an
+authoriser the clients are not told apart, and each of them may read everything."""
 _NONE = ErrorCode.NONE
 _FULL = (SESSIONLESS, NEW_SESSION)
 
@@ -75,6 +82,7 @@ class FetchSession:
     """The partitions that one reader follows."""
 
     id: int
+    owner: Owner
     request: Fetch
     """The latest request: who reads, and how."""
     created_ms: int
@@ -102,7 +110,7 @@ class FetchSession:
             # The follower registered again: every partition must learn its new broker epoch.
             self.activate_all()
         if request.reader != self.request.reader:
-            # Another principal or other ACLs: each partition must be checked again.
+            # Another host or other ACLs: each partition must be checked again.
             self.activate_all()
         self.request = request
         for topic_partition in request.forgotten:
@@ -194,7 +202,9 @@ class FetchSessions:
     def open(self, request: Fetch, now_ms: int) -> FetchSession | Sessionless | ErrorCode:
         """Return the session of a request, new or known, or the error."""
         if request.session_epoch in _FULL:
-            self._close(request.session_id)
+            named = self._find(request)
+            if named is not None:
+                self._close(named)
             if (
                 request.session_epoch == NEW_SESSION
                 and not _names_unknown_topics(request)
@@ -207,19 +217,28 @@ class FetchSessions:
                 for asked in request.partitions
             }
             return Sessionless(found, found)
-        session = self._sessions.get(request.session_id)
+        session = self._find(request)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if _names_unknown_topics(request) or not self._has_room_for(request):
-            self._close(session.id)
+            self._close(session)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         session.used_ms = now_ms
         session.confirmed_ms = session.responded_ms
         self._update(session, request)
         return session
+
+    def _find(self, request: Fetch) -> FetchSession | None:
+        """Return the session that a request names, if it belongs to the sender.
+
+        A session of another owner is unknown to it. Ids can be guessed, and a fetch in a follower's
+        session is taken as a sign that this follower still follows, which extends the lease.
+        """
+        session = self._sessions.get(request.session_id)
+        return None if session is None or session.owner != _owner(request) else session
 
     def _update(self, session: FetchSession, request: Fetch) -> None:
         before = len(session.partitions)
@@ -234,7 +253,7 @@ class FetchSessions:
     def _create(self, request: Fetch, now_ms: int) -> FetchSession:
         while self._next_id == 0 or self._next_id in self._sessions:
             self._next_id = self._next_id + 1 & SESSION_EPOCH_MAX
-        session = FetchSession(self._next_id, request, now_ms, now_ms)
+        session = FetchSession(self._next_id, _owner(request), request, now_ms, now_ms)
         self._next_id = self._next_id + 1 & SESSION_EPOCH_MAX
         self._update(session, request)
         self._sessions[session.id] = session
@@ -253,13 +272,12 @@ class FetchSessions:
         same_topic = known.asked.topic_id in (None, replica.topic_id)
         return session.confirmed_ms if same_epoch and same_topic else NEVER_MS
 
-    def _close(self, session_id: int) -> None:
-        session = self._sessions.pop(session_id, None)
-        if session is not None:
-            session.closed = True
-            if not session.from_follower:
-                self._client_partitions -= len(session.partitions)
-            session.activate_all()
+    def _close(self, session: FetchSession) -> None:
+        del self._sessions[session.id]
+        session.closed = True
+        if not session.from_follower:
+            self._client_partitions -= len(session.partitions)
+        session.activate_all()
 
     def _make_room(self, request: Fetch, now_ms: int) -> bool:
         """Whether there is a slot for a new session; another session may be closed for it.
@@ -273,7 +291,7 @@ class FetchSessions:
         if idlest is None:
             return False
         if now_ms - idlest.used_ms > EVICTION_MS:
-            self._close(idlest.id)
+            self._close(idlest)
             return True
         least = min(self._sessions.values(), key=lambda s: (s.from_follower, len(s.partitions)))
         outranked = request.replica is not None and not least.from_follower
@@ -283,9 +301,15 @@ class FetchSessions:
             and now_ms - least.created_ms > EVICTION_MS
         )
         if outranked or outgrown:
-            self._close(least.id)
+            self._close(least)
             return True
         return False
+
+
+def _owner(request: Fetch) -> Owner:
+    if request.replica is not None:
+        return request.replica
+    return None if request.reader is None else request.reader.principal
 
 
 def _names_unknown_topics(request: Fetch) -> bool:
