@@ -174,7 +174,7 @@ def test_each_listener_has_its_own_advertised_address() -> None:
 def test_the_listener_for_brokers(texts: dict[str, str], bound: str, told: str) -> None:
     settings = settings_of({**NODE, **texts})
     listener = settings.internal_listener
-    assert (listener.name, listener.host) == ("INTERNAL", bound)
+    assert (listener.name, listener.host) == ("tidelog.internal", bound)
     assert settings.advertised_internal(bound, 7, "box") == (told, 7)
 
 
@@ -236,3 +236,26 @@ def test_listeners_that_nobody_can_reach_are_refused(texts: dict[str, str], reas
     with pytest.raises(InvalidSettings, match=reason) as raised:
         settings_of({**NODE, **texts})
     assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_client_listener_named_internal_keeps_its_own_protection() -> None:
+    """The name of the listener for brokers is not one that users can give."""
+    settings = settings_of(
+        {
+            **NODE,
+            "listeners": "EXTERNAL://10.0.0.1:1,INTERNAL://10.0.0.1:0",
+            "listener.security.protocol.map": "EXTERNAL:SSL,INTERNAL:SASL_SSL",
+            "listener.name.internal.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "broker.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "ca.pem",
+        }
+    )
+    own = settings.listeners.clients[1]
+    assert settings.internal_listener.name != own.name
+    assert settings.protocol(own) == "SASL_SSL"
+    assert settings.protocol(own._replace(port=50123)) == "SASL_SSL", "the port that was free"
+    assert settings.tls(own).client_auth == "required"
+    assert settings.tls(settings.internal_listener).client_auth != "required"

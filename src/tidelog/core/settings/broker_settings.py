@@ -24,7 +24,8 @@ from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spe
 from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, read_tls
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
-_INTERNAL = "INTERNAL"
+_INTERNAL = "tidelog.internal"
+"""The name of `tidelog.internal.listener`; those in `listeners` are in upper case."""
 _LOOPBACK = "127.0.0.1"
 _METRICS = "METRICS"
 _SQLITE = "sqlite:"
@@ -185,7 +186,7 @@ class BrokerSettings:
         Without them, use SSL if clients use SSL and other machines can reach the listener, and SASL
         if a mechanism for brokers is set: they prove the cluster's secret in any case.
         """
-        if listener not in self._in_listeners:
+        if listener.name == _INTERNAL:
             if self.source("security.inter.broker.protocol") != DEFAULT:
                 return str(self.get("security.inter.broker.protocol"))
             named = self.get("inter.broker.listener.name") is not None
@@ -193,7 +194,7 @@ class BrokerSettings:
                 return addresses.PLAINTEXT
         name = self._settings_of(listener)
         found = addresses.protocol_of(name, self.get("listener.security.protocol.map"))
-        by_default = listener not in self._in_listeners and self.source(BETWEEN_BROKERS) == DEFAULT
+        by_default = listener.name == _INTERNAL and self.source(BETWEEN_BROKERS) == DEFAULT
         return addresses.without_sasl(found) if by_default else found
 
     def tls(self, listener: Listener) -> TlsSettings:
@@ -230,14 +231,9 @@ class BrokerSettings:
             )
         return BrokerLogin(mechanism, module.user, module.password)
 
-    @property
-    def _in_listeners(self) -> tuple[Listener | None, ...]:
-        clients, between_brokers = self.listeners
-        return (*clients, between_brokers)
-
     def _settings_of(self, listener: Listener) -> str:
         """The name under which a listener's protocol and TLS settings are given."""
-        if listener in self._in_listeners:
+        if listener.name != _INTERNAL:
             return listener.name
         return str(self.get("inter.broker.listener.name") or self.listener.name).upper()
 

@@ -362,10 +362,7 @@ class BrokerRun:
             name: sum(len(one.connections) for one in listeners)
             for name, listeners in self._by_name.items()
         }
-        name = self._settings.internal_listener.name
-        if name in counts:  # a client listener may have this name
-            name = f"{name} (brokers)"
-        return {**counts, name: total - sum(counts.values())}
+        return {**counts, self._settings.internal_listener.name: total - sum(counts.values())}
 
     def _ended(self) -> dict[str, int]:
         return {**self._host.ended, "too many": self._admission.refused}
