@@ -158,6 +158,14 @@ def test_remembered_decisions_are_bounded() -> None:
     assert _allows(authorizer, Operation.READ, "t17")
 
 
+def test_decisions_on_names_that_no_topic_can_have_are_not_remembered() -> None:
+    """A client without any right could fill the memory with them."""
+    authorizer = _authorizer()
+    for number in range(10):
+        assert not _allows(authorizer, Operation.READ, "x" * 30_000 + str(number))
+    assert authorizer._decisions == {}
+
+
 def test_operations_are_kafkas_bit_field() -> None:
     authorizer = _authorizer(_acl(Operation.WRITE), super_users=["User:bob"])
 

@@ -28,6 +28,9 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The value of `authorizer.class.name` that turns authorisation on."""
 DECISIONS_MAX = 50_000
 """Remembered decisions: each takes about 200 bytes."""
+REMEMBERED_NAME_MAX = 249
+"""The longest name of a topic. Decisions on longer names are not remembered: a client could fill
+the memory with names that do not exist."""
 
 _ANY_NAME = "hardcode"
 """The name by which Kafka asks whether a principal may do an operation on any resource of a type.
@@ -105,11 +108,14 @@ class Authorizer:
         """Whether the principal may do this from this host."""
         key = principal, host, operation, resource_type, resource_name
         known = self._decisions.get(key)
-        if known is None:
+        if known is not None:
+            return known
+        decision = self._decide(*key)
+        if len(resource_name) <= REMEMBERED_NAME_MAX:
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
-            known = self._decisions[key] = self._decide(*key)
-        return known
+            self._decisions[key] = decision
+        return decision
 
     def _decide(
         self,
