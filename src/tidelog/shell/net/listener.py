@@ -12,6 +12,7 @@ connections keeps a broker or a user out, and proved peers are never closed for 
 
 import errno
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -310,8 +311,7 @@ class Listener(ListeningSocket):
         self._unproven = {one: ms for one, ms in self._unproven.items() if one.unproven}
         if len(self._unproven) <= limits.connections_max:
             return
-        ips = [self._ips[one] for one in self._unproven]
-        busiest = max(ips, key=ips.count)
+        [(busiest, _)] = Counter(self._ips[one] for one in self._unproven).most_common(1)
         oldest = next(one for one in self._unproven if self._ips[one] == busiest)
         oldest.close(
             "replaced by a newer connection before its handshake finished", CloseCode.REFUSED
