@@ -1,8 +1,10 @@
 """Who may use the console: token, Host, header of actions, headers of responses."""
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import sys
 from pathlib import Path
 
+import Iterator
 import pytest
 from console_client import Client, serve
 
@@ -145,3 +147,23 @@ def test_unusable_token_files_are_refused(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(TokenUnusable, match="no usable token"):
         read_token(str(path))
+
+
+def test_credentials_of_the_console_need_a_token(tmp_path: Path) -> None:
+    """Else every user of the machine could act with them."""
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.username=alice\nsasl.password=secret\n"
+    )
+    words = ["console", "--bootstrap", "127.0.0.1:1", "--port", "0"]
+    for more, has_token in (([], False), (["--command-config", str(config)], True)):
+        with subprocess.Popen(
+            [sys.executable, "-m", "tidelog", *words, *more],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert ("token=" in process.stdout.readline()) is has_token
+            process.terminate()

@@ -143,7 +143,10 @@ def console(
         file = None if history_file is None else EventFile.open(history_file)
         target = FileTarget() if file is not None else _target(data, bootstrap)
         token = None
-        if token_file is not None or not is_loopback(host):
+        # Without a token, every user of this machine could act with the credentials.
+        security = target.security()
+        lends = security is not None and security.has_credentials
+        if token_file is not None or not is_loopback(host) or lends:
             token = read_token(token_file)
         listener = bind(host, port)
     except (BadSchema, CannotRead, NoFastavro, TokenUnusable) as error:

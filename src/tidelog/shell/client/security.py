@@ -25,6 +25,7 @@ _MECHANISMS = (MECHANISM, "sasl.mechanisms")
 """The second name is librdkafka's."""
 JAAS, USER, PASSWORD = "sasl.jaas.config", "sasl.username", "sasl.password"
 _SASL = (*_MECHANISMS, JAAS, USER, PASSWORD)
+_KEYS = ("ssl.keystore.location", "ssl.keystore.key")
 _OTHERS = ("sasl.", "ssl.")
 """Settings that would weaken or change the protection if they were ignored."""
 
@@ -36,6 +37,8 @@ class ClientSecurity(NamedTuple):
     """The context of TLS; None without TLS."""
     new_login: "Callable[[str], SaslLogin] | None" = None
     """Makes the login of one connection, from its client id; None without SASL."""
+    has_credentials: bool = False
+    """Whether brokers know by these settings who the client is."""
 
     def protect(self, sock: socket.socket, host: str) -> socket.socket:
         """Begin TLS on a connected socket. Raises OSError, with the reason as its text."""
@@ -72,7 +75,9 @@ def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
     if protocol == PLAINTEXT:
         return None
     context = _context(texts) if uses_tls(protocol) else None
-    return ClientSecurity(context, _login(texts) if uses_sasl(protocol) else None)
+    login = _login(texts) if uses_sasl(protocol) else None
+    has_certificate = any(texts.get(name) for name in _KEYS)
+    return ClientSecurity(context, login, login is not None or has_certificate)
 
 
 def _context(texts: Mapping[str, str]) -> "Callable[[], SSLContext]":
