@@ -70,6 +70,7 @@ class Listener:
         rules = sasl_rules(self.sasl, self.image, SECRET, bytes)
         self.served: list[bytes] = []
         self.authenticated: list[Line] = []
+        self.failed: list[tuple[Line, str]] = []
         self.later: list[tuple[int, Callable[[], None]]] = []
         self.faults: list[Exception] = []
         self.gate = self.gate_of(rules)
@@ -79,6 +80,7 @@ class Listener:
             rules,
             lambda _line, frame: self.served.append(bytes(frame)),
             self.authenticated.append,
+            lambda line, reason: self.failed.append((line, reason)),
             lambda: self.now_ms,
             lambda ms, act: self.later.append((ms, act)),
             self.faults.append,
@@ -158,6 +160,8 @@ def test_a_wrong_password_fails_after_a_delay(
         log_in(line, user, "wrong", mechanism)
     assert line.answers[-1].frame is None
     assert [ms for ms, _ in listener.later] == [100]
+    [(failed, reason)] = listener.failed
+    assert failed is line, "the failure is recorded before the delay, in which the client may leave"
     line.handle(line, memoryview(b"more"))
     assert not listener.served
     listener.run_later()
@@ -165,8 +169,9 @@ def test_a_wrong_password_fails_after_a_delay(
     text = "Authentication failed: Invalid username or password"
     assert response["error_message"] == (text if mechanism == PLAIN else GENERIC + mechanism)
     assert response["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert line.close_code is CloseCode.AUTHENTICATION
-    assert line.closed is not None
+    assert line.close_code is CloseCode.NOT_COUNTED, "it is counted already"
+    assert line.closed == reason
+    assert len(listener.failed) == 1
     assert repr(user) in line.closed
     assert "wonderland" not in line.closed
     assert line.session.principal is ANONYMOUS
@@ -201,7 +206,7 @@ def test_a_wrong_token_without_header_has_no_response(listener: Listener) -> Non
     line.handle(line, memoryview(bytearray(WRONG)))
     listener.run_later()
     assert len(line.answers) == answers
-    assert line.close_code is CloseCode.AUTHENTICATION
+    assert [failed for failed, _ in listener.failed] == [line]
 
 
 def test_a_broker_passes_by_the_secret_of_the_cluster(listener: Listener) -> None:
@@ -282,7 +287,7 @@ def test_any_other_request_closes_the_connection(listener: Listener, after_hands
     listener.run_later()
     assert line.closed is not None
     assert line.closed.startswith("Metadata version 12")
-    assert line.close_code is CloseCode.AUTHENTICATION
+    assert listener.failed == [(line, line.closed)]
     assert not listener.served
 
 
@@ -395,6 +400,7 @@ def test_the_response_contains_how_long_the_authentication_is_valid(limited: Lis
     line.handle(line, memoryview(b"\0\3 a request"))
     assert len(limited.served) == 2
     assert line.closed == "User:alice did not authenticate again in time"
+    assert limited.failed == [(line, line.closed)]
 
 
 def test_authentication_again_extends_the_time(limited: Listener) -> None:

@@ -48,15 +48,17 @@ class SaslGate:
         rules: SaslRules,
         serve: Frame,
         authenticated: Callable[[Any], None],
+        failed: Callable[[Any, str], None],
         now_ms: Callable[[], int],
         after: After,
         fault: Callable[[Exception], None] | None = None,
     ) -> None:
         """`serve` handles the requests of authenticated connections. `authenticated` is called for
-        each once."""
+        each once; `failed` with the reason at each failure, before its response is delayed."""
         self._rules = rules
         self._serve = serve
         self._authenticated = authenticated
+        self._failed = failed
         self._now_ms = now_ms
         self._after = after
         self._fault = fault
@@ -111,13 +113,17 @@ class SaslGate:
             self._authenticated(connection)
 
     def _fail(self, connection: GatedConnection, outcome: Outcome) -> None:
-        """Respond and close the connection after a delay, which slows down guessing."""
+        """Respond and close the connection after a delay, which slows down guessing.
+
+        The failure is recorded now: a client that hangs up during the delay must not hide it.
+        """
+        self._failed(connection, outcome.failure)
         reply = connection.reserve() if outcome.response is not None else None
 
         def end() -> None:
             if reply is not None and outcome.response is not None:
                 reply.fill(outcome.response)
-            connection.refuse(outcome.failure, CloseCode.AUTHENTICATION)
+            connection.refuse(outcome.failure, CloseCode.NOT_COUNTED)
 
         if self._rules.failure_delay_ms:
             self._after(self._rules.failure_delay_ms, end)
@@ -137,8 +143,8 @@ class SaslGate:
             and self._now_ms() > exchange.expires_ms
             and key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE)
         ):
-            connection.refuse(
-                f"{exchange.principal} did not authenticate again in time", CloseCode.AUTHENTICATION
-            )
+            reason = f"{exchange.principal} did not authenticate again in time"
+            self._failed(connection, reason)
+            connection.refuse(reason, CloseCode.NOT_COUNTED)
         else:
             self._serve(connection, frame)

@@ -128,7 +128,7 @@ class BrokerHost:
             Dispatch(broker, self.take, now_ms, settled, later, self.times, fault, listener)
             for listener in [endpoint_name(one.name) for one in node.config.listeners]
         ]
-        gates = SaslGates(loop, settings, node, identity.secret, fault)
+        gates = SaslGates(loop, settings, node, identity.secret, self.authentication_failed, fault)
         self.clients = [
             ClientService(self, gates.before(listener, dispatch.frame) or dispatch.frame)
             for listener, dispatch in zip(settings.listeners.clients, dispatches, strict=True)
@@ -358,10 +358,16 @@ class BrokerHost:
 
     def connection_ended(self, connection: Connection) -> None:
         """Count and log a connection that this broker closed."""
-        reason = connection.close_code
-        if reason is not CloseCode.NOT_COUNTED:
-            self.ended[reason] = self.ended.get(reason, 0) + 1
-            self.event_log.connection_ended(connection.peer_name, reason, connection.broken_by)
+        if connection.close_code is not CloseCode.NOT_COUNTED:
+            self._record_end(connection, connection.close_code, connection.broken_by)
+
+    def authentication_failed(self, connection: Connection, why: str) -> None:
+        """Count and log a failed authentication, before the connection is closed for it."""
+        self._record_end(connection, CloseCode.AUTHENTICATION, why)
+
+    def _record_end(self, connection: Connection, code: CloseCode, why: str) -> None:
+        self.ended[code] = self.ended.get(code, 0) + 1
+        self.event_log.connection_ended(connection.peer_name, code, why)
 
     def _isolate(self, isolated: bool) -> None:
         """A fault switch: drop all messages between this broker and the others."""
@@ -383,12 +389,15 @@ class SaslGates:
         settings: BrokerSettings,
         node: Node,
         secret: str,
+        failed: Callable[[Connection, str], None],
         fault: Callable[[Exception], None],
     ) -> None:
+        """`failed` is called with each authentication that fails, and the reason."""
         self._loop = loop
         self._settings = settings
         self._node = node
         self._secret = secret
+        self._failed = failed
         self._fault = fault
 
     def before(self, listener: ListenerAddress, serve: "Frame") -> "Frame | None":
@@ -420,7 +429,13 @@ class SaslGates:
         rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own)
         loop = self._loop
         return SaslGate(
-            rules, serve, authenticated, loop.clock.now_ms, loop.after, self._fault
+            rules,
+            serve,
+            authenticated,
+            self._failed,
+            loop.clock.now_ms,
+            loop.after,
+            self._fault,
         ).frame
 
     def login_of(self, client_id: str) -> "Callable[[], SaslLogin] | None":
