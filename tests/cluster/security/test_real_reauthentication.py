@@ -14,6 +14,7 @@ from real_cluster import eventually
 
 from tidelog.core.api.sasl_login import SaslLogin, sasl_client
 from tidelog.core.api_table import API_VERSIONS, LIST_GROUPS, METADATA
+from tidelog.core.authorization.authorizer import STANDARD_AUTHORIZER
 from tidelog.core.sasl.mechanism import PLAIN, SCRAM_SHA_512
 from tidelog.core.settings.jaas import PLAIN_MODULE
 from tidelog.core.storage import layout
@@ -43,6 +44,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path
         "sasl.enabled.mechanisms": f"{PLAIN},{SCRAM_SHA_512}",
         "sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret";',
         "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": LIFETIME_MS,
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:alice",
         "tidelog.log.format": "json",
     }
     path = folder / "server.properties"
@@ -162,7 +165,7 @@ def test_requests_behind_the_authentication_in_one_packet_are_served(
 
 
 def test_a_broker_is_a_client_of_its_own_listener(broker: tuple[int, Path]) -> None:
-    """It publishes its losses by the cluster's secret: no user is set up for that."""
+    """It publishes its losses by the cluster's secret: no user and no ACL is set up for that."""
 
     def published() -> list[bytes | None]:
         with Cluster(f"{HOST}:{broker[0]}", security=security_of()) as client:

@@ -19,6 +19,7 @@ from tidelog.core.authorization.acl import (
 )
 from tidelog.core.authorization.authorizer import DECISIONS_MAX, Authorizer
 from tidelog.core.principal import BROKER, USER, Principal
+from tidelog.core.types import LOSSES_TOPIC
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
 HOST = "10.0.0.1"
@@ -132,12 +133,33 @@ def test_a_super_user_may_do_what_an_acl_denies() -> None:
     assert authorizer.allows_on_any(ALICE, HOST, Operation.WRITE, TOPIC)
 
 
-def test_a_broker_of_the_cluster_may_do_everything() -> None:
+def test_a_broker_of_the_cluster_may_publish_its_losses_whatever_the_acls_are() -> None:
     deny = _acl(Operation.ALL, "*", principal="User:*", permission=Permission.DENY)
     authorizer = _authorizer(deny)
 
-    assert _allows(authorizer, Operation.WRITE, who=BROKER)
-    assert not _allows(authorizer, Operation.WRITE, who=Principal(USER, BROKER.name))
+    for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.WRITE):
+        assert _allows(authorizer, operation, LOSSES_TOPIC, BROKER)
+        assert not _allows(authorizer, operation, LOSSES_TOPIC, Principal(USER, BROKER.name))
+
+
+def test_a_broker_of_the_cluster_may_do_nothing_else_as_a_client() -> None:
+    everything = [
+        Acl(kind, "*", LITERAL, principal, "*", Operation.ALL, Permission.ALLOW)
+        for kind in ResourceType
+        for principal in ("User:*", str(BROKER))
+    ]
+    authorizer = _authorizer(*everything, super_users=[str(BROKER)], open_=True)
+
+    allowed = {
+        (operation, kind, name)
+        for operation in Operation
+        for kind in ResourceType
+        for name in ("orders", CLUSTER_NAME, LOSSES_TOPIC)
+        if authorizer.allows(BROKER, HOST, operation, kind, name)
+    }
+    operations = (Operation.CREATE, Operation.DESCRIBE, Operation.WRITE)
+    assert allowed == {(operation, TOPIC, LOSSES_TOPIC) for operation in operations}
+    assert not authorizer.allows_on_any(BROKER, HOST, Operation.WRITE, TOPIC)
 
 
 def test_a_change_of_the_acls_is_in_force_at_once() -> None:

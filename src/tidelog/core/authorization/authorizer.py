@@ -1,10 +1,13 @@
 """The authoriser: whether a principal may do an operation on a resource.
 
-The rules are those of Kafka's StandardAuthorizer: super users may do everything; an ACL that denies
-wins over all that allow; without an ACL that matches, the operation is denied, unless the resource
-has no ACL at all and `allow.everyone.if.no.acl.found` is true. An ACL that allows READ, WRITE,
-DELETE or ALTER also allows DESCRIBE, and ALTER_CONFIGS also allows DESCRIBE_CONFIGS; an ACL that
-denies denies only its own operation.
+A broker that logs in by the cluster's secret may do what it needs to publish its losses, whatever
+the ACLs say, and nothing else: a false broker can relay such a login.
+
+For users the rules are those of Kafka's StandardAuthorizer: super users may do everything; an ACL
+that denies wins over all that allow; without an ACL that matches, the operation is denied, unless
+the resource has no ACL at all and `allow.everyone.if.no.acl.found` is true. An ACL that allows
+READ, WRITE, DELETE or ALTER also allows DESCRIBE, and ALTER_CONFIGS also allows DESCRIBE_CONFIGS;
+an ACL that denies denies only its own operation.
 
 Decisions are remembered, so that a client that does the same all day costs one lookup in a dict a
 request. Any change of an ACL forgets them all: ACLs change rarely.
@@ -23,6 +26,7 @@ from tidelog.core.authorization.acl import (
     operations_on,
 )
 from tidelog.core.principal import BROKER, Principal
+from tidelog.core.types import LOSSES_TOPIC
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The value of `authorizer.class.name` that turns authorisation on."""
@@ -35,6 +39,8 @@ the memory with names that do not exist."""
 _ANY_NAME = "hardcode"
 """The name by which Kafka asks whether a principal may do an operation on any resource of a type.
 An ACL for a topic of this name has the same effect as in Kafka."""
+_OF_BROKERS = (Operation.CREATE, Operation.DESCRIBE, Operation.WRITE)
+"""What brokers may do on the topic of losses (shell/broker/loss_publisher.py)."""
 _IMPLYING = {
     Operation.DESCRIBE: (
         Operation.DESCRIBE,
@@ -81,8 +87,8 @@ class Authorizer:
         self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}
 
     def is_super_user(self, principal: Principal) -> bool:
-        """Whether ACLs do not bind a principal. A broker of the cluster is one, too."""
-        return principal == BROKER or str(principal) in self._super_users
+        """Whether a principal may do everything, whatever the ACLs say."""
+        return str(principal) in self._super_users
 
     def replace_acls(self, acls: Iterable[Acl]) -> None:
         """Decide by these ACLs from now on."""
@@ -125,6 +131,12 @@ class Authorizer:
         resource_type: ResourceType,
         resource_name: str,
     ) -> bool:
+        if principal == BROKER:
+            is_topic_of_losses = (resource_type, resource_name) == (
+                ResourceType.TOPIC,
+                LOSSES_TOPIC,
+            )
+            return is_topic_of_losses and operation in _OF_BROKERS
         if self.is_super_user(principal):
             return True
         patterns = self._by_type.get(resource_type)
@@ -148,8 +160,11 @@ class Authorizer:
     ) -> bool:
         """Whether there may be a resource of this type on which the principal may do this.
 
-        As in Kafka, implied operations do not count here.
+        As in Kafka, implied operations do not count here. A broker sends no request that needs
+        this.
         """
+        if principal == BROKER:
+            return False
         if self.allows(principal, host, operation, resource_type, _ANY_NAME):
             return True
         patterns = self._by_type.get(resource_type, _Patterns())
