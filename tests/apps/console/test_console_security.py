@@ -1,10 +1,10 @@
 """Who may use the console: token, Host, header of actions, headers of responses."""
 
 import subprocess
-from collections.abc import sys
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import Iterator
 import pytest
 from console_client import Client, serve
 

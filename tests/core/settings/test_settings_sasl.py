@@ -211,3 +211,64 @@ def test_secrets_are_not_shown() -> None:
     for shown in (settings, sasl, sasl.modules, login, entry, [login], {"entry": entry}):
         assert "hush" not in repr(shown)
         assert "hush" not in str(shown)
+
+
+REAUTH = "connections.max.reauth.ms"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        (
+            "listener.name.SASL_PLAINTEXT.ssl.client.auth",
+            "required",
+            "lower case; did you mean listener.name.sasl_plaintext.ssl.client.auth?",
+        ),
+        (
+            f"listener.name.sasl_plaintext.PLAIN.{REAUTH}",
+            "5",
+            f"lower case; did you mean listener.name.sasl_plaintext.plain.{REAUTH}?",
+        ),
+        (
+            "listener.name.Sasl_plaintext.Plain.sasl.jaas.config",
+            JAAS,
+            "lower case; did you mean listener.name.sasl_plaintext.plain.sasl.jaas.config?",
+        ),
+        (
+            "listener.name.sasl_plantext.ssl.client.auth",
+            "required",
+            "there is no listener SASL_PLANTEXT, but SASL_PLAINTEXT; did you mean"
+            " listener.name.sasl_plaintext.ssl.client.auth?",
+        ),
+        (
+            f"listener.name.typo.{REAUTH}",
+            "5",
+            f"did you mean listener.name.sasl_plaintext.{REAUTH}?",
+        ),
+        (
+            "listener.name.typo.SCRAM-SHA-256.sasl.jaas.config",
+            SCRAM_JAAS,
+            "did you mean listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config?",
+        ),
+    ],
+)
+def test_a_setting_that_no_listener_reads_is_refused(name: str, text: str, reason: str) -> None:
+    said = problem(**{name: text})
+    assert said.startswith(f"--set {name}: {name}")
+    assert said.endswith(reason)
+    assert "\n" not in said
+    assert "hush" not in said
+
+
+@pytest.mark.parametrize("listener", ["clients", "brokers", "controller", "other"])
+def test_each_listener_of_kafkas_own_files_may_have_settings(listener: str) -> None:
+    name = f"listener.name.{listener}.ssl.client.auth"
+    settings_of(
+        {
+            "node.id": "1",
+            "listeners": "Clients://localhost:1,BROKERS://localhost:2,CONTROLLER://localhost:3",
+            "inter.broker.listener.name": "BROKERS",
+            "controller.listener.names": "CONTROLLER,OTHER",
+            name: "none",
+        }
+    )

@@ -19,9 +19,10 @@ from tidelog.core.settings.sasl import (
     SaslSettings,
     check_mechanism,
     read_sasl,
+    split_sasl_key,
 )
 from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spell
-from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, read_tls
+from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, listener_key, read_tls
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
 _INTERNAL = "tidelog.internal"
@@ -231,6 +232,17 @@ class BrokerSettings:
             )
         return BrokerLogin(mechanism, module.user, module.password)
 
+    @property
+    def listener_prefixes(self) -> set[str]:
+        """The names by which listeners may have own settings, in lower case as in Kafka.
+
+        Those of controllers have no effect here, but are in Kafka's own files.
+        """
+        every = [addresses.parse_listener(text).name for text in self.get("listeners")]
+        every += self.get("controller.listener.names")
+        every.append(self._settings_of(self.internal_listener))
+        return {name.lower() for name in every}
+
     def _settings_of(self, listener: Listener) -> str:
         """The name under which a listener's protocol and TLS settings are given."""
         if listener.name != _INTERNAL:
@@ -306,6 +318,7 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
             problems.append(InvalidSetting(name, entry.text, entry.place, str(wrong)))
     settings = BrokerSettings(given, sources)
     problems += _conflicts(settings, {problem.name for problem in problems})
+    problems += _without_listener([entry for entry, _ in found.values()], settings)
     if problems:
         raise InvalidSettings(problems)
     return Resolved(settings, [*_warn_unknown(unknown), *_warn_unlikely(settings)])
@@ -319,6 +332,42 @@ def _unmet_protection(entry: Entry, setting: Setting | None) -> Iterator[Invalid
     if reason is not None:
         secret = setting is None or setting.type == "password"
         yield InvalidSetting(entry.name, "" if secret else entry.text, entry.place, reason)
+
+
+def _without_listener(entries: list[Entry], settings: BrokerSettings) -> Iterator[InvalidSetting]:
+    """Report settings of a listener that no listener reads: it would lack a protection."""
+    own = [entry for entry in entries if entry.name.startswith("listener.name.")]
+    if not own:
+        return
+    try:
+        known = settings.listener_prefixes
+    except WrongValue:
+        return  # reported by `_listener` or `_internal`
+    for entry in own:
+        tls, sasl = listener_key(entry.name), split_sasl_key(entry.name)
+        if tls is not None:
+            listener, mechanism, key = tls[0], "", tls[1]
+        elif sasl is not None:
+            listener, mechanism, key = sasl
+        else:
+            continue
+        if listener in known and mechanism == mechanism.lower():
+            continue
+        if listener.lower() in known:
+            nearest = listener.lower()
+            reason = "the names of the listener and the mechanism must be in lower case"
+        else:
+            from difflib import get_close_matches
+
+            names = sorted(known)
+            [nearest] = get_close_matches(listener.lower(), names, n=1) or names[:1]
+            reason = f"there is no listener {listener.upper()}, but {', '.join(names).upper()}"
+        parts = ("listener.name", nearest, *filter(None, (mechanism.lower(),)), key)
+        is_secret = (TLS_KEYS | SASL_KEYS)[key].type == "password"
+        value = "" if is_secret else entry.text
+        yield InvalidSetting(
+            entry.name, value, entry.place, f"{reason}; did you mean {'.'.join(parts)}?"
+        )
 
 
 def settings_of(texts: Mapping[str, str]) -> BrokerSettings:

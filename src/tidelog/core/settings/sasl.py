@@ -98,6 +98,13 @@ class SaslSettings(NamedTuple):
 def sasl_listener_key(name: str) -> str | None:
     """Return KEY for `listener.name.NAME.KEY` and `listener.name.NAME.MECHANISM.KEY`; None for
     another setting."""
+    parts = split_sasl_key(name)
+    return None if parts is None else parts[2]
+
+
+def split_sasl_key(name: str) -> tuple[str, str, str] | None:
+    """Split `listener.name.NAME.MECHANISM.KEY` into its parts, in the case that was given. The
+    mechanism is empty in `listener.name.NAME.KEY`; None for another setting."""
     if not name.startswith(_LISTENER):
         return None
     rest = name.removeprefix(_LISTENER)
@@ -105,10 +112,10 @@ def sasl_listener_key(name: str) -> str | None:
         listener = rest.removesuffix(f".{key}")
         if listener == rest or not listener:
             continue
-        mechanism = listener.rpartition(".")[2].upper()
-        if mechanism in MECHANISMS and "." in listener:
-            return key if key in _OF_MECHANISM else None
-        return None if key == JAAS else key
+        first, _, mechanism = listener.rpartition(".")
+        if first and mechanism.upper() in MECHANISMS:
+            return (first, mechanism, key) if key in _OF_MECHANISM else None
+        return None if key == JAAS else (listener, "", key)
     return None
 
 
