@@ -65,6 +65,14 @@ def test_a_login_module_is_parsed_as_by_kafka(text: str, options: dict[str, str]
         'M required a="hush;',
         "M required a=hush; N required;",
         "M required; hush",
+        "M required password=correct hush;",
+        "M required password=correct hush horse;",
+        "M required password=correct hush=horse hush;",
+        "M required password=correct; hush;",
+        "M required password='correct' hush';",
+        'M required password="correct"hush";',
+        "M required password=cor=hush;",
+        "M required password=cor;hush;",
     ],
 )
 def test_an_invalid_login_module_is_refused_without_its_values(text: str) -> None:

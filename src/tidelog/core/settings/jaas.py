@@ -64,7 +64,12 @@ def parse_jaas(text: str) -> LoginModule:
     while at < len(tokens) and not tokens[at].is_sign:
         key, value = tokens[at].text, tokens[at + 2 : at + 3]
         if tokens[at + 1 : at + 2] != [_Token("=", True)] or not value or value[0].is_sign:
-            raise WrongValue(f'has no value for {key}; write {key}="value"')
+            # The word may be the rest of a password that has no quotes.
+            number = len(options) + 1
+            raise WrongValue(
+                f"must have its option {number} as `name=value`; put values with blanks or signs in"
+                ' quotes: password="..."'
+            )
         options[key] = value[0].text
         at += 3
     if tokens[at:] != [_Token(";", True)]:
