@@ -4,7 +4,7 @@ from tidelog.core.api_table import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.sasl.mechanism import PLAIN, RandomBytes, SaslClient, SaslFailed
 from tidelog.core.sasl.plain import PlainClient
-from tidelog.core.sasl.scram import ScramClient
+from tidelog.core.sasl.scram import SERVER_ITERATIONS_MAX, ScramClient
 from tidelog.core.wire.codec import decode_response, encode_request
 
 HANDSHAKE_VERSION = 1
@@ -16,11 +16,17 @@ class LoginRefused(SaslFailed):
     """The broker refused the mechanism or the credentials."""
 
 
-def sasl_client(mechanism: str, user: str, password: str, random_bytes: RandomBytes) -> SaslClient:
+def sasl_client(
+    mechanism: str,
+    user: str,
+    password: str,
+    random_bytes: RandomBytes,
+    iterations_max: int = SERVER_ITERATIONS_MAX,
+) -> SaslClient:
     """Return the client's side of a mechanism."""
     if mechanism == PLAIN:
         return PlainClient(user, password)
-    return ScramClient(mechanism, user, password, random_bytes)
+    return ScramClient(mechanism, user, password, random_bytes, iterations_max)
 
 
 class SaslLogin:

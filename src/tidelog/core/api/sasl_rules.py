@@ -4,13 +4,14 @@ from collections.abc import Callable
 from functools import cache
 
 from tidelog.core.api.sasl_exchange import Login, SaslRules
-from tidelog.core.api.sasl_login import SaslLogin
+from tidelog.core.api.sasl_login import SaslLogin, sasl_client
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.principal import BROKER, USER, Principal
 from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.sasl.mechanism import PLAIN, SCRAM_SHA_256, RandomBytes
 from tidelog.core.sasl.plain import PlainServer, PlainUsers
 from tidelog.core.sasl.scram import (
+    ITERATIONS_MAX,
     ITERATIONS_MIN,
     ScramClient,
     ScramServer,
@@ -90,8 +91,17 @@ def sasl_rules(
 
 def cluster_login(secret: str, client_id: str, random_bytes: RandomBytes) -> SaslLogin:
     """Return the login of a broker by the cluster's secret."""
-    client = ScramClient(SCRAM_SHA_256, _CLUSTER_USER, secret, random_bytes)
+    client = ScramClient(SCRAM_SHA_256, _CLUSTER_USER, secret, random_bytes, ITERATIONS_MAX)
     return SaslLogin(SCRAM_SHA_256, client, client_id, CLUSTER_MECHANISM)
+
+
+def broker_login(wanted: BrokerLogin, client_id: str, random_bytes: RandomBytes) -> SaslLogin:
+    """Return the login of a broker at another one by the configured credentials.
+
+    The broker's loop derives the key, so a false peer must not choose how long that takes.
+    """
+    client = sasl_client(*wanted, random_bytes, iterations_max=ITERATIONS_MAX)
+    return SaslLogin(wanted.mechanism, client, client_id)
 
 
 def _user(name: str) -> Principal:

@@ -33,7 +33,8 @@ NONCE_BYTES = 24
 MESSAGE_MAX = 4096
 """The longest message: names, nonces and proofs are much shorter."""
 SERVER_ITERATIONS_MAX = 1_000_000
-"""A client computes no more, so that a false broker can't occupy it for hours."""
+"""A client computes no more, so that a false broker can't occupy it for hours. A broker that logs
+in to another one computes at most ITERATIONS_MAX, because its loop waits for that."""
 _HASHES = {SCRAM_SHA_256: SHA_256, SCRAM_SHA_512: SHA_512}
 _LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -172,10 +173,26 @@ class ScramServer:
 class ScramClient:
     """The client's side, which also checks that the broker knows the password's keys."""
 
-    __slots__ = ("_bare", "_mechanism", "_nonce", "_password", "_signature", "complete")
+    __slots__ = (
+        "_bare",
+        "_iterations_max",
+        "_mechanism",
+        "_nonce",
+        "_password",
+        "_signature",
+        "complete",
+    )
 
-    def __init__(self, mechanism: str, user: str, password: str, random_bytes: RandomBytes) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        user: str,
+        password: str,
+        random_bytes: RandomBytes,
+        iterations_max: int = SERVER_ITERATIONS_MAX,
+    ) -> None:
         self._mechanism = mechanism
+        self._iterations_max = iterations_max
         self._password = password
         self._nonce = random_bytes(NONCE_BYTES).hex()
         self._bare = f"n={_quoted(user)},r={self._nonce}"
@@ -204,7 +221,7 @@ class ScramClient:
         if match is None or not match["nonce"].startswith(self._nonce):
             raise SaslFailed("invalid SCRAM challenge of the broker")
         iterations = int(match["iterations"])
-        if not ITERATIONS_MIN <= iterations <= SERVER_ITERATIONS_MAX:
+        if not ITERATIONS_MIN <= iterations <= self._iterations_max:
             raise SaslFailed(f"the broker requests {iterations} iterations of SCRAM")
         hashed = _HASHES[self._mechanism]
         salt = _bytes(match["salt"])

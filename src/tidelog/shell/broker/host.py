@@ -443,9 +443,9 @@ class SaslGates:
         wanted = self._settings.broker_login
         if wanted is None:
             return None
-        from tidelog.core.api.sasl_login import SaslLogin, sasl_client
+        from tidelog.core.api.sasl_rules import broker_login
 
-        return lambda: SaslLogin(wanted.mechanism, sasl_client(*wanted, os.urandom), client_id)
+        return lambda: broker_login(wanted, client_id, os.urandom)
 
 
 class ClientService:
