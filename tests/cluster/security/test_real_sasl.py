@@ -17,6 +17,10 @@ from real_cluster import eventually, make_topic, read, send_all
 
 from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, module_of
+from tidelog.core.storage import layout
+from tidelog.core.types import LOSSES_TOPIC
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.security import read_security
 
 STOP_S = 30.0
@@ -68,6 +72,9 @@ class SaslCluster:
         path = self.folder / f"{broker}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in sets.items()))
         data = ("--data", str(self.folder / "data"))
+        logs = self.folder / "data" / f"broker-{broker}"
+        logs.mkdir(parents=True, mode=0o700)
+        (logs / layout.LOSSES).write_text(json.dumps({"broker": broker, "id": "earlier"}) + "\n")
         command = [sys.executable, "-m", "tidelog", "broker", *data, "--config", str(path)]
         with self.logs[broker - 1].open("wb") as file:
             process = subprocess.Popen(command, stderr=file, env=dict(os.environ))
@@ -356,6 +363,19 @@ def test_users_are_listed_and_deleted(cluster: SaslCluster) -> None:
         lambda: cluster.tidelog("topic", "list", **login).returncode == 1, "bob is out", PATIENCE_S
     )
     assert cluster.tidelog("user", "delete", "bob").returncode == 1
+
+
+def test_each_broker_publishes_its_losses_at_the_broker_that_leads(cluster: SaslCluster) -> None:
+    """A login by the cluster's secret names the broker that it is for: also another one."""
+
+    def published() -> bool:
+        with Cluster(cluster.bootstrap(), security=read_security(cluster.texts())) as client:
+            if LOSSES_TOPIC not in client.refresh().topics:
+                return False
+            entries = [record.value for record in Reader(client).read(LOSSES_TOPIC, 0, 0)]
+        return {json.loads(entry or b"")["broker"] for entry in entries} == {1, 2, 3}
+
+    eventually(published, "the entries of all brokers are in the topic", PATIENCE_S)
 
 
 def test_records_survive_the_kill_of_a_leader(cluster: SaslCluster, name: str) -> None:

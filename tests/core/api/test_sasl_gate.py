@@ -18,12 +18,13 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.principal import ANONYMOUS, BROKER, USER, Principal
 from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.sasl.plain import PlainServer, PlainUsers
-from tidelog.core.sasl.scram import ITERATIONS_MIN, credential_of, salted_password
+from tidelog.core.sasl.scram import ITERATIONS_MIN, ScramClient, credential_of, salted_password
 from tidelog.core.settings.broker_settings import BrokerLogin, settings_of
 from tidelog.core.settings.jaas import PLAIN_MODULE
 from tidelog.core.wire.codec import decode_response, encode_request
 
 SECRET = "of the cluster"
+ADDRESS = "[::1]:9092"
 JAAS = f'{PLAIN_MODULE} required user_alice="wonderland" user_bob="builder";'
 ALICE = b"\0alice\0wonderland"
 WRONG = b"\0alice\0wrong"
@@ -67,7 +68,7 @@ class Listener:
             }
         )
         self.sasl = settings.sasl(settings.listener)
-        rules = sasl_rules(self.sasl, self.image, SECRET, bytes)
+        rules = sasl_rules(self.sasl, self.image, SECRET, bytes, address=ADDRESS)
         self.served: list[bytes] = []
         self.authenticated: list[Line] = []
         self.failed: list[tuple[Line, str]] = []
@@ -211,13 +212,43 @@ def test_a_wrong_token_without_header_has_no_response(listener: Listener) -> Non
 
 def test_a_broker_passes_by_the_secret_of_the_cluster(listener: Listener) -> None:
     line = listener.connect()
-    run(line, cluster_login(SECRET, "test", bytes))
+    run(line, cluster_login(SECRET, "test", ADDRESS, bytes))
     assert line.session.principal is BROKER
     other = listener.connect()
     with pytest.raises(NoResponse):
-        run(other, cluster_login("of another cluster", "test", bytes))
+        run(other, cluster_login("of another cluster", "test", ADDRESS, bytes))
     assert other.session.principal is ANONYMOUS
     assert CLUSTER_MECHANISM not in handshake(listener.connect(), PLAIN)["mechanisms"]
+
+
+@pytest.mark.parametrize("address", ["[::1]:9093", "localhost:9092", "broker"])
+def test_a_login_by_the_secret_cant_be_passed_on_to_another_broker(
+    listener: Listener, address: str
+) -> None:
+    """A false broker gets the login for its address. A relay can't change that: it is signed."""
+    line = listener.connect()
+    with pytest.raises(NoResponse):
+        run(line, cluster_login(SECRET, "test", address, bytes))
+    assert line.session.principal is ANONYMOUS
+
+    class Relayed(ScramClient):
+        def first(self) -> bytes:
+            return super().first().replace(address.encode(), ADDRESS.encode())
+
+    line = listener.connect()
+    client = Relayed(SCRAM_SHA_256, address, SECRET, bytes)
+    with pytest.raises(NoResponse):
+        run(line, SaslLogin(SCRAM_SHA_256, client, "test", CLUSTER_MECHANISM))
+    assert f"wrong password or unknown user {ADDRESS!r}" in listener.failed[-1][1]
+    assert line.session.principal is ANONYMOUS
+
+
+def test_the_listener_for_brokers_has_no_login_by_the_secret(listener: Listener) -> None:
+    """There, the handshake proves the secret."""
+    listener.gate = listener.gate_of(sasl_rules(listener.sasl, listener.image, SECRET, bytes))
+    line = listener.connect()
+    send(line, SASL_HANDSHAKE, 1, {"mechanism": CLUSTER_MECHANISM})
+    assert listener.failed == [(line, "SASL mechanism 'TIDELOG-CLUSTER' is not enabled")]
 
 
 def test_the_login_of_brokers_needs_no_user_in_the_store(listener: Listener) -> None:

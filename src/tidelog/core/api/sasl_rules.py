@@ -25,8 +25,8 @@ from tidelog.core.settings.sasl import SaslSettings
 
 CLUSTER_MECHANISM = "TIDELOG-CLUSTER"
 """SCRAM-SHA-256 with the cluster's secret as the password: a broker that is a client of another
-one, or of itself, needs no user."""
-_CLUSTER_USER = "broker"
+one, or of itself, needs no user. The name in its messages is the address of the broker that the
+login is for, so that a false broker can't pass the login on to another one."""
 _CLUSTER_SALT = b"tidelog cluster secret"
 
 
@@ -36,11 +36,14 @@ def sasl_rules(
     secret: str,
     random_bytes: RandomBytes,
     own: BrokerLogin | None = None,
+    address: str = "",
 ) -> SaslRules:
     """Return the rules of a listener. Users of SCRAM are looked up in the image.
 
     `own`: on a listener for brokers, the login of this broker at others. Brokers accept it although
     the store has no such user: a new cluster needs connections between brokers to store one.
+    `address`: on a listener for clients, its advertised `host:port`. Brokers that connected to it
+    may log in by the cluster's secret.
     """
 
     @cache
@@ -76,11 +79,12 @@ def sasl_rules(
 
     def cluster() -> Login:
         users = ScramUsers(
-            SCRAM_SHA_256, lambda user: of_cluster() if user == _CLUSTER_USER else None, b""
+            SCRAM_SHA_256, lambda name: of_cluster() if name == address else None, b""
         )
         return Login(ScramServer(users, random_bytes), lambda _user: BROKER)
 
-    begin[CLUSTER_MECHANISM] = cluster
+    if address:
+        begin[CLUSTER_MECHANISM] = cluster
 
     def start(mechanism: str) -> Login | None:
         made = begin.get(mechanism)
@@ -89,9 +93,11 @@ def sasl_rules(
     return SaslRules(settings.mechanisms, start, settings.max_reauth_ms, settings.failure_delay_ms)
 
 
-def cluster_login(secret: str, client_id: str, random_bytes: RandomBytes) -> SaslLogin:
-    """Return the login of a broker by the cluster's secret."""
-    client = ScramClient(SCRAM_SHA_256, _CLUSTER_USER, secret, random_bytes, ITERATIONS_MAX)
+def cluster_login(
+    secret: str, client_id: str, address: str, random_bytes: RandomBytes
+) -> SaslLogin:
+    """Return the login of a broker by the cluster's secret, at the broker with this address."""
+    client = ScramClient(SCRAM_SHA_256, address, secret, random_bytes, ITERATIONS_MAX)
     return SaslLogin(SCRAM_SHA_256, client, client_id, CLUSTER_MECHANISM)
 
 

@@ -47,9 +47,14 @@ class Listener(NamedTuple):
     def everywhere(self) -> bool:
         return self.host in _EVERYWHERE
 
-    def __str__(self) -> str:
+    @property
+    def address(self) -> str:
+        """Host and port, with an IPv6 host in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"
 
 
 def parse_address(text: str) -> tuple[str, int]:

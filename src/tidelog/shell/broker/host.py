@@ -166,8 +166,8 @@ class BrokerHost:
             from tidelog.core.api.sasl_rules import cluster_login
             from tidelog.shell.client.security import ClientSecurity
 
-            def login(client_id: str) -> "SaslLogin":
-                return cluster_login(self._member.secret, client_id, os.urandom)
+            def login(client_id: str, address: str) -> "SaslLogin":
+                return cluster_login(self._member.secret, client_id, address, os.urandom)
 
             return ClientSecurity(context, login if has_sasl else None)
 
@@ -422,11 +422,14 @@ class SaslGates:
         from tidelog.core.api.sasl_rules import sasl_rules
 
         sasl = self._settings.sasl(listener)
-        own = None
-        if listener not in self._settings.listeners.clients:
+        own, address = None, ""
+        if listener in self._settings.listeners.clients:
+            named = [one for one in self._node.config.listeners if one.name == listener.name]
+            address = named[0].address
+        else:
             sasl = sasl._replace(max_reauth_ms={})  # a link between brokers is used without a pause
             own = self._settings.broker_login
-        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own)
+        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own, address)
         loop = self._loop
         return SaslGate(
             rules,

@@ -35,8 +35,9 @@ class ClientSecurity(NamedTuple):
 
     context: "Callable[[], SSLContext] | None" = None
     """The context of TLS; None without TLS."""
-    new_login: "Callable[[str], SaslLogin] | None" = None
-    """Makes the login of one connection, from its client id; None without SASL."""
+    new_login: "Callable[[str, str], SaslLogin] | None" = None
+    """Makes the login of one connection, from its client id and the address that it connected to,
+    as `host:port`; None without SASL."""
     has_credentials: bool = False
     """Whether brokers know by these settings who the client is."""
 
@@ -91,7 +92,7 @@ def _context(texts: Mapping[str, str]) -> "Callable[[], SSLContext]":
     return lambda: context
 
 
-def _login(texts: Mapping[str, str]) -> "Callable[[str], SaslLogin]":
+def _login(texts: Mapping[str, str]) -> "Callable[[str, str], SaslLogin]":
     from tidelog.core.api.sasl_login import SaslLogin, sasl_client
     from tidelog.core.settings.jaas import check_module, parse_jaas
     from tidelog.core.settings.sasl import check_mechanism
@@ -112,7 +113,7 @@ def _login(texts: Mapping[str, str]) -> "Callable[[str], SaslLogin]":
             f" {PASSWORD}"
         )
 
-    def new_login(client_id: str) -> "SaslLogin":
+    def new_login(client_id: str, _address: str) -> "SaslLogin":
         return SaslLogin(mechanism, sasl_client(mechanism, user, password, os.urandom), client_id)
 
     return new_login
