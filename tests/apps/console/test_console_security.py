@@ -167,3 +167,4 @@ def test_credentials_of_the_console_need_a_token(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert ("token=" in process.stdout.readline()) is has_token
             process.terminate()
+            assert process.wait(120) == 0

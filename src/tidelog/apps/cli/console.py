@@ -163,16 +163,21 @@ def console(
     recorder = None if file is not None else recorder_for(target.data, history_mib << 20)
     options = Options(target, listener, host, token, allow_actions, recorder, file, avro=avro)
     served = Console(options)
-    click.echo(f"Tidelog console: {served.url()}")
-    sys.stdout.flush()
-    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn stops, then sends the signal again
-    if open_browser:
-        import webbrowser
-
-        threading.Timer(0.5, webbrowser.open, [served.url()]).start()
     with suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, _interrupt)
+        click.echo(f"Tidelog console: {served.url()}")
+        sys.stdout.flush()
+        if open_browser:
+            import webbrowser
+
+            threading.Timer(0.5, webbrowser.open, [served.url()]).start()
         served.run()
     return 0
+
+
+def _interrupt(*_: object) -> None:
+    """End the console: before uvicorn handles signals, and after it, when it sends them again."""
+    raise KeyboardInterrupt
 
 
 def _target(data: str | None, bootstrap: str | None) -> "Target":
