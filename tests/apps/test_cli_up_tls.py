@@ -108,7 +108,6 @@ def test_plain_clients_are_refused(started: Started) -> None:
 
 
 def test_the_console_shows_the_cluster(started: Started) -> None:
-    pytest.importorskip("starlette")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     console = subprocess.Popen(

@@ -40,7 +40,6 @@ def move(
     errors = move_replicas(cluster, broker, path, keys)
     waiting = {key for key, error in errors.items() if error is ErrorCode.NONE}
     moved: set[TopicPartition] = set()
-    ended: set[TopicPartition] = set()
     until = time.monotonic() + wait_s
     while waiting:
         copied = 0
@@ -53,8 +52,7 @@ def move(
                 elif found.path.rstrip("/") == path:
                     here.add(each.key)
         moved |= here
-        ended = waiting - here - copies
-        waiting -= here | ended
+        waiting &= copies - here
         report(Progress(len(moved), copied))
         if waiting and time.monotonic() >= until:
             break

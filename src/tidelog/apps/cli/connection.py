@@ -104,6 +104,18 @@ def timeout_option() -> Callable[[F], F]:
     )
 
 
+def moves_wait_option() -> Callable[[F], F]:
+    """Return `--wait` of commands that move replicas."""
+    return click.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(0.1, WAIT_MAX_S),
+        default=WAIT_MAX_S,
+        metavar="SECONDS",
+        help="Wait for SECONDS at most; moves that have started continue.  [default: no limit]",
+    )
+
+
 def cluster_options(*forms: str) -> Callable[[F], F]:
     """Add `--bootstrap`, `--command-config`, `--timeout` and `--format` (text, json, and more)."""
 

@@ -6,11 +6,11 @@ import click
 
 from tidelog.apps.cli import output
 from tidelog.apps.cli.connection import (
-    WAIT_MAX_S,
     cluster_options,
     complete_broker,
     complete_topic,
     connected_cluster,
+    moves_wait_option,
 )
 from tidelog.apps.cli.usage import Section, examples, one_partition
 
@@ -126,14 +126,7 @@ def _size(count: int | None) -> str:
 @click.option(
     "--to", "path", required=True, metavar="DIR", help="One of the broker's log directories."
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    type=click.FloatRange(0, WAIT_MAX_S),
-    default=WAIT_MAX_S,
-    metavar="SECONDS",
-    help="Wait for SECONDS at most; moves that have started continue.  [default: no limit]",
-)
+@moves_wait_option()
 @cluster_options()
 def move_command(
     partitions: tuple[str, ...],

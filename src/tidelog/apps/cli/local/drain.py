@@ -7,10 +7,10 @@ import click
 
 from tidelog.apps.cli import output
 from tidelog.apps.cli.connection import (
-    WAIT_MAX_S,
     cluster_options,
     complete_broker,
     connected_cluster,
+    moves_wait_option,
 )
 from tidelog.apps.cli.usage import examples
 
@@ -53,14 +53,7 @@ PARTS = 100
     help="At the end, unregister the broker even if it is running: it leaves the cluster until it"
     " is restarted. A broker that is down is always unregistered.",
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    type=click.FloatRange(0.1, WAIT_MAX_S),
-    default=WAIT_MAX_S,
-    metavar="SECONDS",
-    help="Wait for SECONDS at most; moves that have started continue.  [default: no limit]",
-)
+@moves_wait_option()
 @cluster_options()
 def drain(
     broker: int,

@@ -43,13 +43,15 @@ def announcement(
     where = up_file.option(up.data)
     bootstrap = "" if first == DEFAULT_ADDRESS else f" -b {up.bootstrap}"
     kept = "deleted at the end" if up.ephemeral else "kept; delete the folder to start empty"
-    tls = _Tls(up.data) if throwaway_tls.is_made(up.data) else None
-    if tls is not None and (bootstrap or where):
-        bootstrap += f" --command-config {tls.client}"
-    kcat = "" if tls is None else f" -X security.protocol=ssl -X ssl.ca.location={tls.authority}"
-    python = (
-        "" if tls is None else f', "security.protocol": "SSL", "ssl.ca.location": "{tls.authority}"'
-    )
+    lines = kcat = python = ""
+    if throwaway_tls.is_made(up.data):
+        authority = throwaway_tls.path(up.data, throwaway_tls.AUTHORITY)
+        config = f"--command-config {throwaway_tls.path(up.data, throwaway_tls.CLIENT)}"
+        if bootstrap or where:
+            bootstrap += f" {config}"
+        kcat = f" -X security.protocol=ssl -X ssl.ca.location={authority}"
+        python = f', "security.protocol": "SSL", "ssl.ca.location": "{authority}"'
+        lines = f"  TLS        clients trust {authority}\n             {config}\n"
     return f"""Tidelog is up: {counted(len(up.brokers), "broker")}, ready after {took_s:.2f} s
 
   bootstrap  {up.bootstrap}
@@ -57,7 +59,7 @@ def announcement(
   stop       {"" if detached else "Ctrl-C, or: "}tidelog down{where}
   status     tidelog status{where}
   metrics    {_metrics(up)}
-{f"  console    {console}" + chr(10) if console else ""}{tls.lines() if tls else ""}
+{f"  console    {console}" + chr(10) if console else ""}{lines}
 Write and read a record:
 
   echo hello | tidelog produce greetings --create{bootstrap}
@@ -75,20 +77,6 @@ The same in Python (pip install confluent-kafka):
   producer.produce("greetings", "hello")
   producer.flush()
 """
-
-
-class _Tls:
-    """What clients of a cluster with TLS need."""
-
-    def __init__(self, data: str) -> None:
-        self.authority = throwaway_tls.path(data, throwaway_tls.AUTHORITY)
-        self.client = throwaway_tls.path(data, throwaway_tls.CLIENT)
-
-    def lines(self) -> str:
-        return (
-            f"  TLS        clients trust {self.authority}\n"
-            f"             --command-config {self.client}\n"
-        )
 
 
 def _metrics(up: UpFile) -> str:

@@ -10,14 +10,13 @@ from tidelog.apps.cli import output
 from tidelog.apps.cli.connection import cluster_options, connected_cluster
 from tidelog.apps.cli.usage import Section, examples, usage_error
 from tidelog.core.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tidelog.shell.client.administration.users import User
 
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
-"""Kafka's limits; the default is Kafka's too."""
 _MECHANISMS = (SCRAM_SHA_256, SCRAM_SHA_512)
 
 
