@@ -23,6 +23,8 @@ from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
+CALL_S = 20.0
+"""The bound of one call that is repeated until PATIENCE_S is over."""
 LAST_WORDS = 3000
 LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60
@@ -201,6 +203,36 @@ def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
         else:
             assert found is not None
             return found
+
+
+# -- groups ----------------------------------------------------------------------------------
+
+
+def committed_offsets(client: Consumer, wanted: list[TopicPartition]) -> list[TopicPartition]:
+    """Return the committed offsets of the client's group; retry because librdkafka doesn't.
+
+    As in Kafka, a broker that is not yet or no longer the coordinator, or still reads the log,
+    returns NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS. The Java client retries after these.
+    """
+    return eventually(
+        lambda: _without_errors(client.committed(wanted, timeout=CALL_S)), "committed offsets"
+    )
+
+
+def commit_offsets(client: Consumer, offsets: list[TopicPartition]) -> None:
+    """Commit offsets, and retry as `committed_offsets` does."""
+    eventually(
+        lambda: _without_errors(client.commit(offsets=offsets, asynchronous=False)), "a commit"
+    )
+
+
+def _without_errors(partitions: list[TopicPartition] | None) -> list[TopicPartition]:
+    """Return partitions of a response. Raises KafkaException if one has an error."""
+    found = partitions or []
+    for one in found:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return found
 
 
 # -- topics ----------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 from real_cluster import (
-    PATIENCE_S,
     await_isr,
+    commit_offsets,
+    committed_offsets,
     consumer,
     eventually,
     leader_of,
@@ -41,8 +42,7 @@ def commit(client: Consumer, topic: str, number: int) -> None:
         TopicPartition(topic, partition, number + partition, f"{number}/{partition}")
         for partition in range(PARTITIONS)
     ]
-    for one in client.commit(offsets=offsets, asynchronous=False) or []:
-        assert one.error is None, one.error
+    commit_offsets(client, offsets)
 
 
 def committed(cluster: LocalCluster, topic: str) -> Committed:
@@ -52,8 +52,7 @@ def committed(cluster: LocalCluster, topic: str) -> Committed:
         name = f"group-{group}"
         with consumer(cluster.bootstrap, {"group.id": name}) as client:
             wanted = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-            for one in client.committed(wanted, timeout=PATIENCE_S):
-                assert one.error is None, one.error
+            for one in committed_offsets(client, wanted):
                 found[name, one.partition] = one.offset, one.metadata
     return found
 

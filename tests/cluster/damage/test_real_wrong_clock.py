@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from real_cluster import consumer, ends, eventually, make_topic, read_values, send_all
+from real_cluster import (
+    commit_offsets,
+    committed_offsets,
+    consumer,
+    ends,
+    eventually,
+    make_topic,
+    read_values,
+    send_all,
+)
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -84,12 +93,12 @@ def await_checks() -> None:
 
 def commit(cluster: LocalCluster, name: str, offset: int) -> None:
     with consumer(cluster.bootstrap, {"group.id": GROUP}) as client:
-        client.commit(offsets=[TopicPartition(name, 0, offset)], asynchronous=False)
+        commit_offsets(client, [TopicPartition(name, 0, offset)])
 
 
 def committed(cluster: LocalCluster, name: str) -> int:
     with consumer(cluster.bootstrap, {"group.id": GROUP}) as client:
-        return client.committed([TopicPartition(name, 0)], timeout=30)[0].offset
+        return committed_offsets(client, [TopicPartition(name, 0)])[0].offset
 
 
 def restart(cluster: LocalCluster) -> None:

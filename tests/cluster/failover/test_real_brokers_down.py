@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 from real_cluster import (
     PATIENCE_S,
     admin_client,
     await_isr,
+    commit_offsets,
     consumer,
     eventually,
     read_values,
@@ -62,7 +64,7 @@ def test_topics_and_groups_are_created_while_a_broker_is_down(cluster: LocalClus
         client.subscribe([TOPIC])
         got = take(client, 2)
         assert [message.value() for message in got] == [b"one", b"two"]
-        client.commit(message=got[-1], asynchronous=False)
+        commit_offsets(client, [TopicPartition(TOPIC, 0, 2)])
     cluster.start_broker(3)
     for partition_number in range(3):
         await_isr(cluster, TOPIC, (1, 2, 3), partition_number)
