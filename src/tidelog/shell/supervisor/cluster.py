@@ -20,7 +20,11 @@ from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.ports import HeldPorts
 
 ANSWER_S = 2.0
-STOP_S = 30.0
+START_S = 120.0
+STOP_S = 120.0
+"""A broker that ends instead of starting is noticed at once; a busy machine may need a minute."""
+CLOSE_S = 30.0
+SET_S = 30.0
 LOOK_S = 0.01
 INTERNAL_HOST = "127.0.0.1"
 
@@ -42,7 +46,7 @@ class LocalCluster:
         racks: Sequence[str] = (),
         fault_switches: bool = False,
         one_process: bool = False,
-        wait_s: float = 30.0,
+        wait_s: float = START_S,
         entry: str = ENTRY,
         store: str = "",
         disks: Sequence[str] = (),
@@ -102,7 +106,7 @@ class LocalCluster:
         for process in running:
             process.send(signal.SIGCONT)
             process.send(signal.SIGTERM)
-        until = time.monotonic() + STOP_S
+        until = time.monotonic() + CLOSE_S
         for process in running:
             if not process.wait(max(until - time.monotonic(), 0)):
                 process.kill()
@@ -126,7 +130,7 @@ class LocalCluster:
         """All brokers' addresses, for clients."""
         return ",".join(f"{self.host(broker)}:{self._ports[broker]}" for broker in self.ids)
 
-    def wait_ready(self, timeout_s: float = 30.0, started: Sequence[int] = ()) -> None:
+    def wait_ready(self, timeout_s: float = START_S, started: Sequence[int] = ()) -> None:
         """Wait until every broker that runs and is not paused answers and lists all of them.
 
         Raises ClusterFailed, at once if one of `started` ends.
@@ -241,7 +245,7 @@ class LocalCluster:
         assert process.exit_code is not None
         return process.exit_code
 
-    def start_broker(self, broker: int, *, wait: bool = True, timeout_s: float = 30.0) -> None:
+    def start_broker(self, broker: int, *, wait: bool = True, timeout_s: float = START_S) -> None:
         """Start a broker whose process has ended. `wait`: until all brokers list each other."""
         if self.is_running(broker):
             raise ClusterFailed(f"broker {broker} is already running (pid {self.pid(broker)})")
@@ -268,7 +272,7 @@ class LocalCluster:
     def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
         """Set fault switches, such as {"disk_full": True}; needs `fault_switches`."""
         address = self.internal_host(broker), self.internal_port(broker)
-        return metadata_probe.call_private(*address, SET_FAULTS, faults, ANSWER_S)
+        return metadata_probe.call_private(*address, SET_FAULTS, faults, SET_S)
 
     def isolate(self, broker: int) -> None:
         """Drop all messages between this broker and the others; clients still reach it."""
