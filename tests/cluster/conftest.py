@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 
 import pytest
-from real_cluster import assert_all_run
+from real_cluster import LONG_SESSIONS, assert_all_run
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 
 @pytest.fixture(scope="session")
 def calm() -> Iterator[LocalCluster]:
-    with LocalCluster(settings={"log.retention.check.interval.ms": "300"}) as cluster:
+    settings = {**LONG_SESSIONS, "log.retention.check.interval.ms": "300"}
+    with LocalCluster(settings=settings) as cluster:
         yield cluster
         assert_all_run(cluster)
 

@@ -19,7 +19,7 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.supervisor.cluster import LocalCluster
-from tidelog.shell.supervisor.metadata_probe import ProbeFailed
+from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
@@ -30,12 +30,23 @@ LOOK_S = 0.02
 DESCRIBE_CLUSTER = 60
 QUICK_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 """The session of a broker that hangs ends after two seconds instead of nine."""
+LONG_SESSIONS = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "120000"}
+"""No session ends and no ISR shrinks while the machine gives a broker no CPU for some seconds.
+
+The end of a broker's process is still noticed at once.
+"""
 PASSING_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._UNKNOWN_PARTITION,
 )
-"""Errors that brokers return while a leader changes."""
+"""Errors while a leader changes, or while a broker does not know a new topic yet."""
 
 
 def _quiet(bootstrap: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -51,7 +62,8 @@ def _quiet(bootstrap: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
 def eventually(look: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S) -> T:
     """Call `look` until its result is true, and return that result.
 
-    Client errors and OSError count as "not yet": the call is repeated.
+    Client errors, OSError and a missing key (a broker does not know a topic yet) count as "not
+    yet": the call is repeated.
     """
     until = time.monotonic() + timeout_s
     last: object = None
@@ -60,7 +72,7 @@ def eventually(look: Callable[[], T | None], what: str, timeout_s: float = PATIE
             last = found = look()
             if found:
                 return found
-        except (ClientError, ProbeFailed, KafkaException, OSError) as error:
+        except (ClientError, ProbeFailed, KafkaException, OSError, LookupError) as error:
             last = error
         time.sleep(LOOK_S)
     raise AssertionError(f"not within {timeout_s:g} s: {what}; last seen: {last!r}")
@@ -192,9 +204,7 @@ def ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
     give_up = time.monotonic() + PATIENCE_S
     while True:
         try:
-            found = client.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=PATIENCE_S
-            )
+            found = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=CALL_S)
         except KafkaException as error:
             passing = error.args[0].code() in PASSING_ERRORS
             if not passing or time.monotonic() > give_up:
@@ -325,14 +335,38 @@ def await_members(cluster: LocalCluster) -> None:
         raise
 
 
+def metadata_of(
+    cluster: LocalCluster, broker: int, topics: list[str] | None = None
+) -> MetadataView:
+    """Return the broker's Metadata response; ask again if the broker does not answer in time."""
+    return eventually(lambda: cluster.metadata(broker, topics), f"metadata of broker {broker}")
+
+
+def controller_of(cluster: LocalCluster) -> int:
+    """Return the controller, once all running brokers report the same one."""
+
+    def agreed() -> int | None:
+        running = [broker for broker in cluster.ids if cluster.is_running(broker)]
+        (found, *others) = {cluster.metadata(broker, []).controller_id for broker in running}
+        return found if not others and found > 0 else None
+
+    return eventually(agreed, "all brokers report the same controller")
+
+
 def state_of(cluster: LocalCluster, broker: int, topic: str, partition: int = 0) -> dict[str, Any]:
-    """Return the state of one replica as its broker describes it."""
+    """Return the state of one replica as its broker describes it; wait until it does."""
+    return eventually(
+        lambda: _state(cluster, broker, topic, partition),
+        f"the state of {topic}-{partition} on broker {broker}",
+    )
+
+
+def _state(cluster: LocalCluster, broker: int, topic: str, partition: int) -> dict[str, Any]:
     with Cluster(cluster.bootstrap, timeout_s=5) as client:
         client.refresh([topic])
         state = admin.describe_state(client, broker, topic, partition)
         assert state is not None
-        (found,) = state["partitions"]
-        return dict(found)
+        return dict(state["partitions"][0])
 
 
 # -- files -----------------------------------------------------------------------------------
