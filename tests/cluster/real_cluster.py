@@ -35,6 +35,8 @@ LONG_SESSIONS = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms
 
 The end of a broker's process is still noticed at once.
 """
+SOON_S = 60.0
+"""Enough on a busy machine, and half of what a wait for the end of a long session takes."""
 PASSING_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
