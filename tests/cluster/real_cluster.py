@@ -14,7 +14,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from tidelog.shell.client import admin
-from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.administration.configs import (
+    SET,
+    ConfigChange,
+    Resource,
+    alter_configs,
+)
+from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.security import ClientSecurity
@@ -275,6 +281,20 @@ def make_topic(
     return name
 
 
+def set_topic_config(cluster: LocalCluster, topic: str, key: str, value: str) -> None:
+    """Set a topic's setting; ask again while the controller changes."""
+
+    def altered() -> bool:
+        with Cluster(cluster.bootstrap, timeout_s=CALL_S) as client:
+            changes = [ConfigChange(SET, key, value)]
+            outcome = alter_configs(client, Resource(admin.TOPIC_RESOURCE, topic), changes)
+            if outcome.error:
+                raise BrokerError(f"setting {key} of {topic}", outcome.error, outcome.message)
+            return True
+
+    eventually(altered, f"{key}={value} of {topic}")
+
+
 def _is_everywhere(client: Cluster, name: str) -> bool:
     for broker in client.refresh([name]).brokers:
         state = admin.describe_state(client, broker, name)
@@ -350,7 +370,7 @@ def controller_of(cluster: LocalCluster) -> int:
     def agreed() -> int | None:
         running = [broker for broker in cluster.ids if cluster.is_running(broker)]
         (found, *others) = {cluster.metadata(broker, []).controller_id for broker in running}
-        return found if not others and found > 0 else None
+        return found if not others and found in running else None
 
     return eventually(agreed, "all brokers report the same controller")
 

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from click.testing import CliRunner, Result
-from real_cluster import eventually, make_topic, send_all
+from real_cluster import (
+    LONG_SESSIONS,
+    controller_of,
+    eventually,
+    make_topic,
+    metadata_of,
+    send_all,
+)
 
 from tidelog.apps.cli.main import cli
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -18,7 +25,7 @@ TOPIC = "orders"
 
 def leaders(cluster: LocalCluster) -> dict[int, int]:
     """Return the number of partitions that each broker leads, according to broker 1."""
-    partitions = cluster.metadata(1, [TOPIC]).topics[TOPIC]
+    partitions = metadata_of(cluster, 1, [TOPIC]).topics[TOPIC]
     return dict(Counter(each.leader for each in partitions.values()))
 
 
@@ -44,7 +51,7 @@ def elect(cluster: LocalCluster, *words: str) -> Result:
 
 
 def test_leaders_are_spread_after_all_brokers_stopped_or_were_killed() -> None:
-    with LocalCluster(3) as cluster:
+    with LocalCluster(3, settings=LONG_SESSIONS) as cluster:
         make_even_topic(cluster)
         for broker in cluster.ids:
             assert cluster.stop(broker) == 0
@@ -59,7 +66,7 @@ def test_leaders_are_spread_after_all_brokers_stopped_or_were_killed() -> None:
 
 
 def test_a_returned_broker_gets_its_partitions_back_at_the_next_check() -> None:
-    settings = {"leader.imbalance.check.interval.seconds": "1"}
+    settings = {**LONG_SESSIONS, "leader.imbalance.check.interval.seconds": "1"}
     with LocalCluster(3, settings=settings) as cluster:
         make_even_topic(cluster)
         cluster.stop(2)
@@ -69,10 +76,10 @@ def test_a_returned_broker_gets_its_partitions_back_at_the_next_check() -> None:
 
 
 def test_a_new_controller_balances_leaders_too() -> None:
-    settings = {"leader.imbalance.check.interval.seconds": "1"}
+    settings = {**LONG_SESSIONS, "leader.imbalance.check.interval.seconds": "1"}
     with LocalCluster(3, settings=settings) as cluster:
         make_even_topic(cluster)
-        first = cluster.metadata(1).controller_id
+        first = controller_of(cluster)
         other = 1 if first != 1 else 2
 
         def leads() -> set[int]:
@@ -87,6 +94,7 @@ def test_a_new_controller_balances_leaders_too() -> None:
 
 def test_leaders_stay_without_automatic_balance() -> None:
     settings = {
+        **LONG_SESSIONS,
         "auto.leader.rebalance.enable": "false",
         "leader.imbalance.check.interval.seconds": "1",
     }
@@ -102,14 +110,16 @@ def test_leaders_stay_without_automatic_balance() -> None:
 
 
 def test_partition_elect_gives_leadership_back() -> None:
-    with LocalCluster(3, settings={"auto.leader.rebalance.enable": "false"}) as cluster:
+    with LocalCluster(
+        3, settings={**LONG_SESSIONS, "auto.leader.rebalance.enable": "false"}
+    ) as cluster:
         make_even_topic(cluster)
         cluster.restart(2)
         eventually(lambda: all_in_sync(cluster), "all replicas in sync")
         assert 2 not in leaders(cluster)
         mine = [
             number
-            for number, each in cluster.metadata(1, [TOPIC]).topics[TOPIC].items()
+            for number, each in metadata_of(cluster, 1, [TOPIC]).topics[TOPIC].items()
             if each.replicas[0] == 2
         ]
         one = elect(cluster, f"{TOPIC}/{mine[0]}", "--format", "json")
@@ -131,11 +141,11 @@ def test_partition_elect_gives_leadership_back() -> None:
 
 
 def test_partition_elect_refuses_a_replica_that_is_down_and_elects_uncleanly_on_request() -> None:
-    settings = {"auto.leader.rebalance.enable": "false"}
+    settings = {**LONG_SESSIONS, "auto.leader.rebalance.enable": "false"}
     with LocalCluster(2, settings=settings) as cluster:
         bootstrap = cluster.bootstrap
         make_topic(bootstrap, TOPIC, replicas=1)
-        (partition,) = cluster.metadata(1, [TOPIC]).topics[TOPIC].values()
+        (partition,) = metadata_of(cluster, 1, [TOPIC]).topics[TOPIC].values()
         other = ({1, 2} - set(partition.replicas)).pop()
         send_all(bootstrap, TOPIC, [b"x"])
         cluster.kill(partition.replicas[0])

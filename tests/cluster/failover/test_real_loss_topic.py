@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 from real_cluster import (
-    QUICK_SESSIONS,
+    CALL_S,
+    LONG_SESSIONS,
     await_isr,
     eventually,
+    leader_of,
     make_topic,
+    metadata_of,
     send_all,
 )
 
@@ -26,8 +29,8 @@ def lose_a_record(cluster: LocalCluster, topic: str) -> tuple[int, int]:
     the only broker that lives."""
     make_topic(cluster.bootstrap, topic, replicas=2, configs=CONFIGS)
     send_all(cluster.bootstrap, topic, [b"both have it"], conf={"acks": "all"})
-    with Cluster(cluster.bootstrap) as client:
-        known = client.refresh([topic]).topics[topic].partitions[0]
+    leader = leader_of(cluster, topic)
+    known = metadata_of(cluster, leader, [topic]).topics[topic][0]
     old, (new,) = known.leader, set(known.replicas) - {known.leader}
     cluster.kill(new)
     await_isr(cluster, topic, [old])
@@ -41,7 +44,7 @@ def lose_a_record(cluster: LocalCluster, topic: str) -> tuple[int, int]:
 
 def published(cluster: LocalCluster) -> list[tuple[str, str, int]]:
     """Return key, event and broker of each record in the topic."""
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=CALL_S) as client:
         if LOSSES_TOPIC not in client.refresh().topics:
             return []
         records = list(Reader(client).read(LOSSES_TOPIC, 0, 0))
@@ -50,17 +53,36 @@ def published(cluster: LocalCluster) -> list[tuple[str, str, int]]:
 
 
 def listed(cluster: LocalCluster, topic: str) -> LossesView:
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=CALL_S) as client:
         client.refresh()
         return view_losses(client, topic)
 
 
+def listed_whole(cluster: LocalCluster, topic: str) -> LossesView | None:
+    """Return the losses; None if the topic could not be read."""
+    found = listed(cluster, topic)
+    return None if found.topic_problem else found
+
+
+def all_read(cluster: LocalCluster, topic: str) -> LossesView:
+    """Return the losses, with the ledgers of all brokers and the topic read."""
+
+    def read() -> LossesView | None:
+        found = listed(cluster, topic)
+        return None if found.unread else found
+
+    return eventually(read, "all brokers respond")
+
+
 def test_losses_are_in_the_topic_once_enough_brokers_live(name: str) -> None:
-    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+    with LocalCluster(settings=LONG_SESSIONS) as cluster:
         old, new = lose_a_record(cluster, name)
         # One of three brokers lives, and the topic needs two in-sync replicas: not yet.
-        assert published(cluster) == []
-        assert [loss.source for loss in listed(cluster, name).losses] == ["ledger"]
+        eventually(lambda: published(cluster) == [], "nothing in the topic")
+        eventually(
+            lambda: [loss.source for loss in listed(cluster, name).losses] == ["ledger"],
+            "the unclean election is in the ledger",
+        )
         for broker in cluster.ids:
             if broker != new:
                 cluster.start_broker(broker)
@@ -72,16 +94,16 @@ def test_losses_are_in_the_topic_once_enough_brokers_live(name: str) -> None:
 
         # An entry may be published twice; its key is the same, and views list it once.
         eventually(all_there, "both entries are in the topic")
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=CALL_S) as client:
             topic = client.refresh().topics[LOSSES_TOPIC]
         assert topic.internal
         assert len(topic.partitions[0].replicas) == 3
 
-        before = listed(cluster, name)
+        before = all_read(cluster, name)
         assert [loss.source for loss in before.losses] == ["ledger", "ledger"]
         folder = Path(cluster.log_dir(old))
         cluster.stop(old)
-        without = listed(cluster, name)
+        without = eventually(lambda: listed_whole(cluster, name), "the topic is read")
         assert list(without.unread) == [f"broker {old}"]
         assert [(loss.id, loss.source) for loss in without.losses] == [
             (before.losses[0].id, "ledger"),
@@ -91,7 +113,5 @@ def test_losses_are_in_the_topic_once_enough_brokers_live(name: str) -> None:
         for file in (layout.LOSSES, layout.LOSSES_PUBLISHED):
             (folder / file).unlink()
         cluster.start_broker(old)
-        eventually(lambda: not listed(cluster, name).unread, "the broker responds")
-        assert [loss.id for loss in listed(cluster, name).losses] == [
-            loss.id for loss in before.losses
-        ]
+        after = all_read(cluster, name)
+        assert [loss.id for loss in after.losses] == [loss.id for loss in before.losses]

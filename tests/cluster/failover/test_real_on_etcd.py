@@ -1,10 +1,11 @@
 """Three brokers with their metadata in a real etcd of three nodes."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 from real_cluster import (
+    LONG_SESSIONS,
+    SOON_S,
     await_isr,
     eventually,
     leader_of,
@@ -25,7 +26,7 @@ def etcd() -> Iterator[EtcdCluster]:
 
 @pytest.fixture(scope="module")
 def cluster(etcd: EtcdCluster) -> Iterator[LocalCluster]:
-    with LocalCluster(store=etcd.url("brokers")) as cluster:
+    with LocalCluster(store=etcd.url("brokers"), settings=LONG_SESSIONS) as cluster:
         yield cluster
 
 
@@ -34,19 +35,17 @@ ALL = {"acks": "all"}
 
 
 def test_a_killed_leader_is_replaced_by_proof_of_death(cluster: LocalCluster) -> None:
-    """Long before the nine seconds of its session are over."""
+    """Long before its session is over."""
     make_topic(cluster.bootstrap, "killed")
     send_all(cluster.bootstrap, "killed", VALUES, conf=ALL)
     leader = leader_of(cluster, "killed")
     other = next(broker for broker in cluster.ids if broker != leader)
     cluster.kill(leader)
-    killed = time.monotonic()
 
     def new_leader() -> bool:
         return cluster.metadata(other, ["killed"]).topics["killed"][0][0] not in (leader, -1)
 
-    eventually(new_leader, "a new leader", 5.0)
-    assert time.monotonic() - killed < 2.0
+    eventually(new_leader, "a new leader", SOON_S)
     send_all(cluster.bootstrap, "killed", VALUES, conf=ALL)
     cluster.start_broker(leader)
     await_isr(cluster, "killed", cluster.ids)
@@ -73,7 +72,7 @@ def test_brokers_stay_leaders_while_a_node_of_etcd_is_away(
 
 @pytest.mark.ci
 def test_all_brokers_restart_on_their_store(etcd: EtcdCluster) -> None:
-    with LocalCluster(store=etcd.url("restart")) as cluster:
+    with LocalCluster(store=etcd.url("restart"), settings=LONG_SESSIONS) as cluster:
         make_topic(cluster.bootstrap, "kept")
         send_all(cluster.bootstrap, "kept", VALUES, conf=ALL)
         for broker in cluster.ids:

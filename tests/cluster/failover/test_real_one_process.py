@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from real_cluster import (
+    LONG_SESSIONS,
+    PATIENCE_S,
     Sent,
     await_isr,
     consumer,
     eventually,
     leader_of,
     make_topic,
+    metadata_of,
     read_values,
     resident_mb,
     said,
@@ -31,14 +34,14 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(one_process=True) as cluster:
+    with LocalCluster(one_process=True, settings=LONG_SESSIONS) as cluster:
         yield cluster
 
 
 def test_three_brokers_one_process(cluster: LocalCluster) -> None:
     assert len({cluster.pid(broker) for broker in cluster.ids}) == 1
     assert len({cluster.port(broker) for broker in cluster.ids}) == 3
-    assert sorted(cluster.metadata(2).brokers) == cluster.ids
+    assert sorted(metadata_of(cluster, 2).brokers) == cluster.ids
     assert resident_mb(cluster.pid(1)) < 120
 
 
@@ -87,7 +90,7 @@ def test_all_brokers_of_one_process_are_killed_and_restarted(
     finally:
         over.set()
         thread.join()
-    sent.settle(60)
+    sent.settle()
     assert not sent.failed
     assert read_values(cluster.bootstrap, name) == [b"%d" % number for number in range(count)]
     await_isr(cluster, name, cluster.ids)
@@ -95,11 +98,9 @@ def test_all_brokers_of_one_process_are_killed_and_restarted(
 
 def test_a_clean_stop_of_all(cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name)
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         Producer(client).append(name, 0, [Record(None, b"kept", int(time.time() * 1000), ())])
-    began = time.monotonic()
     assert cluster.stop(1) == 0
-    assert time.monotonic() - began < 5
     for broker in cluster.ids:
         assert Path(cluster.log_dir(broker), ".kafka_cleanshutdown").exists()
     before = len(said(cluster, 1))
@@ -111,7 +112,7 @@ def test_a_clean_stop_of_all(cluster: LocalCluster, name: str) -> None:
 
 
 def test_the_other_brokers_of_one_process_continue_when_one_fails(name: str) -> None:
-    with LocalCluster(one_process=True, fault_switches=True) as cluster:
+    with LocalCluster(one_process=True, fault_switches=True, settings=LONG_SESSIONS) as cluster:
         make_topic(cluster.bootstrap, name)
         wanted = [b"%d" % number for number in range(200)]
         send_all(cluster.bootstrap, name, wanted[:100], conf={"acks": "all"})
@@ -119,7 +120,7 @@ def test_the_other_brokers_of_one_process_continue_when_one_fails(name: str) -> 
         cluster.set_faults(full, {"disk_full": True})
         send_all(cluster.bootstrap, name, wanted[100:], conf={"enable.idempotence": True})
         assert cluster.is_running(full), "the process has two more brokers"
-        assert "No space left" in said(cluster, full)
+        eventually(lambda: "No space left" in said(cluster, full), "the cause in the log")
         await_isr(cluster, name, [broker for broker in cluster.ids if broker != full])
         assert read_values(cluster.bootstrap, name) == wanted
         assert cluster.stop(full) == 1, "not all of them stopped cleanly"

@@ -5,7 +5,6 @@ import time
 
 from confluent_kafka import TopicPartition
 from real_cluster import (
-    PATIENCE_S,
     consumer,
     ends,
     eventually,
@@ -14,17 +13,10 @@ from real_cluster import (
     partition_dir,
     read_values,
     send_all,
+    set_topic_config,
     state_of,
 )
 
-from tidelog.shell.client.admin import TOPIC_RESOURCE
-from tidelog.shell.client.administration.configs import (
-    SET,
-    ConfigChange,
-    Resource,
-    alter_configs,
-)
-from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 CHUNK = 10_000
@@ -125,7 +117,8 @@ def test_a_follower_below_the_leaders_log_start_replaces_its_log(name: str) -> N
         eventually(
             lambda: state_of(cluster, leader, name)["log_start_offset"] > 10, "a later start"
         )
-        keep_all_from_now_on(cluster, name)  # else the new leader may delete what is being read
+        # Else the new leader may delete what is being read.
+        set_topic_config(cluster, name, "retention.bytes", "-1")
         cluster.start_broker(away)
         eventually(
             lambda: (
@@ -142,9 +135,3 @@ def test_a_follower_below_the_leaders_log_start_replaces_its_log(name: str) -> N
         found = read_values(cluster.bootstrap, name)
         assert found[-1] == chunk(59)
         assert found == [chunk(n) for n in range(60 - len(found), 60)]
-
-
-def keep_all_from_now_on(cluster: LocalCluster, topic: str) -> None:
-    keep = ConfigChange(SET, "retention.bytes", "-1")
-    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
-        assert not alter_configs(client, Resource(TOPIC_RESOURCE, topic), [keep]).error
