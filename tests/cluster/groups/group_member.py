@@ -12,9 +12,15 @@ import json
 import queue
 import sys
 import threading
-from typing import Any, Protocol
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 POLL_S = 0.1
+PATIENCE_S = 120.0
+CALL_S = 20.0
 CONFLUENT, KAFKA_PYTHON, AIOKAFKA = "confluent-kafka", "kafka-python", "aiokafka"
 LIBRARIES = (CONFLUENT, KAFKA_PYTHON, AIOKAFKA)
 
@@ -77,19 +83,44 @@ class Confluent:
     def commit(self) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            self._consumer.commit(asynchronous=False)
-        except KafkaException as error:
-            # It has read nothing since its partitions came to it; others commit nothing then.
-            if error.args[0].code() != KafkaError._NO_OFFSET:
-                raise
+        def commit() -> None:
+            try:
+                self._consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                # It has read nothing since its partitions came to it; others commit nothing then.
+                if error.args[0].code() != KafkaError._NO_OFFSET:
+                    raise
+
+        self._retry(commit)
 
     def committed(self, partitions: list[int]) -> dict[int, int | None]:
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(self._topic, at) for at in partitions]
-        told = self._consumer.committed(asked, timeout=30)
+        told = self._retry(lambda: self._consumer.committed(asked, timeout=CALL_S))
         return {at.partition: at.offset if at.offset >= 0 else None for at in told}
+
+    def _retry(self, call: Callable[[], T]) -> T:
+        """Repeat a call while the coordinator moves, as the other two libraries do."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        passing = (
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.REQUEST_TIMED_OUT,
+            KafkaError._TIMED_OUT,
+            KafkaError._TRANSPORT,
+            KafkaError._WAIT_COORD,
+        )
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                if error.args[0].code() not in passing or time.monotonic() > give_up:
+                    raise
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         self._consumer.close()

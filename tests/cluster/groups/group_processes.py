@@ -44,7 +44,7 @@ class GroupMember:
             "client": "member",
             "instance": "",
             "assignor": "roundrobin",
-            "session_ms": 6000,
+            "session_ms": 60_000,
             "heartbeat_ms": 200,
             **conf,
         }
