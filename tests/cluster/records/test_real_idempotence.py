@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from real_cluster import (
+    LONG_SESSIONS,
+    PATIENCE_S,
     Sent,
     await_isr,
     eventually,
@@ -16,6 +18,7 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import Producer as Stamp
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
+from tidelog.shell.client.client_errors import RETRIABLE
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Produced, init_producer_id, produce
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -26,7 +29,7 @@ FOREVER = {"retention.ms": "-1"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster() as cluster:
+    with LocalCluster(settings=LONG_SESSIONS) as cluster:
         yield cluster
 
 
@@ -36,7 +39,7 @@ class Numbered:
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self.cluster = cluster
         self.topic = topic
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             self.id, self.epoch = init_producer_id(client)
 
     def send(self, sequence: int, count: int = 1, *, epoch: int | None = None) -> Produced:
@@ -53,8 +56,7 @@ class Numbered:
             client.refresh([self.topic])
             leader = client.broker(client.leader(self.topic, 0).leader)
             answer = produce(leader, client.topic(self.topic), 0, batch)
-        moving = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
-        return None if answer.error in moving else answer
+        return None if answer.error in RETRIABLE else answer
 
 
 def placed(answer: Produced) -> tuple[int, int]:
@@ -156,16 +158,21 @@ def test_a_retry_is_acknowledged_only_when_replicated(cluster: LocalCluster, nam
     with Cluster(cluster.bootstrap) as client:
         client.refresh([name])
         # The paused broker would not answer a new connection.
-        to_leader, topic = client.broker(leader), client.topic(name)
+        client.broker(leader)
+        topic = client.topic(name)
+        batch = producer.batch(1, 1)
+
+        def send_briefly() -> Produced:
+            return produce(client.broker(leader), topic, 0, batch, timeout_ms=300)
+
         cluster.pause(follower)
         try:
-            batch = producer.batch(1, 1)
             for _ in range(2):
-                answer = produce(to_leader, topic, 0, batch, timeout_ms=300)
+                answer = eventually(send_briefly, "a response")
                 assert answer.error == ErrorCode.REQUEST_TIMED_OUT
         finally:
             cluster.resume(follower)
-        assert placed(produce(to_leader, topic, 0, batch)) == (0, 1)
+        assert placed(produce(client.broker(leader), topic, 0, batch)) == (0, 1)
     assert read_values(cluster.bootstrap, name) == [b"0", b"1"]
 
 
@@ -175,7 +182,7 @@ def test_no_producer_id_is_given_twice(cluster: LocalCluster) -> None:
 
     def take_some() -> None:
         for broker in cluster.ids:
-            with Cluster(f"localhost:{cluster.port(broker)}") as client:
+            with Cluster(f"localhost:{cluster.port(broker)}", timeout_s=PATIENCE_S) as client:
                 given.extend(init_producer_id(client)[0] for _ in range(5))
 
     take_some()
@@ -201,7 +208,7 @@ def test_librdkafka_counts_over_kills(cluster: LocalCluster, name: str) -> None:
             leader = leader_of(cluster, name)
             cluster.kill(leader)
             cluster.start_broker(leader, wait=False)
-    sent.settle(60)
+    sent.settle()
     assert not sent.failed
     found = read_values(cluster.bootstrap, name)
     assert found == wanted

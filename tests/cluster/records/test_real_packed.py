@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from real_cluster import read_values
+from real_cluster import LONG_SESSIONS, PATIENCE_S, read_values
 
 from tidelog.apps.spark.encoding.encoder import BatchEncoder, Rows
 from tidelog.core.record.compression import Codec
@@ -21,7 +21,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 KAFKA_PYTHON = """
 import sys
 from kafka import KafkaConsumer, TopicPartition
-consumer = KafkaConsumer(bootstrap_servers=sys.argv[1], consumer_timeout_ms=20000)
+consumer = KafkaConsumer(bootstrap_servers=sys.argv[1], consumer_timeout_ms=120000)
 place = TopicPartition(sys.argv[2], 0)
 consumer.assign([place])
 consumer.seek_to_beginning(place)
@@ -34,7 +34,7 @@ consumer.close()
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(brokers=1) as cluster:
+    with LocalCluster(brokers=1, settings=LONG_SESSIONS) as cluster:
         yield cluster
 
 
@@ -48,7 +48,7 @@ def test_others_read_what_we_pack(cluster: LocalCluster, codec: Codec) -> None:
     topic = f"packed-{codec.name.lower()}"
     draw = random.Random(codec)
     values = [draw.randbytes(draw.randrange(200)) + bytes(draw.randrange(400)) for _ in range(3000)]
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         create_topic(client, topic, 1, 1)
         await_leaders(client, topic)
         producer = Producer(client, codec=codec)
@@ -67,7 +67,7 @@ def test_others_read_what_we_pack(cluster: LocalCluster, codec: Codec) -> None:
         [*program, cluster.bootstrap, topic, str(len(values))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=2 * PATIENCE_S,
         check=True,
     )
     assert read.stdout.split() == [value.hex() or "-" for value in values]

@@ -3,7 +3,15 @@
 import time
 
 import pytest
-from real_cluster import leader_of, make_topic, read, read_values, send_all, state_of
+from real_cluster import (
+    PATIENCE_S,
+    leader_of,
+    make_topic,
+    read,
+    read_values,
+    send_all,
+    state_of,
+)
 
 from tidelog.core.errors import ErrorCode
 from tidelog.core.record.encoder import Producer as Stamp
@@ -27,7 +35,7 @@ def batch(attributes: int = 0, stamp: Stamp | None = None) -> bytearray:
 
 
 def send(cluster: LocalCluster, topic: str, data: bytes | bytearray, acks: int = -1) -> Produced:
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         client.refresh([topic])
         leader = client.broker(client.leader(topic, 0).leader)
         return produce(leader, client.topic(topic), 0, data, acks)
@@ -76,7 +84,7 @@ def test_an_unknown_producer_may_begin_at_any_sequence_number(
 ) -> None:
     """As in Kafka: the producer's state may have expired."""
     make_topic(calm.bootstrap, name)
-    with Cluster(calm.bootstrap) as client:
+    with Cluster(calm.bootstrap, timeout_s=PATIENCE_S) as client:
         number, epoch = init_producer_id(client)
     assert send(calm, name, batch(0, Stamp(number, epoch, 17))).base_offset == 0
     assert send(calm, name, batch(0, Stamp(number, epoch, 18))).base_offset == 1
@@ -87,7 +95,7 @@ def test_a_follower_names_the_leader(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     leader = leader_of(calm, name)
     follower = next(broker for broker in calm.ids if broker != leader)
-    with Cluster(calm.bootstrap) as client:
+    with Cluster(calm.bootstrap, timeout_s=PATIENCE_S) as client:
         topic = client.refresh([name]).topics[name]
         share = {"index": 0, "records": batch()}
         wanted = {"name": name, "topic_id": topic.id, "partition_data": [share]}

@@ -5,6 +5,7 @@ import time
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, TopicPartition
 from real_cluster import (
+    PATIENCE_S,
     Sent,
     consumer,
     eventually,
@@ -77,9 +78,8 @@ def test_batches_keep_the_clients_codec(calm: LocalCluster, name: str, codec: st
     send_all(calm.bootstrap, name, wanted, conf=conf)
     assert [m.value() for m in read(calm.bootstrap, name, 300)] == wanted
 
-    files = {b: segment_bytes(calm, b, name) for b in calm.ids}
     eventually(lambda: len({segment_bytes(calm, b, name) for b in calm.ids}) == 1, "replicas alike")
-    seen = list(batches(files[1] or segment_bytes(calm, 1, name)))
+    seen = list(batches(segment_bytes(calm, 1, name)))
     assert {batch.attributes & 7 for batch in seen} == {Codec[codec.upper()]}
     assert sum(batch.count for batch in seen) == 300
     assert all(batch.crc_ok() for batch in seen)
@@ -90,7 +90,7 @@ def test_a_batch_is_stored_as_it_was_sent(calm: LocalCluster, name: str) -> None
     records = [Record(b"k", b"value " * 50, LONG_AGO_MS, (Header("h", b"1"),))] * 20
     for codec in Codec:
         batch = encode_batch(records, attributes=codec)
-        with Cluster(calm.bootstrap) as cluster:
+        with Cluster(calm.bootstrap, timeout_s=PATIENCE_S) as cluster:
             cluster.refresh([name])
             leader = cluster.broker(cluster.leader(name, 0).leader)
             produced = produce(leader, cluster.topic(name), 0, batch)
@@ -193,14 +193,14 @@ def test_reading_from_a_time(calm: LocalCluster, name: str) -> None:
     with consumer(calm.bootstrap) as client:
         for wanted_ms, offset in ((0, 0), (1, 1), (10, 1), (5004, 501), (9990, 999)):
             asked = TopicPartition(name, 0, LONG_AGO_MS + wanted_ms)
-            (found,) = client.offsets_for_times([asked], timeout=10)
+            (found,) = client.offsets_for_times([asked], timeout=PATIENCE_S)
             assert found.offset == offset, wanted_ms
         later = TopicPartition(name, 0, LONG_AGO_MS + 9991)
-        (found,) = client.offsets_for_times([later], timeout=10)
+        (found,) = client.offsets_for_times([later], timeout=PATIENCE_S)
         assert found.offset == -1  # the end: nothing is that young
         client.assign([TopicPartition(name, 0, 501)])
         assert take(client, 1)[0].value() == b"501"
-    with Cluster(calm.bootstrap) as cluster:
+    with Cluster(calm.bootstrap, timeout_s=PATIENCE_S) as cluster:
         newest = list_offset(cluster, name, 0, MAX_TIMESTAMP)
         assert (newest.offset, newest.timestamp) == (999, LONG_AGO_MS + 9990)
         assert len(list(partition_dir(calm, 1, name).glob("*.log"))) > 1
@@ -208,7 +208,7 @@ def test_reading_from_a_time(calm: LocalCluster, name: str) -> None:
 
 def test_the_largest_time_need_not_be_last(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
-    with Cluster(calm.bootstrap) as cluster:
+    with Cluster(calm.bootstrap, timeout_s=PATIENCE_S) as cluster:
         producer = Producer(cluster)
         for times in ([5, 9, 7], [8, 2], [9, 1]):
             records = [Record(None, b"x", LONG_AGO_MS + ms, ()) for ms in times]
@@ -220,14 +220,14 @@ def test_the_largest_time_need_not_be_last(calm: LocalCluster, name: str) -> Non
 def test_reading_from_the_end_waits_for_new_records(calm: LocalCluster, name: str) -> None:
     make_topic(calm.bootstrap, name)
     send_all(calm.bootstrap, name, [b"old"] * 1)
-    with consumer(calm.bootstrap, {"fetch.wait.max.ms": 5000}) as client:
+    # A fetch would wait longer than the test: the record, not the end of the wait, ends it.
+    longer_ms = int(2 * PATIENCE_S * 1000)
+    conf = {"fetch.wait.max.ms": longer_ms, "socket.timeout.ms": 300_000}
+    with consumer(calm.bootstrap, conf) as client:
         client.assign([TopicPartition(name, 0, 1)])
         assert client.consume(1, 0.3) == []
-        began = time.monotonic()
         send_all(calm.bootstrap, name, [b"new"])
         assert take(client, 1)[0].value() == b"new"
-        # Not the long poll's end, but the record, woke it up.
-        assert time.monotonic() - began < 3
 
 
 def test_a_consumer_gets_an_error_for_an_offset_out_of_range(calm: LocalCluster, name: str) -> None:
@@ -249,7 +249,7 @@ def test_our_reader_and_librdkafka_see_the_same(calm: LocalCluster, name: str) -
     for partition in range(3):
         values = [b"%d/%d" % (partition, number) for number in range(2000)]
         send_all(calm.bootstrap, name, values, partition, {"compression.type": "lz4"})
-        with Cluster(calm.bootstrap) as cluster:
+        with Cluster(calm.bootstrap, timeout_s=PATIENCE_S) as cluster:
             ours = [r.value for r in Reader(cluster).read(name, partition, 0)]
             assert epoch_end(cluster, name, partition, 0) == (0, 2000)
         assert ours == values == read_values(calm.bootstrap, name, partition)

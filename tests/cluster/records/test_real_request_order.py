@@ -46,8 +46,8 @@ class Member:
     def join(self) -> tuple[int, dict[str, Any]]:
         return JOIN_GROUP, {
             "group_id": self.group,
-            "session_timeout_ms": 30_000,
-            "rebalance_timeout_ms": 60_000,
+            "session_timeout_ms": 120_000,
+            "rebalance_timeout_ms": 120_000,
             "member_id": self.id,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b""}],
@@ -96,7 +96,7 @@ class Member:
 @contextmanager
 def two_members(cluster: LocalCluster, group: str) -> Iterator[tuple[Member, Member]]:
     """The leader of a stable group and its follower."""
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         broker = client.metadata.brokers[find_coordinator(client, group)]
     address = (broker.host, broker.port)
     first, second = Member(address, group), Member(address, group)
