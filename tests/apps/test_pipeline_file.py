@@ -328,3 +328,76 @@ def test_settings_of_spark_are_checked(tmp_path: Path) -> None:
     refused = CliRunner().invoke(cli, ["pipeline", "run", "x", "--conf", "spark.ui"])
     assert refused.exit_code == 2
     assert "'spark.ui' is not in the form KEY=VALUE" in refused.stderr
+
+
+LOGIN = """
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.username=alice
+sasl.password=of-alice
+client.id=ignored
+"""
+
+
+@pytest.fixture
+def login_file(tmp_path: Path) -> Path:
+    (tmp_path / "client.properties").write_text(LOGIN)
+    return tmp_path / "client.properties"
+
+
+@pytest.mark.parametrize(("text", "section"), [(LAND, "origin"), (AGGREGATE, "sink")])
+def test_a_clients_file_gives_source_and_sink_their_security(
+    tmp_path: Path, login_file: Path, text: str, section: str
+) -> None:
+    (tmp_path / "orders.toml").write_text(text)
+    words = ["pipeline", "check", str(tmp_path / "orders.toml"), "--format", "json"]
+    done = CliRunner().invoke(cli, [*words, "--command-config", str(login_file)])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    for options in [shown["origin"]["options"], *([shown["sink"]] if section == "sink" else [])]:
+        assert options["kafka.security.protocol"] == "SASL_SSL"
+        assert options["kafka.sasl.username"] == "alice"
+        assert options["kafka.sasl.password"] == "*********(redacted)"
+        assert "kafka.client.id" not in options
+    assert "of-alice" not in done.output
+
+
+def test_a_plan_shows_no_password() -> None:
+    def security(_brokers: str | None) -> dict[str, str]:
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "of-alice",
+        }
+
+    plan = parse_plan(AGGREGATE, "f.toml", security=security)
+    assert isinstance(plan, AggregatePlan)
+    assert plan.sink["kafka.sasl.password"] == "of-alice"
+    assert plan.origin.options["kafka.sasl.password"] == "of-alice"
+    assert "of-alice" not in repr(plan)
+
+
+def test_security_settings_of_file_and_command_line_do_not_mix(
+    tmp_path: Path, login_file: Path
+) -> None:
+    text = LAND.replace("[decode]", '"kafka.ssl.truststore.type" = "PEM"\n[decode]', 1)
+    (tmp_path / "orders.toml").write_text(text)
+    words = ["pipeline", "check", str(tmp_path / "orders.toml")]
+    done = CliRunner().invoke(cli, [*words, "--command-config", str(login_file)])
+    assert done.exit_code != 0
+    assert "kafka.ssl.truststore.type: --command-config has the security settings" in done.output
+
+
+def test_security_is_for_the_brokers_that_are_named() -> None:
+    asked: list[str | None] = []
+
+    def security(brokers: str | None) -> dict[str, str]:
+        asked.append(brokers)
+        return {}
+
+    parse_plan(LAND, "f.toml", security=security)
+    parse_plan(LAND, "f.toml", "h:1", security=security)
+    without = LAND.replace('bootstrap = "localhost:9092"\n', "")
+    parse_plan(without, "f.toml", otherwise=lambda: "h:2", security=security)
+    assert asked == ["localhost:9092", "h:1", None]

@@ -1,165 +1,28 @@
 """Real brokers with SASL between them and for clients, with every mechanism."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import authority, certificate
 from client_programs import java_tools, run_tool
 from real_cluster import eventually, make_topic, read, send_all
+from sasl_cluster import PASSWORD, PATIENCE_S, PROTOCOLS, SECRETS, USER, SaslCluster
 
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
-from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, module_of
-from tidelog.core.storage import layout
+from tidelog.core.sasl.mechanism import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.types import LOSSES_TOPIC
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Reader
 from tidelog.shell.client.security import read_security
 
-STOP_S = 30.0
-PATIENCE_S = 120
-HOST = "127.0.0.1"
-USER, PASSWORD = "alice", "pass of, alice="
-ADMIN_PASSWORD, BROKER_PASSWORD = "pass-of-admin", "pass-of-brokers"
-SECRETS = (PASSWORD, ADMIN_PASSWORD, BROKER_PASSWORD)
-PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
-PLAIN_USERS = f'{PLAIN_MODULE} required user_admin="{ADMIN_PASSWORD}" user_{USER}="{PASSWORD}";'
-BROKERS = f'{SCRAM_MODULE} required username="broker" password="{BROKER_PASSWORD}";'
-
-
-class SaslCluster:
-    """Three brokers of one folder, which authenticate to each other by SCRAM over TLS."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        authority(folder)
-        self.store = certificate(folder, "broker", "/O=broker")
-        self._stack = ExitStack()
-        self.logs = [folder / f"{broker}.txt" for broker in (1, 2, 3)]
-        self.processes = [self._start(broker) for broker in (1, 2, 3)]
-        self.addresses = [
-            eventually(partial(client_addresses, log), "it listens", PATIENCE_S)
-            for log in self.logs
-        ]
-
-    def _start(self, broker: int) -> "subprocess.Popen[bytes]":
-        names = [f"listener.name.{name.lower()}" for name in PROTOCOLS]
-        sets = {
-            "node.id": broker,
-            "listeners": ",".join(f"{name}://{HOST}:0" for name in (*PROTOCOLS, "BROKERS")),
-            "inter.broker.listener.name": "BROKERS",
-            "listener.security.protocol.map": "BROKERS:SASL_SSL",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-            "listener.name.brokers.sasl.enabled.mechanisms": SCRAM_SHA_512,
-            "sasl.mechanism.inter.broker.protocol": SCRAM_SHA_512,
-            "listener.name.brokers.scram-sha-512.sasl.jaas.config": BROKERS,
-            **{f"{name}.plain.sasl.jaas.config": PLAIN_USERS for name in names},
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": self.store,
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": self.folder / "ca.pem",
-            "min.insync.replicas": 2,
-            "group.initial.rebalance.delay.ms": 0,
-            "tidelog.log.format": "json",
-        }
-        path = self.folder / f"{broker}.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in sets.items()))
-        data = ("--data", str(self.folder / "data"))
-        logs = self.folder / "data" / f"broker-{broker}"
-        logs.mkdir(parents=True, mode=0o700)
-        (logs / layout.LOSSES).write_text(json.dumps({"broker": broker, "id": "earlier"}) + "\n")
-        command = [sys.executable, "-m", "tidelog", "broker", *data, "--config", str(path)]
-        with self.logs[broker - 1].open("wb") as file:
-            process = subprocess.Popen(command, stderr=file, env=dict(os.environ))
-        self._stack.callback(process.wait, STOP_S)
-        self._stack.callback(process.terminate)
-        return process
-
-    def bootstrap(self, protocol: str = PROTOCOLS[0]) -> str:
-        return ",".join(each[protocol] for each in self.addresses)
-
-    def texts(
-        self,
-        mechanism: str = PLAIN,
-        user: str = "admin",
-        password: str = ADMIN_PASSWORD,
-        protocol: str = PROTOCOLS[0],
-    ) -> dict[str, str]:
-        """The settings of a client, for Tidelog's and Kafka's tools."""
-        return {
-            "security.protocol": protocol,
-            "sasl.mechanism": mechanism,
-            "sasl.jaas.config": f"{module_of(mechanism)} required"
-            f' username="{user}" password="{password}";',
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.folder / "ca.pem"),
-        }
-
-    def properties(self, **chosen: str) -> str:
-        """Write the file for `--command-config`."""
-        path = self.folder / "client.properties"
-        texts = self.texts(**chosen)
-        path.write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
-        return str(path)
-
-    def tidelog(self, *words: str, stdin: str = "", **chosen: str) -> Any:
-        protocol = chosen.get("protocol", PROTOCOLS[0])
-        config = ("-b", self.bootstrap(protocol), "--command-config", self.properties(**chosen))
-        return subprocess.run(
-            [sys.executable, "-m", "tidelog", *words, *config],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
-    def librdkafka(self, mechanism: str, protocol: str, password: str) -> dict[str, Any]:
-        return {
-            "security.protocol": protocol,
-            "sasl.mechanism": mechanism,
-            "sasl.username": USER,
-            "sasl.password": password,
-            "ssl.ca.location": str(self.folder / "ca.pem"),
-        }
-
-    def logged(self) -> str:
-        return "".join(log.read_text() for log in self.logs)
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-def client_addresses(log: Path) -> dict[str, str] | None:
-    """The addresses of a broker by listener, once it listens."""
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
-        if event.get("event") == "listening":
-            return dict(str(address).split("://") for address in event["listeners"])
-    return None
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslCluster]:
     made = SaslCluster(tmp_path_factory.mktemp("sasl"))
-
-    def created() -> bool:
-        done = [
-            made.tidelog(
-                "user", "create", USER, "--mechanism", mechanism, "--password-stdin", stdin=PASSWORD
-            )
-            for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
-        ]
-        return all(one.returncode == 0 for one in done)
-
-    eventually(created, "the users are created", PATIENCE_S)
+    made.create_users()
     yield made
     made.close()
 

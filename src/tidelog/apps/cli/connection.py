@@ -8,7 +8,7 @@ the ports of `tidelog up`; all three, because the first broker may be down.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -67,12 +67,20 @@ def _read_security(context: click.Context, _option: click.Parameter, path: str |
         context.meta[_SECURITY] = _security_of(path)
 
 
-def _security_of(path: str) -> "ClientSecurity | None":
+class _FileSecurity(NamedTuple):
+    """The security settings in a file."""
+
+    texts: "dict[str, str]"
+    security: "ClientSecurity | None"
+
+
+def _security_of(path: str) -> _FileSecurity:
     from tidelog.core.settings.setting import WrongValue
-    from tidelog.shell.client.security import read_security_file
+    from tidelog.shell.client.security import read_security, read_security_texts
 
     try:
-        return read_security_file(path)
+        texts = read_security_texts(path)
+        return _FileSecurity(texts, read_security(texts))
     except (OSError, UnicodeDecodeError, WrongValue) as error:
         raise click.BadParameter(f"{path}: {error}") from error
 
@@ -82,12 +90,28 @@ def client_security(bootstrap: str | None) -> "ClientSecurity | None":
 
     They are those of `--command-config`, else those of the cluster of ./tidelog-data.
     """
+    found = _file_security(click.get_current_context(), bootstrap)
+    return None if found is None else found.security
+
+
+def security_texts(bootstrap: str | None) -> dict[str, str]:
+    """Return the texts of the settings of `client_security`, for other processes; paths of files
+    are absolute."""
+    found = _file_security(click.get_current_context(), bootstrap)
+    texts = {} if found is None else found.texts
+    return {
+        name: os.path.abspath(text) if name.endswith(".location") else text
+        for name, text in texts.items()
+    }
+
+
+def _file_security(context: click.Context, bootstrap: str | None) -> _FileSecurity | None:
     from tidelog.shell.supervisor import throwaway_tls
 
-    meta = click.get_current_context().meta
+    meta = context.meta
     if _SECURITY not in meta and throwaway_tls.is_made(DATA) and _running_here(bootstrap):
         meta[_SECURITY] = _security_of(throwaway_tls.path(DATA, throwaway_tls.CLIENT))
-    found: ClientSecurity | None = meta.get(_SECURITY)
+    found: _FileSecurity | None = meta.get(_SECURITY)
     return found
 
 

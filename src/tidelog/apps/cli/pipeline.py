@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.apps.cli import output
-from tidelog.apps.cli.connection import bootstrap_option
+from tidelog.apps.cli.connection import bootstrap_option, command_config_option
 from tidelog.apps.cli.usage import Section, examples, format_option, spark_options
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def pipeline() -> None:
 @spark_options("Spark master.")
 @click.option("--verbose", is_flag=True, help="Show Spark's log, and the stack trace of a failure.")
 @bootstrap_option()
+@command_config_option()
 @format_option()
 def run_command(**given: Any) -> int:
     """Run the pipeline in FILE until it is done or interrupted, and print row counts.
@@ -153,11 +154,17 @@ def run_command(**given: Any) -> int:
 
 
 def _plan(file: str, bootstrap: str | None) -> "Plan":
-    from tidelog.apps.cli.connection import find_bootstrap
+    from tidelog.apps.cli.connection import find_bootstrap, security_texts
     from tidelog.apps.pipeline.pipeline_file import BadFile, read_plan
 
     try:
-        return read_plan(file, bootstrap, otherwise=lambda: find_bootstrap(None), to_run=True)
+        return read_plan(
+            file,
+            bootstrap,
+            otherwise=lambda: find_bootstrap(None),
+            security=security_texts,
+            to_run=True,
+        )
     except BadFile as error:
         raise click.ClickException(str(error)) from None
 
@@ -183,6 +190,7 @@ def _fail(form: str, plan: "Plan", line: str, log: str | None) -> None:
 @pipeline.command("check", epilog=examples("tidelog pipeline check orders.toml"))
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False))
 @bootstrap_option()
+@command_config_option()
 @format_option()
 def check_command(file: str, bootstrap: str | None, form: str) -> int:
     """Validate a pipeline file and show its values, without brokers and Spark.
@@ -283,10 +291,16 @@ def _show_plan(screen: "Console", plan: "Plan") -> None:
 
 
 def _as_data(plan: "Plan") -> dict[str, Any]:
-    """Convert a plan to types that JSON has."""
+    """Convert a plan to types that JSON has, without passwords and private keys."""
     from dataclasses import asdict
 
-    return {key: str(v) if key in ("first", "last") else v for key, v in asdict(plan).items()}
+    from tidelog.apps.spark.security_options import redacted
+
+    data = asdict(plan)
+    for holder, key in ((data.get("origin"), "options"), (data, "sink")):
+        if holder and key in holder:
+            holder[key] = redacted(holder[key])
+    return {key: str(v) if key in ("first", "last") else v for key, v in data.items()}
 
 
 def _shown(value: Any) -> str:

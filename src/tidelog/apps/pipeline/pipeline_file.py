@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from tidelog.apps.near_names import near
 from tidelog.apps.pipeline.decoding.value_columns import declared_columns
@@ -28,9 +28,11 @@ from tidelog.apps.pipeline.plan import (
 )
 from tidelog.apps.pipeline.streaming import source_options
 from tidelog.apps.spark.client_options import BOOTSTRAP, OptionError
+from tidelog.apps.spark.security_options import security_names, spark_options
 from tidelog.apps.spark.sink.write_options import write_options
 from tidelog.apps.spark.source.source_options import stream_options
 
+Security: TypeAlias = Callable[[str | None], Mapping[str, str]]
 LAND, AGGREGATE, BACKFILL = KINDS = ("land", "aggregate", "backfill")
 STREAMS = (LAND, AGGREGATE)
 
@@ -140,18 +142,21 @@ def read_plan(
     bootstrap: str | None = None,
     otherwise: Callable[[], str] | None = None,
     *,
+    security: Security | None = None,
     to_run: bool = False,
 ) -> Plan:
     """Return the plan in a file. Raises BadFile.
 
     `bootstrap` takes precedence over the file. `otherwise` is called if neither `bootstrap` nor the
-    file lists brokers. With `to_run`, the folder that a backfill reads must exist.
+    file lists brokers. `security` returns the security settings of a client for the brokers that
+    are named (None: for the default ones); source and sink use them. With `to_run`, the folder that
+    a backfill reads must exist.
     """
     try:
         text = _read_text(path)
     except BadPlan as error:
         raise BadFile(str(error)) from None
-    return parse_plan(text, path, bootstrap, otherwise, to_run=to_run)
+    return parse_plan(text, path, bootstrap, otherwise, security=security, to_run=to_run)
 
 
 def _read_text(path: str, key: str | None = None) -> str:
@@ -170,6 +175,7 @@ def parse_plan(
     bootstrap: str | None = None,
     otherwise: Callable[[], str] | None = None,
     *,
+    security: Security | None = None,
     to_run: bool = False,
 ) -> Plan:
     """Return the plan in the text of a file. Raises BadFile."""
@@ -190,7 +196,9 @@ def parse_plan(
         values["pipeline"].setdefault("name", os.path.splitext(os.path.basename(path))[0])
         if bootstrap is not None:
             values["pipeline"]["bootstrap"] = bootstrap
-        elif otherwise is not None and "bootstrap" not in values["pipeline"]:
+        if security is not None:
+            _add_security(values, security(values["pipeline"].get("bootstrap")))
+        if otherwise is not None and "bootstrap" not in values["pipeline"]:
             values["pipeline"]["bootstrap"] = otherwise()
         plan = _plan(kind, values, tables)
         _check_options(plan)
@@ -319,6 +327,19 @@ def _plan(kind: str, values: dict[str, dict[str, Any]], tables: Mapping[str, obj
     )
     shared.update(output, sink=values["sink"], columns=values["aggregate.columns"])
     return AggregatePlan(**shared, **values["aggregate"])
+
+
+def _add_security(values: dict[str, dict[str, Any]], security: Mapping[str, str]) -> None:
+    """Give the security settings to source and sink. They must not mix with those of the file."""
+    for section in ("source", "sink"):
+        if security and section in values:
+            for name in security_names(values[section]):
+                raise BadPlan(
+                    f"{section}.{name}",
+                    "--command-config has the security settings; remove this line, or run without"
+                    " --command-config",
+                )
+            values[section].update(spark_options(security))
 
 
 def _decode(given: dict[str, Any]) -> Decode:

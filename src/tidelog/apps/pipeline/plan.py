@@ -80,7 +80,7 @@ class Origin:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have passwords
 
     def __post_init__(self) -> None:
         if bool(self.topics) == (self.pattern is not None):
@@ -126,7 +126,7 @@ class AggregatePlan:
     event_time: str = "timestamp"
     slide: str | None = None
     group_by: tuple[str, ...] = ()
-    sink: Mapping[str, str] = field(default_factory=dict)
+    sink: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have passwords
     trigger: str = AVAILABLE_NOW
     decode: Decode | None = None
     compact_files: int = 32
@@ -188,7 +188,7 @@ class BackfillPlan:
     last: date | None = None
     keep_partitions: bool = True
     rows_per_batch: int = 500_000
-    sink: Mapping[str, str] = field(default_factory=dict)
+    sink: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have passwords
     kind: Literal["backfill"] = "backfill"
 
     def __post_init__(self) -> None:

@@ -4,8 +4,8 @@ Spark passes option names in lower case; messages spell them as the documentatio
 an unknown name is rejected, so that a typing error is never ignored.
 
 Options with the prefix `kafka.` have the names of Kafka's client settings. Settings that Spark's
-connector rejects are rejected here too. Security settings are rejected, because this client
-supports plaintext only. Other settings have no effect here and are logged once. Invariant:
+connector rejects are rejected here too. Settings that are neither read here nor about security
+(`security_options`) have no effect and are logged once. Invariant:
 `ClientSettings` can be pickled, so that driver and tasks use the same settings.
 """
 
@@ -14,6 +14,9 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from tidelog.apps.spark.security_options import NAMES as SECURITY_NAMES
+from tidelog.apps.spark.security_options import SecurityOptions, security_options
+from tidelog.core.settings.setting import WrongValue
 from tidelog.shell.client.cluster import Cluster, parse_address
 
 BOOTSTRAP = "kafka.bootstrap.servers"
@@ -141,7 +144,7 @@ READ_HERE = frozenset(
         "default.api.timeout.ms",
         "metadata.max.age.ms",
         "max.partition.fetch.bytes",
-        "security.protocol",
+        *SECURITY_NAMES,
     }
 )
 READ_BY_SINK = frozenset(
@@ -172,10 +175,15 @@ class ClientSettings(NamedTuple):
     metadata_age_s: float = METADATA_AGE_MS / 1000
     """How old the driver's metadata may be."""
     fetch_bytes: int = FETCH_BYTES
+    security: SecurityOptions = SecurityOptions()
 
     def cluster(self) -> Cluster:
-        """Create a client; the caller closes it."""
-        return Cluster(self.bootstrap, self.client_id, self.timeout_s)
+        """Create a client; the caller closes it. Raises OptionError: a file can't be read here."""
+        try:
+            security = self.security.security()
+        except (WrongValue, OSError) as error:
+            raise _wrong_security(error) from None
+        return Cluster(self.bootstrap, self.client_id, self.timeout_s, security)
 
 
 def client_settings(
@@ -198,6 +206,7 @@ def client_settings(
         patience_s=_number(given, "default.api.timeout.ms", 60_000) / 1000,
         metadata_age_s=_number(given, "metadata.max.age.ms", METADATA_AGE_MS, least=0) / 1000,
         fetch_bytes=_number(given, "max.partition.fetch.bytes", FETCH_BYTES),
+        security=_security(given),
     )
     unused = sorted(given.keys() - READ_HERE - also)
     if unused:
@@ -207,16 +216,22 @@ def client_settings(
 
 
 def _reject_unsupported(given: Mapping[str, str]) -> None:
-    for name, text in given.items():
+    for name in given:
         if name in SET_BY_OPTIONS:
             raise OptionError(f"{CLIENT_PREFIX}{name} can't be set; {SET_BY_OPTIONS[name]}")
-        if name.startswith(("sasl.", "ssl.")) or (
-            name == "security.protocol" and text.upper() != "PLAINTEXT"
-        ):
-            raise OptionError(
-                f"{CLIENT_PREFIX}{name}: tidelog's client supports plaintext only;"
-                " give the address of a PLAINTEXT listener"
-            )
+
+
+def _security(given: Mapping[str, str]) -> SecurityOptions:
+    try:
+        return security_options(given)
+    except (WrongValue, OSError) as error:
+        raise _wrong_security(error) from None
+
+
+def _wrong_security(error: Exception) -> OptionError:
+    text = str(error)
+    named = text.startswith(("security.", "sasl.", "ssl."))
+    return OptionError(f"{CLIENT_PREFIX if named else 'kafka.* settings: '}{text}")
 
 
 def _bootstrap(options: Mapping[str, str]) -> str:

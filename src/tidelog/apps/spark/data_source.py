@@ -9,6 +9,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 NAME = "tidelog"
+_REDACTED = "spark.sql.redaction.options.regex"
+_REDACTED_BY_SPARK = "(?i)url"
+"""Spark's default; a value of the user's own stays."""
 
 
 class TidelogDataSource(DataSource):
@@ -53,6 +56,9 @@ class TidelogDataSource(DataSource):
 def register(spark: Any) -> None:
     """Register `format("tidelog")` in a session, so that queries can start at the same time.
 
+    Plans and the UI of the session then show no inline private keys: Spark by itself hides options
+    by words such as `password` only.
+
     Each streaming query adds the same variables to the environment that Spark keeps with the
     registered class. Spark keeps it in a HashMap, without a lock, and sends it with every task. Two
     queries that add a variable at the same time can both count it; then each task fails with
@@ -62,6 +68,7 @@ def register(spark: Any) -> None:
     """
     from pyspark.sql.utils import is_remote
 
+    _hide_secrets(spark)
     if is_remote():
         spark.dataSource.register(TidelogDataSource)
         return
@@ -82,3 +89,10 @@ def register(spark: Any) -> None:
     )
     source = spark_sql.datasources.v2.python.UserDefinedPythonDataSource(function)
     spark._jsparkSession.dataSource().registerPython(NAME, source)  # noqa: SLF001
+
+
+def _hide_secrets(spark: Any) -> None:
+    from tidelog.apps.spark.security_options import SECRET_NAMES
+
+    if spark.conf.get(_REDACTED, _REDACTED_BY_SPARK) == _REDACTED_BY_SPARK:
+        spark.conf.set(_REDACTED, f"{_REDACTED_BY_SPARK}|{SECRET_NAMES}")

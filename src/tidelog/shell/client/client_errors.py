@@ -157,7 +157,7 @@ class ClosedAtFirstRequest(Disconnected):
         if not has_tls:
             text += (
                 "; if its port requires TLS, name a file with security.protocol=SSL in"
-                " --command-config"
+                " --command-config (in Spark: set kafka.security.protocol)"
             )
         ClientError.__init__(self, text)
         self.address = address

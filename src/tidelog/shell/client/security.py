@@ -24,7 +24,7 @@ MECHANISM = "sasl.mechanism"
 _MECHANISMS = (MECHANISM, "sasl.mechanisms")
 """The second name is librdkafka's."""
 JAAS, USER, PASSWORD = "sasl.jaas.config", "sasl.username", "sasl.password"
-_SASL = (*_MECHANISMS, JAAS, USER, PASSWORD)
+SASL_NAMES = (*_MECHANISMS, JAAS, USER, PASSWORD)
 _KEYS = ("ssl.keystore.location", "ssl.keystore.key")
 _OTHERS = ("sasl.", "ssl.")
 """Settings that would weaken or change the protection if they were ignored."""
@@ -56,13 +56,20 @@ class ClientSecurity(NamedTuple):
             raise TransportFailed(reason(error)) from None
 
 
-def read_security_file(path: str) -> ClientSecurity | None:
-    """Read a properties file; None: connections are not protected. Raises WrongValue, OSError,
+def read_security_texts(path: str) -> dict[str, str]:
+    """Return the security settings in a properties file. Raises OSError, WrongValue,
     UnicodeDecodeError."""
     from tidelog.shell.settings_sources import parse_properties
 
     with open(path, encoding="utf-8") as file:
-        return read_security({name: text for _, name, text in parse_properties(file.read())})
+        texts = {name: text for _, name, text in parse_properties(file.read())}
+    return {name: text for name, text in texts.items() if name.startswith((PROTOCOL, *_OTHERS))}
+
+
+def read_security_file(path: str) -> ClientSecurity | None:
+    """Read a properties file; None: connections are not protected. Raises WrongValue, OSError,
+    UnicodeDecodeError."""
+    return read_security(read_security_texts(path))
 
 
 def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
@@ -71,7 +78,7 @@ def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
     if protocol not in PROTOCOLS:
         raise WrongValue(f"{PROTOCOL}={protocol} must be one of {', '.join(PROTOCOLS)}")
     for name in texts:
-        if name.startswith(_OTHERS) and name not in TLS_KEYS and name not in _SASL:
+        if name.startswith(_OTHERS) and name not in TLS_KEYS and name not in SASL_NAMES:
             raise WrongValue(f"{name} is not supported; remove it")
     if protocol == PLAINTEXT:
         return None
@@ -86,7 +93,10 @@ def _context(texts: Mapping[str, str]) -> "Callable[[], SSLContext]":
 
     def get(name: str) -> Value:
         row = TLS_KEYS[name]
-        return parse(row, texts[name]) if name in texts else row.default
+        try:
+            return parse(row, texts[name]) if name in texts else row.default
+        except WrongValue as wrong:
+            raise WrongValue(f"{name} {wrong}") from None
 
     context = client_context(read_tls(get))
     return lambda: context
