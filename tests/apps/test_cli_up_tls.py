@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -63,6 +64,27 @@ def test_commands_in_the_folder_need_no_option(started: Started) -> None:
     plain = started.tidelog("topic", "list", "-b", started.bootstrap)
     assert plain.returncode == 1
     assert "if its port requires TLS" in plain.stderr
+
+
+def test_completion_uses_the_clients_file(started: Started, tmp_path: Path) -> None:
+    """Of the cluster in the folder, of `--command-config`, and of TIDELOG_COMMAND_CONFIG."""
+    assert started.tidelog("topic", "create", "to-complete").returncode == 0
+    [file] = [line.split()[1] for line in started.lines if line.startswith("--command-config")]
+    named = f"-b {started.bootstrap} "
+    for folder, words, more in (
+        (started.folder, "", {}),
+        (tmp_path, f"{named}--command-config {file} ", {}),
+        (tmp_path, named, {"TIDELOG_COMMAND_CONFIG": file}),
+    ):
+        line = f"tidelog topic describe {words}to-com"
+        asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), **more}
+        environ = {**started.environ, "_TIDELOG_COMPLETE": "bash_complete", **asked}
+        eventually(partial(_completed, folder, environ), line, PATIENCE_S)
+
+
+def _completed(folder: Path, environ: dict[str, str]) -> bool:
+    done = subprocess.run(TIDELOG, cwd=folder, env=environ, capture_output=True, check=False)
+    return b"to-complete" in done.stdout
 
 
 def test_the_printed_python_example_works(started: Started) -> None:

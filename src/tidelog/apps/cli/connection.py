@@ -292,15 +292,19 @@ def _matching(
 
     from tidelog.shell.client.client_errors import ClientError
     from tidelog.shell.client.cluster import Cluster
+    from tidelog.shell.client.connection import CLIENT_ID
 
     found: list[str] = []
 
     def fetch() -> None:
         try:
-            bootstrap = find_bootstrap(ctx.params.get("bootstrap"))
-            with Cluster(bootstrap, timeout_s=COMPLETION_TIMEOUT_S) as cluster:
+            given = ctx.params.get("bootstrap")
+            secured = _file_security(ctx, given)
+            security = None if secured is None else secured.security
+            bootstrap = find_bootstrap(given)
+            with Cluster(bootstrap, CLIENT_ID, COMPLETION_TIMEOUT_S, security) as cluster:
                 found.extend(sorted(names(cluster)))
-        except (ClientError, ValueError, OSError):
+        except (ClientError, ValueError, OSError, click.ClickException):
             return
 
     thread = Thread(target=fetch, daemon=True)
