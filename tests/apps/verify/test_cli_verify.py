@@ -15,6 +15,9 @@ from tidelog.apps.verify.checker.findings import KINDS, Findings, Guarantees
 from tidelog.apps.verify.nemesis.failover import Failover, Injected
 from tidelog.apps.verify.nemesis.plan import KINDS as FAULT_KINDS
 from tidelog.apps.verify.report import Figures, Options, Report
+from tidelog.apps.verify.workload.librdkafka_security import librdkafka_security
+from tidelog.core.settings.jaas import SCRAM_MODULE
+from tidelog.core.settings.setting import WrongValue
 
 
 def run(*arguments: str) -> Invocation:
@@ -37,6 +40,8 @@ def run(*arguments: str) -> Invocation:
         (["--client", "java"], "--client"),
         (["--faults", "cut"], "fault 'cut' needs --machines"),
         (["--machines", "3", "--faults", "damage"], "fault 'damage' is not available"),
+        (["--tls", "--machines", "3"], "--tls can't be combined with --machines"),
+        (["--tls", "--bootstrap", "localhost:1"], "--bootstrap; give the settings of clients in"),
         (["--machines", "3", "--bootstrap", "localhost:1"], "can't be combined with --bootstrap"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -47,6 +52,47 @@ def test_errors_are_one_line(arguments: list[str], reason: str) -> None:
     assert found.stdout == ""
     assert len(found.stderr.splitlines()) == 1
     assert reason in found.stderr
+
+
+def test_a_clients_file_is_for_the_named_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\nssl.enabled.protocols=TLSv1.3\n")
+    found = run("--command-config", str(file))
+    assert "--command-config needs --bootstrap" in found.stderr
+    named = run("--command-config", str(file), "--bootstrap", "localhost:1", "--seconds", "1")
+    assert "ssl.enabled.protocols can't be used with librdkafka; use --client own" in named.stderr
+    assert found.exit_code == named.exit_code == 2
+
+
+def test_librdkafka_gets_its_names_of_the_settings() -> None:
+    found = librdkafka_security(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": f'{SCRAM_MODULE} required username="a" password="p w";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": "/ca.pem",
+            "ssl.keystore.location": "/me.pem",
+            "ssl.key.password": "k",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "a",
+        "sasl.password": "p w",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.password": "k",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    pem = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----"
+    inline = librdkafka_security({"ssl.truststore.certificates": pem.replace("\n", " ")})
+    assert inline == {"ssl.ca.pem": pem}
+    with pytest.raises(WrongValue, match="can't be used with librdkafka"):
+        librdkafka_security({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"})
 
 
 def test_machines_without_root_are_an_error(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sasl_cluster import ADMIN_PASSWORD, SaslCluster
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.verify.checker.findings import Findings
@@ -62,6 +63,43 @@ def tampering_is_found(folder: Path, topic: str) -> dict[str, int]:
     replicas = {b: stored_batches(str(folder), place) for b, folder in log_dirs.items()}
     found: Findings = check_replicas(0, served, dict(replicas))
     return dict(found.counts)
+
+
+def test_clients_use_tls_under_faults(tmp_path: Path) -> None:
+    """No broker has a plaintext listener for clients."""
+    folder = tmp_path / "kept"
+    seed = seed_with_kill(6)
+    data = run(
+        "--tls", "--seconds", "6", "--faults", "kill", "--seed", str(seed), "--rate", "1000",
+        "--keep", str(folder), "--history", str(tmp_path / "run.jsonl"),
+    )  # fmt: skip
+    assert data["tls"] is True
+    assert data["kills"] >= 1
+    assert data["read"]["librdkafka"] == data["read"]["own"] == data["in_log"] > 1000
+    for broker in (1, 2, 3):
+        lines = (folder / "data" / f"broker-{broker}.log").read_text().splitlines()
+        listening = [event for event in map(json.loads, lines) if event["event"] == "listening"]
+        assert listening
+        assert {each.split(":")[0] for event in listening for each in event["listeners"]} == {"SSL"}
+    history = (tmp_path / "run.jsonl").read_text()
+    assert '"log_end_offset"' in history, "the brokers' replicas were sampled"
+
+
+def test_a_cluster_with_passwords_is_verified(tmp_path: Path) -> None:
+    cluster = SaslCluster(tmp_path)
+    try:
+        cluster.create_users()
+        file = cluster.properties(mechanism="PLAIN", protocol="SASL_SSL")
+        named = ("--bootstrap", cluster.bootstrap("SASL_SSL"), "--command-config", file)
+        words = ("verify", *named, "--seconds", "3", "--transactions", "--format", "json")
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["acked"] > 0
+        again = run(*named, "--seconds", "2", "--rate", "1000")
+        assert again["read"]["librdkafka"] == again["read"]["own"] == again["in_log"] > 0
+        assert ADMIN_PASSWORD not in done.output + json.dumps(again)
+    finally:
+        cluster.close()
 
 
 def test_existing_cluster_is_verified_and_left_unchanged() -> None:

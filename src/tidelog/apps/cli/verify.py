@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.apps.cli import output
-from tidelog.apps.cli.connection import LAST_RESORT
+from tidelog.apps.cli.connection import LAST_RESORT, command_config_option, security_texts
 from tidelog.apps.cli.usage import examples, format_option, history_option
 from tidelog.apps.near_names import near
 
@@ -73,6 +73,7 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
         "tidelog verify --acks 1 --faults kill --keep evidence",
         "tidelog verify --transactions --seconds 150",
         "tidelog verify --machines 3",
+        "tidelog verify --tls --seconds 30",
         "tidelog verify --seconds 30 --history run.jsonl",
     ),
 )
@@ -91,6 +92,13 @@ def _usable_folder(_ctx: click.Context, _param: click.Parameter, path: str | Non
     callback=_addresses,
     metavar="ADDRESS",
     help="Verify this cluster (Tidelog or Kafka), without faults.  [default: start three brokers]",
+)
+@command_config_option()
+@click.option(
+    "--tls",
+    is_flag=True,
+    help="Start brokers whose clients use TLS, with certificates that are made for the run. Needs"
+    " openssl.",
 )
 @click.option(
     "--faults",
@@ -171,6 +179,7 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     seconds: int | None,
     seed: int | None,
     bootstrap: str | None,
+    tls: bool,
     kinds: tuple[str, ...] | None,
     machines: int | None,
     brokers_per_machine: int,
@@ -195,8 +204,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
     from tidelog.apps.verify.report import Options
     from tidelog.apps.verify.run import RunFailed
     from tidelog.apps.verify.run import verify as make_run
+    from tidelog.shell.client.security import NO_SECURITY, SecurityTexts
 
     _check_machines(machines, bootstrap, kinds)
+    _check_security(tls, machines, bootstrap)
     if transactions and (acks != "all" or no_idempotence or client == "own"):
         wrong = next(
             name
@@ -238,6 +249,10 @@ def verify(  # noqa: PLR0913 - one parameter for each option
         brokers_per_machine,
         history_file,
         transactions,
+        tls,
+        SecurityTexts(tuple(sorted(security_texts(bootstrap).items())))
+        if bootstrap is not None
+        else NO_SECURITY,
     )
     try:
         with output.progress(f"seed {options.seed}", seconds) as show_progress:
@@ -261,6 +276,19 @@ def _check_machines(
             raise click.UsageError(f"fault {kind!r} needs --machines, such as --machines 3")
         if machines is not None and kind in WAYS_OF:
             raise click.UsageError(f"fault {kind!r} is not available with --machines")
+
+
+def _check_security(tls: bool, machines: int | None, bootstrap: str | None) -> None:
+    """Raise UsageError for options that do not fit together."""
+    if tls and (bootstrap is not None or machines is not None):
+        other = "--machines" if bootstrap is None else "--bootstrap"
+        advice = "" if bootstrap is None else "; give the settings of clients in --command-config"
+        raise click.UsageError(f"--tls can't be combined with {other}{advice}")
+    source = click.get_current_context().get_parameter_source("command_config")
+    if bootstrap is None and source is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "--command-config needs --bootstrap; for brokers of this command's own, use --tls"
+        )
 
 
 # -- text output -----------------------------------------------------------------------------
@@ -382,6 +410,10 @@ class VerifyView:
         words = [f"tidelog verify --seed {options.seed} --seconds {options.seconds:g}"]
         if options.transactions:
             words.append("--transactions")
+        if options.tls:
+            words.append("--tls")
+        if options.security.texts:
+            words.append("--command-config FILE")
         if options.machines:
             words.append(f"--machines {options.machines}")
         if options.brokers_per_machine > 1:

@@ -15,9 +15,10 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from tidelog.apps.spark.security_options import NAMES as SECURITY_NAMES
-from tidelog.apps.spark.security_options import SecurityOptions, security_options
+from tidelog.apps.spark.security_options import security_options
 from tidelog.core.settings.setting import WrongValue
 from tidelog.shell.client.cluster import Cluster, parse_address
+from tidelog.shell.client.security import NO_SECURITY, SecurityTexts
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 BOOTSTRAP_SHORT = "bootstrapServers"
@@ -175,13 +176,13 @@ class ClientSettings(NamedTuple):
     metadata_age_s: float = METADATA_AGE_MS / 1000
     """How old the driver's metadata may be."""
     fetch_bytes: int = FETCH_BYTES
-    security: SecurityOptions = SecurityOptions()
+    security: SecurityTexts = NO_SECURITY
 
     def cluster(self) -> Cluster:
         """Create a client; the caller closes it. Raises OptionError: a file can't be read here."""
         try:
             security = self.security.security()
-        except (WrongValue, OSError) as error:
+        except WrongValue as error:
             raise _wrong_security(error) from None
         return Cluster(self.bootstrap, self.client_id, self.timeout_s, security)
 
@@ -221,14 +222,14 @@ def _reject_unsupported(given: Mapping[str, str]) -> None:
             raise OptionError(f"{CLIENT_PREFIX}{name} can't be set; {SET_BY_OPTIONS[name]}")
 
 
-def _security(given: Mapping[str, str]) -> SecurityOptions:
+def _security(given: Mapping[str, str]) -> SecurityTexts:
     try:
         return security_options(given)
-    except (WrongValue, OSError) as error:
+    except WrongValue as error:
         raise _wrong_security(error) from None
 
 
-def _wrong_security(error: Exception) -> OptionError:
+def _wrong_security(error: WrongValue) -> OptionError:
     text = str(error)
     named = text.startswith(("security.", "sasl.", "ssl."))
     return OptionError(f"{CLIENT_PREFIX if named else 'kafka.* settings: '}{text}")

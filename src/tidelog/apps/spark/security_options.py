@@ -1,12 +1,10 @@
 """The options with which a Spark job encrypts its connections and authenticates.
 
 They are Kafka's client settings with the prefix `kafka.`: `security.protocol`, `sasl.…`, `ssl.…`.
-Driver and executors read them from the options themselves, so each has the same ones. Invariant:
-`repr` of these options shows no value, since Spark writes such texts to logs.
+Driver and executors read them from the options themselves, so each has the same ones.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tidelog.core.settings.listeners import PLAINTEXT
 from tidelog.core.settings.setting import WrongValue
@@ -16,8 +14,7 @@ from tidelog.shell.client.security import (
     PASSWORD,
     PROTOCOL,
     SASL_NAMES,
-    ClientSecurity,
-    read_security,
+    SecurityTexts,
 )
 
 _OF_BROKERS = ("ssl.client.auth", "ssl.principal.mapping.rules")
@@ -34,20 +31,7 @@ _SECRETS = frozenset(
 )
 
 
-class SecurityOptions(NamedTuple):
-    """The security settings of a client, under Kafka's names, sorted."""
-
-    texts: tuple[tuple[str, str], ...] = ()
-
-    def __repr__(self) -> str:
-        return f"SecurityOptions({', '.join(name for name, _ in self.texts)})"
-
-    def security(self) -> ClientSecurity | None:
-        """Read the files and settings; None: plaintext. Raises WrongValue, OSError."""
-        return read_security(dict(self.texts))
-
-
-def security_options(settings: Mapping[str, str]) -> SecurityOptions:
+def security_options(settings: Mapping[str, str]) -> SecurityTexts:
     """Select the security settings from a client's settings. Raises WrongValue.
 
     A setting that looks like one and is unknown is rejected: if it were ignored, a connection could
@@ -65,7 +49,7 @@ def security_options(settings: Mapping[str, str]) -> SecurityOptions:
             f"{PROTOCOL} is missing, so {names} would have no effect; set it to SSL,"
             f" SASL_SSL or SASL_PLAINTEXT (or to {PLAINTEXT})"
         )
-    options = SecurityOptions(tuple(sorted(found.items())))
+    options = SecurityTexts(tuple(sorted(found.items())))
     options.security()
     return options
 

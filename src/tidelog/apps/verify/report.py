@@ -6,6 +6,7 @@ from tidelog.apps.verify.checker.findings import Findings, Guarantees
 from tidelog.apps.verify.journals import TICKS_A_SECOND
 from tidelog.apps.verify.nemesis.failover import Failover, Injected, Waits, summarize
 from tidelog.apps.verify.nemesis.plan import DEFAULT_KINDS
+from tidelog.shell.client.security import NO_SECURITY, SecurityTexts
 
 BROKERS = 3
 MIN_ISR = 2
@@ -34,6 +35,10 @@ class Options(NamedTuple):
     """Write what happened to this file, as history events."""
     transactions: bool = False
     """Run transactional clients instead of plain producers."""
+    tls: bool = False
+    """Start a local cluster whose clients use TLS."""
+    security: SecurityTexts = NO_SECURITY
+    """The security settings of clients of the cluster of `bootstrap`."""
 
     @property
     def guarantees(self) -> Guarantees:
@@ -133,6 +138,7 @@ class Report(NamedTuple):
             "idempotence": options.idempotence,
             "partitions": options.partitions,
             "client": options.client,
+            "tls": options.tls,
             "machines": options.machines,
             "brokers_per_machine": options.brokers_per_machine,
             "transactions": self.transactions,

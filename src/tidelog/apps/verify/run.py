@@ -27,11 +27,13 @@ from tidelog.apps.verify.run_checks import RunChecks
 from tidelog.apps.verify.run_history import RunHistory
 from tidelog.apps.verify.workload.worker import Task
 from tidelog.apps.verify.workload.worker_processes import Worker, WorkerFailed, Workers
+from tidelog.core.settings.setting import WrongValue
 from tidelog.shell.client import admin
 from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.offsets import list_offset
+from tidelog.shell.client.security import read_security, read_security_texts
 from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
@@ -55,6 +57,8 @@ def verify(options: Options, progress: Progress) -> Report:
             "librdkafka's Python package is missing: pip install confluent-kafka,"
             " or use --client own"
         )
+    if options.client != "own":
+        _check_librdkafka(options)
     folder = options.keep or tempfile.mkdtemp(prefix="tidelog-verify-")
     os.makedirs(folder, exist_ok=True)
     keep = options.keep is not None
@@ -70,6 +74,15 @@ def verify(options: Options, progress: Progress) -> Report:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_librdkafka(options: Options) -> None:
+    from tidelog.apps.verify.workload.librdkafka_security import librdkafka_security
+
+    try:
+        librdkafka_security(dict(options.security.texts))
+    except WrongValue as wrong:
+        raise RunFailed(str(wrong)) from None
 
 
 def _kind_of_run(options: Options) -> "type[Run]":
@@ -100,6 +113,8 @@ class Run:
         self._troubles: list[str] = []
         self._last_acked = (0.0, 0)
         self._rate = 0.0
+        self._security = dict(options.security.texts)
+        """The security settings of clients, under Kafka's names."""
 
     def _new_checks(self) -> RunChecks:
         options = self._options
@@ -117,7 +132,10 @@ class Run:
                 data = os.path.join(self._folder, "data")
                 local = stack.enter_context(self._cluster(data))
                 bootstrap = local.bootstrap
-            cluster = stack.enter_context(Cluster(bootstrap, "verify"))
+                if local.client_settings:
+                    self._security = read_security_texts(local.client_settings)
+            security = read_security(self._security)
+            cluster = stack.enter_context(Cluster(bootstrap, "verify", security=security))
             if local is not None and "kill" in self._options.kinds:
                 self._open(local, cluster)
             else:
@@ -128,7 +146,7 @@ class Run:
             if self._options.history is not None:
                 recorded = self._history_events = RunHistory(self._topic, self._ticks)
                 stack.callback(self._write_history, recorded, self._options.history, local)
-                recorded.start(bootstrap, sorted(cluster.refresh().brokers))
+                recorded.start(bootstrap, sorted(cluster.refresh().brokers), security)
             if local is not None:
                 self._nemesis = self._nemesis_of(local)
             seconds = self._work(bootstrap)
@@ -169,7 +187,7 @@ class Run:
             settings = {} if options.history is None else {"tidelog.log.format": "json"}
             if options.transactions:
                 settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = "1000"
-            return LocalCluster(BROKERS, data, settings, fault_switches=True)
+            return LocalCluster(BROKERS, data, settings, fault_switches=True, tls=options.tls)
         from tidelog.apps.verify.machines.machine_cluster import MachineCluster
 
         return MachineCluster(options.machines, options.brokers_per_machine, data)
@@ -227,6 +245,7 @@ class Run:
             options.acks,
             options.idempotence,
             options.seed,
+            security=self._security,
         )
 
     def _start_workers(self, bootstrap: str) -> None:

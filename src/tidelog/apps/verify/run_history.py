@@ -20,6 +20,7 @@ from tidelog.lab.broker_history import ReplicaSamples
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.security import ClientSecurity
 
 EVERY_S = 0.25
 TIMEOUT_S = 1.0
@@ -53,11 +54,18 @@ class RunHistory:
         self._end_ms: int | None = None
         self._add(_now_ms(), None, STARTED, {"topic": topic}, "verify: the run starts")
 
-    def start(self, bootstrap: str, brokers: Iterable[BrokerId]) -> None:
+    def start(
+        self,
+        bootstrap: str,
+        brokers: Iterable[BrokerId],
+        security: ClientSecurity | None = None,
+    ) -> None:
         """Start sampling these brokers."""
         for broker in brokers:
             thread = threading.Thread(
-                target=self._sample, args=(bootstrap, broker), name=f"verify-sampler-{broker}"
+                target=self._sample,
+                args=(bootstrap, broker, security),
+                name=f"verify-sampler-{broker}",
             )
             thread.daemon = True
             self._threads.append(thread)
@@ -72,9 +80,9 @@ class RunHistory:
         for thread in self._threads:
             thread.join(4 * TIMEOUT_S)
 
-    def _sample(self, bootstrap: str, broker: BrokerId) -> None:
+    def _sample(self, bootstrap: str, broker: BrokerId, security: ClientSecurity | None) -> None:
         samples, responds = ReplicaSamples(), True
-        with Cluster(bootstrap, "verify-sampler", TIMEOUT_S) as cluster:
+        with Cluster(bootstrap, "verify-sampler", TIMEOUT_S, security) as cluster:
             while not self._stopping.wait(EVERY_S):
                 try:
                     if broker not in cluster.metadata.brokers:

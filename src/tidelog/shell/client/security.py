@@ -56,6 +56,25 @@ class ClientSecurity(NamedTuple):
             raise TransportFailed(reason(error)) from None
 
 
+class SecurityTexts(NamedTuple):
+    """The security settings of a client as texts, to send them to other processes.
+
+    Invariant: `repr` shows no value, since such texts are written to logs.
+    """
+
+    texts: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"SecurityTexts({', '.join(name for name, _ in self.texts)})"
+
+    def security(self) -> ClientSecurity | None:
+        """Read the files and settings; None: plaintext. Raises WrongValue."""
+        return read_security(dict(self.texts))
+
+
+NO_SECURITY = SecurityTexts()
+
+
 def read_security_texts(path: str) -> dict[str, str]:
     """Return the security settings in a properties file. Raises OSError, WrongValue,
     UnicodeDecodeError."""

@@ -9,15 +9,18 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.core.api_table import DESCRIBE_STATE, SET_FAULTS
-from tidelog.shell.supervisor import cluster_plan, data_folder, metadata_probe
+from tidelog.shell.supervisor import cluster_plan, data_folder, metadata_probe, throwaway_tls
 from tidelog.shell.supervisor.broker_child import ENTRY
 from tidelog.shell.supervisor.broker_process import BrokerProcess, Listening
 from tidelog.shell.supervisor.cluster_plan import HOST, ClusterPlan
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 from tidelog.shell.supervisor.ports import HeldPorts
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 ANSWER_S = 2.0
 START_S = 120.0
@@ -50,6 +53,7 @@ class LocalCluster:
         entry: str = ENTRY,
         store: str = "",
         disks: Sequence[str] = (),
+        tls: bool = False,
     ) -> None:
         self.ids = list(range(1, brokers + 1))
         self._temporary = data is None
@@ -67,7 +71,10 @@ class LocalCluster:
             one_process,
             store,
             disks=tuple(disks),
+            tls=tls,
         )
+        self._tls: SSLContext | None = None
+        """How to query brokers whose clients use TLS."""
         self._ports = {broker: self.plan.port_of(broker) for broker in self.ids}
         self._held = HeldPorts()
         self._processes: dict[int, BrokerProcess] = {}
@@ -90,6 +97,11 @@ class LocalCluster:
 
             self.plan = self.plan._replace(data=mkdtemp(prefix="tidelog-"))
         os.makedirs(self.plan.data, mode=0o700, exist_ok=True)
+        if self.plan.tls:
+            try:
+                self._make_certificates()
+            except data_folder.Refusal as refusal:
+                raise ClusterFailed(str(refusal)) from None
         self._life_line = os.pipe()
         try:
             self._ports = {b: self._reserve(b, port) for b, port in self._ports.items()}
@@ -119,6 +131,17 @@ class LocalCluster:
             from shutil import rmtree
 
             rmtree(self.plan.data, ignore_errors=True)
+
+    def _make_certificates(self) -> None:
+        if not throwaway_tls.is_made(self.plan.data):
+            throwaway_tls.check_openssl()
+            throwaway_tls.make(self.plan.data)
+        self._tls = throwaway_tls.client_context(self.plan.data)
+
+    @property
+    def client_settings(self) -> str:
+        """The path of a file with the security settings of clients; empty: they need none."""
+        return throwaway_tls.path(self.plan.data, throwaway_tls.CLIENT) if self.plan.tls else ""
 
     @property
     def data(self) -> str:
@@ -261,13 +284,14 @@ class LocalCluster:
 
     def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:
         """The broker's Metadata response; all topics with None. Raises ProbeFailed."""
-        return metadata_probe.ask_metadata(self.host(broker), self._ports[broker], ANSWER_S, topics)
+        address = self.host(broker), self._ports[broker]
+        return metadata_probe.ask_metadata(*address, ANSWER_S, topics, self._tls)
 
     def describe_state(self, broker: int, topic: str) -> dict[str, Any]:
         """The state of the broker and of its replicas of a topic. Raises ProbeFailed."""
         asked = {"topic": topic}
         address = self.host(broker), self._ports[broker]
-        return metadata_probe.call_private(*address, DESCRIBE_STATE, asked, ANSWER_S)
+        return metadata_probe.call_private(*address, DESCRIBE_STATE, asked, ANSWER_S, self._tls)
 
     def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
         """Set fault switches, such as {"disk_full": True}; needs `fault_switches`."""

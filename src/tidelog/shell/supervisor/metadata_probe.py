@@ -63,14 +63,22 @@ def ask_metadata(
 
 
 def call_private(
-    host: str, port: int, api_key: int, body: dict[str, Any], timeout_s: float
+    host: str,
+    port: int,
+    api_key: int,
+    body: dict[str, Any],
+    timeout_s: float,
+    tls: "SSLContext | None" = None,
 ) -> dict[str, Any]:
-    """Call one of Tidelog's own APIs, which exchange JSON documents. Raises ProbeFailed."""
+    """Call one of Tidelog's own APIs, which exchange JSON documents. `tls`: the port requires TLS.
+
+    Raises ProbeFailed.
+    """
     import json
 
     document = json.dumps(body).encode()
     request = struct.pack(">i", len(document)) + document
-    answer = _exchange(host, port, api_key, 0, request, timeout_s)
+    answer = _exchange(host, port, api_key, 0, request, timeout_s, tls)
     try:
         (length,) = struct.unpack_from(">i", answer)
         found = json.loads(answer[4 : 4 + length])

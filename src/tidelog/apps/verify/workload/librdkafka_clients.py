@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from tidelog.apps.verify.journals import Journal, Kind, MarkKind, Outcome
 from tidelog.apps.verify.record_value import FIELDS, read_id
 from tidelog.apps.verify.workload.ledger import Ledger, Pace, sent_by, total_of
+from tidelog.apps.verify.workload.librdkafka_security import librdkafka_security
 from tidelog.apps.verify.workload.worker import (
     REPORT_EVERY_S,
     RunLink,
@@ -36,6 +37,7 @@ def shared_settings(task: Task, name: str) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 1000,
         "log_level": 0,
+        **librdkafka_security(task.security),
     }
 
 

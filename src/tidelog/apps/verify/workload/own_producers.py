@@ -13,7 +13,6 @@ from tidelog.apps.verify.workload.ledger import Ledger, Pace, sent_by, total_of
 from tidelog.apps.verify.workload.worker import REPORT_EVERY_S, RunLink, Task, send_report
 from tidelog.core.record.record import Record
 from tidelog.shell.client.client_errors import BrokerError, ClientError
-from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import ALL, Producer
 
 THREADS = 3
@@ -36,7 +35,7 @@ class AppendThread(threading.Thread):
         threads = min(THREADS, self._task.partitions)
         self._partitions = range(number, self._task.partitions, threads)
         self._rate = self._task.rate / len(self._task.names) / threads
-        self._cluster = Cluster(self._task.bootstrap, f"verify-{ledger.producer}", RESPONSE_S)
+        self._cluster = self._task.cluster(f"verify-{ledger.producer}", RESPONSE_S)
         self._producer = self._new_producer()
         self.failure = ""
 

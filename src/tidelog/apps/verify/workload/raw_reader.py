@@ -17,7 +17,6 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.record.record_batch import batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.client_errors import ClientError
-from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.fetching import (
     CONSUMER,
     READ_COMMITTED,
@@ -51,7 +50,7 @@ class RawReader:
         self._batches = Journal(task.folder, Kind.BATCHES, name, task.partitions)
         self._marks = Journal(task.folder, Kind.MARKS, name, task.partitions)
         self._random = Random(f"reader {task.seed}")
-        self._cluster = Cluster(task.bootstrap, f"verify-{name}", RESPONSE_S)
+        self._cluster = task.cluster(f"verify-{name}", RESPONSE_S)
         self._leaders: dict[int, int] = {}
         """Leaders by partition; missing where unknown."""
         self._epochs = [-1] * task.partitions

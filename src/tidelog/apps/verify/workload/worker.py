@@ -12,12 +12,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.apps.verify.journals import TICKS_A_SECOND
 from tidelog.apps.verify.transactions.names import PROCESSOR, READERS, WRITER
+from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.security import read_security
 
 ORPHANED = 3
 REPORT_EVERY_S = 0.2
@@ -47,6 +49,12 @@ class Task(NamedTuple):
     seed: int = 0
     life: int = 0
     """How often the worker was restarted after it had killed itself."""
+    security: Mapping[str, str] = {}
+    """The security settings of clients, under Kafka's names. They may contain passwords."""
+
+    def cluster(self, client_id: str, timeout_s: float) -> Cluster:
+        """Create a client of the cluster; the caller closes it."""
+        return Cluster(self.bootstrap, client_id, timeout_s, read_security(self.security))
 
     def ticks(self) -> int:
         """The time since the run began."""
