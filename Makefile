@@ -117,7 +117,7 @@ mutants: $(STAMP) ## put known mistakes into the code, one by one, and check tha
 
 fuzz: $(STAMP) ## send hostile frames to brokers: make fuzz FRAMES=10000000 SOCKETS=100000 SECONDS=3000 SEED=1
 	$(BIN)/python -m tidelog.apps.fuzz.run --frames $(or $(FRAMES),10000000) \
-	  --socket-frames $(or $(SOCKETS),100000) --seconds $(or $(SECONDS),3000) \
+	  --sasl-frames $(or $(LOGINS),100000) --socket-frames $(or $(SOCKETS),100000) --seconds $(or $(SECONDS),3000) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--write-seeds)
 
 bench: $(STAMP) ## measure throughput and latency, compared with librdkafka's mock: make bench ROWS=produce (needs gcc)

@@ -1,6 +1,7 @@
 """Fuzz brokers with invalid requests, in memory and through real sockets.
 
-    make fuzz                                  10 million in memory, 100 thousand through sockets
+    make fuzz                                  10 million in memory, 100 thousand in states of
+                                               SASL, 100 thousand through sockets
     make fuzz FRAMES=100000 SOCKETS=2000 SEED=7
     make fuzz SEEDS=write                      rewrite the seeds after a change of messages
 
@@ -13,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from tidelog.apps.cli import output
 from tidelog.apps.fuzz import in_memory, over_sockets
@@ -20,6 +22,10 @@ from tidelog.core.api_table import APIS
 from tidelog.lab.fuzz import corpus
 from tidelog.lab.fuzz.campaign import Finding, begin, reduce, same_fault, signature
 from tidelog.lab.fuzz.requests import RequestMaker
+from tidelog.lab.fuzz.sasl_campaign import SaslCampaign
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SHOWN_MAX = 20
 SEEDS = "seeds.txt"
@@ -54,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         clean = not tally.findings and tally.grown_kb < GROWTH_KB_MAX
         for line in describe(tally.findings):
             screen.print(line, soft_wrap=True, markup=False, highlight=False)
+    if options.sasl_frames:
+        clean = fuzz_logins(screen, seed, options.sasl_frames, options.seconds) and clean
     if options.socket_frames:
         seeds = [kept.frame for kept in corpus.read(options.corpus / SEEDS)]
         with output.progress("sockets", options.socket_frames) as show:
@@ -72,6 +80,23 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if clean else 1
 
 
+def fuzz_logins(screen: "Console", seed: int, frames: int, seconds: float) -> bool:
+    """Send hostile frames in every state of a login by SASL; return whether nothing was found."""
+    until_s = time.monotonic() + seconds
+    with output.progress("logins", frames) as show:
+        tally = SaslCampaign(seed).run(frames, until_s, lambda done: show(done, ""))
+    screen.print(
+        f"logins: {tally.frames} frames, {tally.answered} answered, {tally.refused} connections"
+        f" closed, the slowest frame took {tally.slowest_s * 1000:.0f} ms"
+    )
+    for finding in tally.findings[:SHOWN_MAX]:
+        text = f"{finding.what} (seed {seed}): {finding.frame.hex()}"
+        screen.print(text, soft_wrap=True, markup=False, highlight=False)
+        for line in finding.where.splitlines()[-8:]:
+            screen.print(line, soft_wrap=True, markup=False, highlight=False)
+    return not tally.findings
+
+
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
@@ -85,6 +110,12 @@ def _arguments() -> argparse.ArgumentParser:
         type=int,
         default=100_000,
         help="frames through sockets (default: 100 thousand)",
+    )
+    parser.add_argument(
+        "--sasl-frames",
+        type=int,
+        default=100_000,
+        help="frames before and in the middle of a login by SASL (default: 100 thousand)",
     )
     parser.add_argument(
         "--seconds", type=float, default=3000, help="time limit of each part (default: 3000)"
