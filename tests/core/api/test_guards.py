@@ -218,3 +218,21 @@ def test_a_topic_that_only_the_controller_knows_is_not_deleted_by_its_id() -> No
     [found] = brokers.request(1, DELETE_TOPICS, request, 6, principal=STRANGER)["responses"]
 
     assert found["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_id_that_is_given_twice_does_not_name_its_topic(known: bool) -> None:
+    """Kafka answers with the id only; whether the topic exists must not show either."""
+    brokers = prepared(DELETE_TOPICS)
+    topic_id = brokers.nodes[1].image.topics["orders"].topic_id if known else b"\x44" * 16
+    twice = {"name": None, "topic_id": topic_id}
+    request = {"topics": [twice, twice], "timeout_ms": 1000}
+
+    [found] = brokers.request(1, DELETE_TOPICS, request, 6, principal=STRANGER)["responses"]
+
+    assert found == {
+        "name": None,
+        "topic_id": topic_id,
+        "error_code": ErrorCode.INVALID_REQUEST,
+        "error_message": "The topic id is given more than once in the request.",
+    }

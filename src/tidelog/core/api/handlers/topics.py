@@ -68,6 +68,12 @@ def no_time_left() -> TopicAnswer:
     return TopicAnswer(ErrorCode.REQUEST_TIMED_OUT, "timeout_ms is 0; use a larger value.")
 
 
+_DUPLICATE_ID = TopicAnswer(
+    ErrorCode.INVALID_REQUEST, "The topic id is given more than once in the request."
+)
+"""It names no topic: the principal may not be allowed to know the topic of this id."""
+
+
 def _refuse_duplicate(name: str) -> TopicAnswer:
     return TopicAnswer(ErrorCode.INVALID_REQUEST, f"{name} is named more than once in the request.")
 
@@ -173,8 +179,11 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
     )
     results: dict[tuple[str | None, TopicId], Struct] = {}
     events: dict[tuple[str | None, TopicId], DeleteTopicReceived] = {}
+    given = Counter(asked)
     for topic, target in zip(asked, targets, strict=True):
-        if isinstance(target, str) and times[target or topic[1]] > 1:
+        if topic[0] is None and given[topic] > 1 and isinstance(target, str):
+            target = _DUPLICATE_ID
+        elif isinstance(target, str) and times[target or topic[1]] > 1:
             target = _refuse_duplicate(target or "A topic")
         if isinstance(target, TopicAnswer):
             results[topic] = _deleted(*topic, target)
