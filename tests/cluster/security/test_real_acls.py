@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,39 @@ def test_an_acl_allows_what_was_refused(authorized: Authorized) -> None:
     refused = [each for each in events if each["event"] == "operation_refused"]
     wanted = {"principal": principal, "operation": "DESCRIBE", "resource": "orders"}
     assert wanted.items() <= refused[0].items()
+
+
+@pytest.mark.parametrize("spelled", ["::1", "0:0:0:0:0:0:0:1"])
+def test_an_acl_is_for_an_ipv6_address(tmp_path: Path, spelled: str) -> None:
+    """The address is compared as Java spells it; `tidelog acl` takes any spelling."""
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6")
+    everyone = {
+        "allow.everyone.if.no.acl.found": "true",
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+    }
+    settings = {**ONE_COPY, **everyone, "listeners": "PLAINTEXT://[::1]:0"}
+    with running_tidelog(tmp_path, settings) as port:
+
+        def tidelog(*words: str, given: str = "") -> str:
+            command = [sys.executable, "-m", "tidelog", *words, "-b", f"[::1]:{port}"]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=COMMAND_S, input=given, check=False
+            )
+            return done.stdout + done.stderr
+
+        create = ("topic", "create", "orders", "--partitions", "1")
+        eventually(lambda: "created" in tidelog(*create) or None, "the broker is ready")
+        produce = ("produce", "orders")
+        assert "AUTHORIZATION" not in tidelog(*produce, given="one\n")
+        denied = ("acl", "add", "User:*", "--deny", "--topic", "orders", "--operation", "WRITE")
+        added = tidelog(*denied, "--host", spelled)
+        assert "0:0:0:0:0:0:0:1" in added
+        eventually(
+            lambda: "TOPIC_AUTHORIZATION_FAILED" in tidelog(*produce, given="two\n") or None,
+            "the ACL is in force",
+        )
+        assert "0:0:0:0:0:0:0:1" in tidelog("acl", "list", "--host", spelled)
 
 
 def test_acls_are_listed_and_removed_by_filters(authorized: Authorized) -> None:

@@ -20,6 +20,7 @@ from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
+from tidelog.shell.net.host_address import java_host_address
 from tidelog.shell.net.outbox import Chunk, FilePart, Outbox
 from tidelog.shell.net.shared_limits import Bounds
 from tidelog.shell.net.transport import Transport, TransportFailed
@@ -114,6 +115,7 @@ class Connection:
         "close_code",
         "flush",
         "open",
+        "peer_host",
         "peer_name",
         "session",
         "unproven",
@@ -133,6 +135,8 @@ class Connection:
         self.unproven = False
         """Whether the peer still has to prove that it is a broker of this cluster, or a user."""
         self.peer_name = peer_name
+        self.peer_host = java_host_address(peer_name.rpartition(":")[0])
+        """The address of the client as ACLs name it."""
         self.active_ms = loop.clock.now_ms()
         self.began_ms = 0
         """When the first byte of an incomplete request arrived; 0 without such a request."""
@@ -165,10 +169,6 @@ class Connection:
         """The peer closed its sending side while requests were unanswered."""
         self._events = READABLE
         transport.attach(loop, self)
-
-    @property
-    def peer_host(self) -> str:
-        return self.peer_name.rpartition(":")[0]
 
     def reserve(self) -> Slot:
         """Reserve the slot of the next response."""

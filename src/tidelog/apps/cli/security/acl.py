@@ -147,6 +147,7 @@ def add_command(
         ResourceType,
     )
     from tidelog.shell.client.administration.acls import create_acls
+    from tidelog.shell.net.host_address import java_host_address
 
     resources = _Resources(topics, groups, transactional_ids, cluster).pairs()
     if not resources:
@@ -166,7 +167,7 @@ def add_command(
         for principal in principals
         for kind, name in resources
         for operation in operations or ("ALL",)
-        for host in hosts or ("*",)
+        for host in map(java_host_address, hosts or ("*",))
     ]
     with connected_cluster(bootstrap, timeout_s) as connected:
         outcomes = create_acls(connected, wanted)
@@ -300,6 +301,7 @@ def _filter(
         Permission,
         ResourceType,
     )
+    from tidelog.shell.net.host_address import java_host_address
 
     named = resources.pairs()
     if len(named) > 1 or len(operations) > 1:
@@ -319,7 +321,7 @@ def _filter(
         name,
         pattern,
         principal,
-        host,
+        None if host is None else java_host_address(host),
         Operation[operations[0]] if operations else Operation.ANY,
         Permission.ANY,
     )
