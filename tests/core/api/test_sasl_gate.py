@@ -1,5 +1,6 @@
 """Clients of a listener with SASL: what they may send before they are authenticated, and after."""
 
+from base64 import b64encode
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -68,7 +69,7 @@ class Listener:
             }
         )
         self.sasl = settings.sasl(settings.listener)
-        rules = sasl_rules(self.sasl, self.image, SECRET, bytes, address=ADDRESS)
+        self.rules = rules = sasl_rules(self.sasl, self.image, SECRET, bytes, address=ADDRESS)
         self.served: list[bytes] = []
         self.authenticated: list[Line] = []
         self.failed: list[tuple[Line, str]] = []
@@ -219,6 +220,23 @@ def test_a_broker_passes_by_the_secret_of_the_cluster(listener: Listener) -> Non
         run(other, cluster_login("of another cluster", "test", ADDRESS, bytes))
     assert other.session.principal is ANONYMOUS
     assert CLUSTER_MECHANISM not in handshake(listener.connect(), PLAIN)["mechanisms"]
+
+
+def test_a_challenge_does_not_tell_an_unknown_user(listener: Listener) -> None:
+    """Also if users have other iterations and salts than Tidelog and Kafka's tools make."""
+
+    def challenge(user: str) -> tuple[int, str]:
+        login = listener.rules.begin(SCRAM_SHA_256)
+        assert login is not None
+        answer = login.server.respond(ScramClient(SCRAM_SHA_256, user, "", bytes).first())
+        _, salt, iterations = answer.decode().split(",")
+        return len(salt), iterations
+
+    credential = listener.image.scram.pop((SCRAM_SHA_256, "alice"))
+    salt = bytes(range(64))
+    listener.image.scram[SCRAM_SHA_256, "carol"] = credential._replace(iterations=9999, salt=salt)
+    listener.image.scram_changes += 1
+    assert challenge("carol") == challenge("nobody") == (len(b64encode(salt)) + 2, "i=9999")
 
 
 @pytest.mark.parametrize("address", ["[::1]:9093", "localhost:9092", "broker"])

@@ -14,9 +14,11 @@ from tidelog.core.sasl.scram import (
     MESSAGE_MAX,
     SALT_LENGTH,
     ScramClient,
+    ScramForm,
     ScramServer,
     ScramUsers,
     credential_of,
+    form_of,
     is_scram,
     new_salt,
     salted_password,
@@ -112,6 +114,48 @@ def test_the_salt_of_an_unknown_user_is_always_the_same_and_looks_like_others() 
     assert first.salt != known.lookup("other")[0].salt
     assert len(first.salt) == len(new_salt(ones)) == SALT_LENGTH
     assert first.salt.isalnum()
+
+
+def stored(iterations: int, salt: bytes) -> ScramCredential:
+    return ScramCredential(salt, b"stored", b"server", iterations)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "credential",
+    [
+        stored(8192, b"0123456789abcdefghijklmnop"),
+        stored(16384, bytes(range(90))),
+        stored(4096, b""),
+    ],
+    ids=["letters", "long", "empty"],
+)
+def test_an_unknown_user_gets_a_challenge_of_the_usual_form(
+    mechanism: str, credential: ScramCredential
+) -> None:
+    forms = (form_of(credential),)
+    known = ScramUsers(mechanism, {"alice": credential}.get, b"secret", lambda: forms)
+    unknown, exists = known.lookup("nobody")
+    assert not exists
+    assert form_of(unknown) == form_of(credential)
+    assert unknown.salt != credential.salt or not credential.salt
+    assert known.lookup("nobody")[0] == unknown
+    assert known.lookup("alice") == (credential, True)
+
+
+def test_no_form_of_a_challenge_tells_which_users_exist() -> None:
+    """Each form of a user is also that of unknown ones; a new form changes it for some only."""
+    many = tuple(ScramForm(count, 25) for count in (4096, 8192, 10000, 16384))
+    names = [f"user{number}" for number in range(200)]
+
+    def forms_of(forms: tuple[ScramForm, ...]) -> list[ScramForm]:
+        known = ScramUsers(SCRAM_SHA_256, lambda _user: None, b"secret", lambda: forms)
+        return [form_of(known.lookup(name)[0]) for name in names]
+
+    before, after = forms_of(many[:3]), forms_of(many)
+    assert set(before) == set(many[:3])
+    assert set(after) == set(many)
+    assert all(old == new or new == many[3] for old, new in zip(before, after, strict=True))
 
 
 @BOTH

@@ -13,10 +13,13 @@ from tidelog.core.sasl.plain import PlainServer, PlainUsers
 from tidelog.core.sasl.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
+    USUAL_FORM,
     ScramClient,
+    ScramForm,
     ScramServer,
     ScramUsers,
     credential_of,
+    form_of,
     new_salt,
     salted_password,
 )
@@ -60,7 +63,8 @@ def sasl_rules(
                 return of_brokers()
             return found
 
-        users = ScramUsers(mechanism, find, secret.encode())
+        forms = _Forms(image, mechanism, () if own is None else (USUAL_FORM,))
+        users = ScramUsers(mechanism, find, secret.encode(), forms)
         return lambda: Login(ScramServer(users, random_bytes), _user)
 
     plain = settings.modules.get(PLAIN)
@@ -112,3 +116,22 @@ def broker_login(wanted: BrokerLogin, client_id: str, random_bytes: RandomBytes)
 
 def _user(name: str) -> Principal:
     return Principal(USER, name)
+
+
+class _Forms:
+    """The forms of the users of one mechanism, computed when users have changed."""
+
+    def __init__(self, image: ClusterImage, mechanism: str, further: tuple[ScramForm, ...]) -> None:
+        self._image = image
+        self._mechanism = mechanism
+        self._further = further
+        self._changes = -1
+        self._found: tuple[ScramForm, ...] = ()
+
+    def __call__(self) -> tuple[ScramForm, ...]:
+        image = self._image
+        if image.scram_changes != self._changes:
+            self._changes = image.scram_changes
+            of_users = [each for (kind, _), each in image.scram.items() if kind == self._mechanism]
+            self._found = tuple(sorted({*map(form_of, of_users), *self._further}))
+        return self._found

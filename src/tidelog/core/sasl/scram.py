@@ -80,6 +80,24 @@ def new_salt(random_bytes: RandomBytes) -> bytes:
     return _as_letters(random_bytes(SALT_LENGTH))
 
 
+class ScramForm(NamedTuple):
+    """What a challenge shows of a credential."""
+
+    iterations: int = ITERATIONS_MIN
+    salt_length: int = SALT_LENGTH
+    has_letters: bool = True
+    """Whether the salt has the letters of Kafka's tools only; else it has any bytes."""
+
+
+def form_of(credential: ScramCredential) -> ScramForm:
+    """Return the form of a user's challenge."""
+    salt = credential.salt
+    return ScramForm(credential.iterations, len(salt), not salt.strip(_LETTERS))
+
+
+USUAL_FORM = ScramForm()
+
+
 class ScramUsers(NamedTuple):
     """The users of one SCRAM mechanism."""
 
@@ -87,16 +105,35 @@ class ScramUsers(NamedTuple):
     find: Callable[[str], ScramCredential | None]
     secret: bytes
     """Makes the salts of unknown users: the same for each attempt, and for each broker."""
+    forms: Callable[[], tuple[ScramForm, ...]] = lambda: ()
+    """The different forms of all users. Each unknown user gets one of them, so that no form tells
+    which users exist."""
 
     def lookup(self, user: str) -> tuple[ScramCredential, bool]:
         """Return a user's credential, and whether it exists; else one that nothing matches."""
-        hashed = _HASHES[self.mechanism]
         # Made for each user, so that a known one takes as long.
-        made = hashed.hmac(self.secret, f"{self.mechanism} {user}".encode())
-        salt = _as_letters(made[:SALT_LENGTH])
-        unmatched = ScramCredential(salt, made, made, ITERATIONS_MIN)
+        unmatched = self._unmatched(user)
         found = self.find(user)
         return (unmatched, False) if found is None else (found, True)
+
+    def _unmatched(self, user: str) -> ScramCredential:
+        made = self._hmac(f"{self.mechanism} {user}")
+
+        def weight(form: ScramForm) -> bytes:
+            return self._hmac(f"{self.mechanism} {user} {tuple(form)}")
+
+        # By the highest weight, a form that is added or removed changes it for few users.
+        form = max(self.forms() or (USUAL_FORM,), key=weight)
+        salt = made
+        while len(salt) < form.salt_length:
+            salt += self._hmac(f"{self.mechanism} {user} {len(salt)}")
+        salt = salt[: form.salt_length]
+        if form.has_letters:
+            salt = _as_letters(salt)
+        return ScramCredential(salt, made, made, form.iterations)
+
+    def _hmac(self, text: str) -> bytes:
+        return _HASHES[self.mechanism].hmac(self.secret, text.encode())
 
 
 class ScramServer:

@@ -87,6 +87,7 @@ class ClusterImage:
         "reassigning",
         "revision",
         "scram",
+        "scram_changes",
         "states",
         "topic_names",
         "topics",
@@ -119,6 +120,8 @@ class ClusterImage:
         """The number of changes of `acls`."""
         self.scram: dict[tuple[str, str], ScramCredential] = {}
         """The credentials of users, by mechanism and name."""
+        self.scram_changes = 0
+        """The number of changes of `scram`."""
         self.min_insync_default = 1
         """The smallest default of an online broker: no leader may commit with fewer replicas
         than the controller assumes."""
@@ -389,6 +392,7 @@ class ClusterImage:
             self.scram.pop(name, None)
         else:
             self.scram[name] = values.decode_scram(kv.value)
+        self.scram_changes += 1
 
     def _apply_producer_ids(self, _key: str, kv: KV | None, _delta: ImageDelta) -> None:
         self.next_producer_id = 0 if kv is None else values.decode_producer_ids(kv.value)
