@@ -56,3 +56,24 @@ def test_a_report_is_one_object(
 def test_the_setting_chooses() -> None:
     assert line_writer("json") is json_line
     assert line_writer("text") is log_line
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\r2026-01-01 00:00:00 INFO  forged", "a\\r2026-01-01 00:00:00 INFO  forged"),
+        ("a\x1b[2J\x07", "a\\x1b[2J\\x07"),
+        ("a\x85b\u2028c\u202ed\x9b", "a\\x85b\\u2028c\\u202ed\\x9b"),
+        ("\udcff", "\\udcff"),
+        ("a\nb", "a b"),
+        ("名前 ü", "名前 ü"),
+    ],
+)
+def test_a_line_of_text_has_printable_characters_only(name: str, shown: str) -> None:
+    report = {"event": "log", "level": "WARN", "text": f"user '{name}' failed", "broker": 1}
+    line = log_line(report)
+    assert line.endswith(f"user '{shown}' failed")
+    assert line.isprintable()
+    reason = log_line({"event": "failed", "reason": "one\ntwo", "broker": 1})
+    assert reason.endswith("one\\ntwo")
+    json.loads(json_line(report))

@@ -1,6 +1,7 @@
 """Format a broker's report as a line of its log: text, or a JSON object.
 
-Invariant: one report is one line, whatever it contains.
+Invariant: one report is one line of printable characters, whatever it contains. Clients choose
+names in it, and must not forge lines, or control the terminal of a reader.
 """
 
 import time
@@ -38,7 +39,17 @@ def log_line(report: Report) -> str:
     level, text = describe(report)
     now = time.time()
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    return f"{clock}.{int(now % 1 * 1000):03d} {level:<5} {text}"
+    return f"{clock}.{int(now % 1 * 1000):03d} {level:<5} {_printable(text)}"
+
+
+def _printable(text: str) -> str:
+    """Escape characters that are not printable, as Python does."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode()
+        for each in text
+    )
 
 
 def describe(report: Report) -> tuple[str, str]:
