@@ -138,6 +138,23 @@ def test_a_broker_that_does_not_start_is_reported_with_its_reason(rack: str, rea
     assert not os.path.exists(cluster.data)
 
 
+def test_settings_are_not_in_the_process_list() -> None:
+    """All users of a machine can read the words of a command."""
+    with LocalCluster(brokers=1, settings={"ssl.key.password": "of-the-key"}) as cluster:
+        words = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(cluster.pid(1))],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert "broker_child" in words
+        assert "of-the-key" not in words
+        assert "ssl.key.password" not in words
+        process = Path("/proc", str(cluster.pid(1)))
+        if process.exists():
+            assert b"of-the-key" not in (process / "environ").read_bytes()
+
+
 def test_no_broker_outlives_its_starter(tmp_path: Path) -> None:
     code = (
         "import time\n"

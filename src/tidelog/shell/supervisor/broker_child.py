@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -22,6 +21,8 @@ from tidelog.shell.supervisor.report_line import Report, line_writer
 
 ENTRY = "tidelog.shell.broker.process:run_brokers"
 """The function that runs brokers until they are stopped, as "module:function"."""
+SETTINGS_FILE = 3
+"""The descriptor from which a spawned process reads JSON, up to its end."""
 FAILED = 1
 GRACE_S = 30.0
 """Time limit for a clean stop after the parent ended; then the process kills itself."""
@@ -108,9 +109,10 @@ def _end_with_parent() -> None:
 
 
 def main() -> NoReturn:
-    """The entry of a spawned process; its argument is JSON with the function and settings."""
+    """The entry of a spawned process, which reads the function and settings from SETTINGS_FILE."""
     os.setsid()  # Ctrl-C in the terminal must reach only the parent
-    wanted = json.loads(sys.argv[1])
+    with open(SETTINGS_FILE, encoding="utf-8") as file:
+        wanted = json.loads(file.read())
     from tidelog.shell.settings_sources import load_settings
 
     settings = [load_settings(None, {}, sets).settings for sets in wanted["brokers"]]

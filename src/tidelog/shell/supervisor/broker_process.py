@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tidelog.shell.supervisor import broker_child, process_identity
@@ -103,12 +104,16 @@ class BrokerProcess:
         """Start a new interpreter. `brokers`: "key=value" settings by id.
 
         `command`: the words before it, of a program that replaces itself by the interpreter, such
-        as `ip netns exec`. `environ`: further variables.
+        as `ip netns exec`. `environ`: further variables. Settings may have passwords, so they go
+        through a pipe: every user of the machine can read the words of a command.
         """
         wanted = json.dumps({"entry": entry, "brokers": list(brokers.values())})
-        words = [*command, sys.executable, "-c", _BOOT, wanted]
+        words = [*command, sys.executable, "-c", _BOOT]
         reports, out = os.pipe()
         log_fd = _open_log(log)
+        settings, into = os.pipe()
+        if settings == broker_child.SETTINGS_FILE:
+            os.set_inheritable(settings, True)  # some systems skip a copy to itself
         try:
             pid = os.posix_spawn(
                 words[0],
@@ -118,14 +123,19 @@ class BrokerProcess:
                     (os.POSIX_SPAWN_DUP2, life_line, 0),
                     (os.POSIX_SPAWN_DUP2, out, 1),
                     (os.POSIX_SPAWN_DUP2, log_fd, 2),
+                    (os.POSIX_SPAWN_DUP2, settings, broker_child.SETTINGS_FILE),  # the last
                 ],
             )
         except BaseException:
             os.close(reports)
+            os.close(into)
             raise
         finally:
-            os.close(out)
-            os.close(log_fd)
+            for file in (out, log_fd, settings):
+                os.close(file)
+        # A process that has already ended is reported by its exit code.
+        with suppress(BrokenPipeError), open(into, "w", encoding="utf-8") as pipe:
+            pipe.write(wanted)
         return cls(pid, reports, tuple(brokers))
 
     def read_reports(self) -> list[dict[str, Any]]:
