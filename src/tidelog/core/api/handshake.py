@@ -17,8 +17,8 @@ Invariants:
   new port.
 
 The shell supplies the nonces and carries the messages (shell/net/peer_link.py on the connecting
-side, internal_dispatch.py on the listening one). TLS will protect what follows the handshake;
-until then the network between brokers must be trusted not to alter it.
+side, internal_dispatch.py on the listening one). The handshake protects nothing that follows it:
+without TLS between brokers, the network must be trusted not to alter or show requests.
 """
 
 import json
