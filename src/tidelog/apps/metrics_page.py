@@ -34,7 +34,8 @@ scrape_configs:
       - targets: ["127.0.0.1:9644", "127.0.0.1:9645", "127.0.0.1:9646"]
 ```
 
-The port has no password and no TLS: do not open it to other machines. Percentiles of a summary
+Other machines should reach the port only [with TLS and
+credentials](../how-to/watch-with-prometheus.md#protect-the-metrics). Percentiles of a summary
 cover the last one or two minutes, if they were scraped; `tidelog_request_seconds` has buckets for
 `rate`.
 

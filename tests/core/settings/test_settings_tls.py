@@ -144,3 +144,73 @@ def test_pem_in_one_line_is_accepted(text: str) -> None:
 def test_a_chain_in_one_line_is_accepted() -> None:
     line = CERTIFICATE.replace("\n", " ")
     assert pem_lines(f"{line} {line}") == f"{CERTIFICATE}\n{CERTIFICATE}"
+
+
+# -- metrics -------------------------------------------------------------------------------
+
+METRICS = {**NODE, "tidelog.metrics.listener": "0.0.0.0:1"}
+OVER_TLS = {**METRICS, "tidelog.metrics.security.protocol": "SSL"}
+OWN_KEY = {f"listener.name.metrics.{name}": text for name, text in KEY.items()}
+
+
+def warnings(texts: dict[str, str]) -> str:
+    entries = [Entry(name, text, name) for name, text in texts.items()]
+    return "\n".join(resolve([Layer("test", entries)]).warnings)
+
+
+def test_metrics_have_own_keys_or_those_of_all_listeners() -> None:
+    for texts in ({**OVER_TLS, **OWN_KEY}, {**OVER_TLS, **KEY}):
+        settings = settings_of(texts)
+        assert settings.metrics_use_tls
+        assert settings.metrics_listener is not None
+        assert settings.tls(settings.metrics_listener).keystore == "key.pem"
+        assert "no listener uses SSL" not in warnings(texts)
+    assert not settings_of(METRICS).metrics_use_tls
+    assert not settings_of({**NODE, "tidelog.metrics.security.protocol": "SSL"}).metrics_use_tls
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        (OVER_TLS, "the metrics use SSL: set listener.name.metrics.ssl.keystore.location"),
+        ({**OVER_TLS, "tidelog.metrics.security.protocol": "SASL_SSL"}, "must be one of"),
+        ({**METRICS, **OWN_KEY}, "listener.name.metrics.ssl.keystore"),
+    ],
+)
+def test_metrics_without_a_key_are_refused(texts: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidSettings, match=reason):
+        settings_of(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "warning"),
+    [
+        (METRICS, "other machines can read the metrics at 0.0.0.0"),
+        (
+            {**METRICS, "tidelog.metrics.credentials.file": "f"},
+            "other machines can read the password of the metrics",
+        ),
+        ({**OVER_TLS, **OWN_KEY}, "every machine that reaches 0.0.0.0 gets the metrics"),
+        ({**OVER_TLS, **OWN_KEY, "tidelog.metrics.credentials.file": "f"}, None),
+        (
+            {
+                **OVER_TLS,
+                **OWN_KEY,
+                "listener.name.metrics.ssl.client.auth": "required",
+                "listener.name.metrics.ssl.truststore.type": "PEM",
+                "listener.name.metrics.ssl.truststore.location": "ca.pem",
+            },
+            None,
+        ),
+        ({**METRICS, "tidelog.metrics.listener": "127.0.0.1:1"}, None),
+        ({**METRICS, "tidelog.metrics.listener": "[::1]:1"}, None),
+    ],
+)
+def test_metrics_for_other_machines_are_warned_about(
+    texts: dict[str, str], warning: str | None
+) -> None:
+    found = warnings(texts)
+    if warning is None:
+        assert "metrics" not in found
+    else:
+        assert warning in found

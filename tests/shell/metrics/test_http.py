@@ -1,20 +1,28 @@
 """The metrics listener: GET and HEAD; no client can block the listener or the broker."""
 
+import base64
 import http.client
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidelog.shell.clock import Clock
 from tidelog.shell.metrics import endpoint, http_connection
+from tidelog.shell.metrics.credentials import (
+    Credentials,
+    UnusableCredentials,
+    read_credentials,
+)
 from tidelog.shell.metrics.endpoint import CONNECTIONS_MAX, HttpListener
 from tidelog.shell.metrics.http_connection import Page
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.listener import bind
+from tidelog.shell.net.transport import SocketTransport
 
 OK, PLAIN = "200 OK", "text/plain"
 LARGE = 64 * 1024
@@ -23,17 +31,19 @@ LARGE = 64 * 1024
 class Server:
     """An HTTP listener on a loop that runs in its own thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials | None = None) -> None:
         self.loop = EventLoop(Clock())
         (sock,) = bind("127.0.0.1", 0)
         self.port: int = sock.getsockname()[1]
-        self.door = HttpListener(self.loop, sock, self.page)
+        self.refused: list[str] = []
+        guard = (SocketTransport, credentials, self.refused.append)
+        self.door = HttpListener(self.loop, sock, self.page, *guard)
         self.made = 0
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 
     def page(self, path: str) -> Page | None:
-        if path == "/":
+        if path in ("/", "/healthz"):
             return Page(OK, PLAIN, iter(["one\n", "", "two\n"]))
         if path == "/large":
             return Page(OK, PLAIN, self._large())
@@ -252,3 +262,68 @@ def _closed(socks: list[Any]) -> int:
         except ConnectionResetError:
             found += 1
     return found
+
+
+# -- credentials ---------------------------------------------------------------------------
+
+
+def basic(text: str) -> str:
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("line", "right", "wrong"),
+    [
+        (
+            "prometheus:pass word:ü",
+            [basic("prometheus:pass word:ü"), basic("prometheus:pass word:ü").replace("B", "b", 1)],
+            [basic("prometheus:pass"), basic("prometheus:"), basic(""), "Basic !", "Basic"],
+        ),
+        (
+            "a-long-token",
+            ["Bearer a-long-token", "bearer a-long-token"],
+            ["Bearer a-long-toke", "Bearer", "a-long-token", basic("a-long-token"), "Bearer ü"],
+        ),
+    ],
+    ids=["password", "token"],
+)
+def test_pages_need_the_credentials(line: str, right: list[str], wrong: list[str]) -> None:
+    credentials = Credentials(line)
+    assert line not in repr(credentials)
+    server = Server(credentials)
+
+    def status(headers: dict[str, str], path: str = "/") -> tuple[int, str | None]:
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        client.request("GET", path, headers=headers)
+        answer = client.getresponse()
+        body = answer.read()
+        assert (b"one" in body) == (answer.status == 200)
+        client.close()
+        return answer.status, answer.getheader("WWW-Authenticate")
+
+    try:
+        for header in right:
+            assert status({"Authorization": header}) == (200, None)
+        assert server.refused == []
+        asked = (401, f'{credentials.scheme} realm="metrics"')
+        assert status({}) == status({}, "/nothing") == asked
+        for header in wrong:
+            assert status({"Authorization": header}) == asked
+        assert len(server.refused) == 2 + len(wrong)
+        assert server.refused[0].startswith("127.0.0.1:")
+        assert status({}, "/healthz") == (200, None)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a:b\nc:d\n", "user:", "x" * 5000])
+def test_a_file_has_one_line_of_credentials(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(text)
+    with pytest.raises(UnusableCredentials, match="must have one line") as unusable:
+        read_credentials(str(file))
+    assert "x" * 10 not in str(unusable.value)
+    with pytest.raises(UnusableCredentials, match="No such file"):
+        read_credentials(str(tmp_path / "missing"))
+    file.write_text(" user:password\n")
+    assert read_credentials(str(file)).accept(basic("user:password"))

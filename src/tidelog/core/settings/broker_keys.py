@@ -560,9 +560,24 @@ _OWN = (
         "string",
         None,
         "The address for Prometheus (`/metrics`), as host:port; port 0: a free port; empty: no"
-        " metrics. It has no password: keep it on this machine or behind a firewall.",
+        " metrics. Other machines should reach it only with TLS and credentials.",
         note="`tidelog up` sets 127.0.0.1:0. A port that is set there is the first broker's; the"
         " others use the following ports.",
+    ),
+    Setting(
+        "tidelog.metrics.security.protocol",
+        "string",
+        "PLAINTEXT",
+        "Whether the metrics listener uses TLS (SSL), with the settings"
+        " `listener.name.metrics.ssl.…`, else `ssl.…`.",
+        choices=("PLAINTEXT", "SSL"),
+    ),
+    Setting(
+        "tidelog.metrics.credentials.file",
+        "string",
+        None,
+        "The file with the credentials for the metrics, in one line: `user:password` (HTTP Basic)"
+        " or a token (Bearer). `/healthz` needs none. Default: no credentials.",
     ),
     Setting(
         "tidelog.log.format",

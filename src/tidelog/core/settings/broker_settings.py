@@ -241,6 +241,8 @@ class BrokerSettings:
         every = [addresses.parse_listener(text).name for text in self.get("listeners")]
         every += self.get("controller.listener.names")
         every.append(self._settings_of(self.internal_listener))
+        if self.metrics_use_tls:
+            every.append(_METRICS)
         return {name.lower() for name in every}
 
     def _settings_of(self, listener: Listener) -> str:
@@ -259,6 +261,12 @@ class BrokerSettings:
         """The listener for Prometheus; None if there is none."""
         text = self.get("tidelog.metrics.listener")
         return None if not text else Listener(_METRICS, *addresses.parse_address(text))
+
+    @property
+    def metrics_use_tls(self) -> bool:
+        """Whether there is a listener for Prometheus, and it uses TLS."""
+        wanted = self.get("tidelog.metrics.security.protocol") == addresses.SSL
+        return wanted and bool(self.get("tidelog.metrics.listener"))
 
     def advertised(self, listener: Listener, bound_port: int, hostname: str) -> Listener:
         """The address of a listener for clients and brokers, once its port is known."""
@@ -503,7 +511,12 @@ def _internal(settings: BrokerSettings) -> str | None:
 
 def _metrics(settings: BrokerSettings) -> str | None:
     try:
-        _ = settings.metrics_listener
+        listener = settings.metrics_listener
+        if listener is not None and settings.metrics_use_tls and not settings.tls(listener).has_key:
+            return (
+                "the metrics use SSL: set listener.name.metrics.ssl.keystore.location, or"
+                " ssl.keystore.location"
+            )
     except WrongValue as wrong:
         return str(wrong)
     return None
@@ -601,7 +614,7 @@ _RULES = (
         ),
         _sasl,
     ),
-    (("tidelog.metrics.listener",), _metrics),
+    (("tidelog.metrics.listener", "tidelog.metrics.security.protocol"), _metrics),
     (("tidelog.metadata.store",), _store),
     (("max.connections.per.ip.overrides",), _overrides),
     (("queued.max.request.bytes", "socket.request.max.bytes"), _request_memory),
@@ -629,15 +642,34 @@ def _warn_unknown(entries: list[Entry]) -> Iterator[str]:
             yield f"{entry.place}: unknown setting {entry.name}{hint}"
 
 
+def _warn_open_metrics(settings: BrokerSettings) -> Iterator[str]:
+    listener, file = settings.metrics_listener, settings.get("tidelog.metrics.credentials.file")
+    if listener is None or addresses.is_loopback(listener.host):
+        return
+    if not settings.metrics_use_tls:
+        what = "the password of the metrics" if file else "the metrics"
+        yield (
+            f"other machines can read {what} at {listener.host}: set"
+            " tidelog.metrics.security.protocol=SSL, or a tidelog.metrics.listener on 127.0.0.1"
+        )
+    elif not file and settings.tls(listener).client_auth != "required":
+        yield (
+            f"every machine that reaches {listener.host} gets the metrics: set"
+            " tidelog.metrics.credentials.file"
+        )
+
+
 def _warn_unlikely(settings: BrokerSettings) -> Iterator[str]:
     """Warn about values that are allowed but hardly intended."""
     every = (*settings.listeners.clients, settings.internal_listener)
     unused = [name for name in TLS_KEYS if settings.source(name) != DEFAULT]
-    if unused and not any(addresses.uses_tls(settings.protocol(one)) for one in every):
+    uses_tls = any(addresses.uses_tls(settings.protocol(one)) for one in every)
+    if unused and not uses_tls and not settings.metrics_use_tls:
         yield f"no listener uses SSL, so these have no effect: {', '.join(unused)}"
     unused = [name for name in SASL_KEYS if settings.source(name) != DEFAULT]
     if unused and not any(addresses.uses_sasl(settings.protocol(one)) for one in every):
         yield f"no listener uses SASL, so these have no effect: {', '.join(unused)}"
+    yield from _warn_open_metrics(settings)
     factor = settings.get("default.replication.factor")
     minimum = settings.get("min.insync.replicas")
     if minimum > factor > 1:

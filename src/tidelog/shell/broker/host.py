@@ -365,6 +365,13 @@ class BrokerHost:
         """Count and log a failed authentication, before the connection is closed for it."""
         self._record_end(connection, CloseCode.AUTHENTICATION, why)
 
+    def metrics_refused(self, peer: str) -> None:
+        """Count and log a request for metrics with missing or wrong credentials."""
+        why = "missing or wrong credentials for the metrics"
+        code = CloseCode.AUTHENTICATION
+        self.ended[code] = self.ended.get(code, 0) + 1
+        self.event_log.connection_ended(peer, code, why)
+
     def _record_end(self, connection: Connection, code: CloseCode, why: str) -> None:
         self.ended[code] = self.ended.get(code, 0) + 1
         self.event_log.connection_ended(connection.peer_name, code, why)

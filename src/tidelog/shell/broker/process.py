@@ -111,7 +111,7 @@ class BrokerRun:
         self._check_properties(properties, identity, store.place)
         self._tls = self._open_tls()
         clients, internal = self._bind()
-        self._metrics = MetricsEndpoint(loop, settings.metrics_listener)
+        self._metrics = self._open_metrics()
         self._node = self._open_node([sockets[0] for sockets in clients], internal[0])
         self._warn()
         for number, one in properties.items():
@@ -139,7 +139,13 @@ class BrokerRun:
         )
         self._listen(clients, internal)
         counts = (self._connections, self._ended)
-        self._metrics.open(self._node, self._host.times, *counts, identity.cluster_id)
+        self._metrics.open(
+            self._node,
+            self._host.times,
+            *counts,
+            identity.cluster_id,
+            self._host.metrics_refused,
+        )
         config = self._node.config
         self._emit(
             "listening",
@@ -219,7 +225,9 @@ class BrokerRun:
         """Read keys and certificates, if a listener uses them. Raises CannotStart."""
         settings = self._settings
         every = (*settings.listeners.clients, settings.internal_listener)
-        if not any(uses_tls(settings.protocol(one)) for one in every):
+        if not any(uses_tls(settings.protocol(one)) for one in every) and (
+            not settings.metrics_use_tls
+        ):
             return None
         from tidelog.shell.broker.tls_listeners import TlsListeners
 
@@ -227,6 +235,23 @@ class BrokerRun:
             return TlsListeners(self._loop, settings, lambda text: self._note("WARN", text))
         except WrongValue as wrong:
             raise CannotStart(str(wrong)) from None
+
+    def _open_metrics(self) -> MetricsEndpoint:
+        """Bind the listener for Prometheus, if there is one. Raises CannotStart, CannotListen."""
+        settings = self._settings
+        path = settings.get("tidelog.metrics.credentials.file")
+        credentials = None
+        if path and settings.metrics_listener is not None:
+            from tidelog.shell.metrics.credentials import UnusableCredentials, read_credentials
+
+            try:
+                credentials = read_credentials(path)
+            except UnusableCredentials as unusable:
+                raise CannotStart(str(unusable)) from None
+            if (warning := warning_if_open(path)) is not None:
+                self._note("WARN", warning)
+        new_transport = None if self._tls is None else self._tls.metrics_transport()
+        return MetricsEndpoint(self._loop, settings.metrics_listener, new_transport, credentials)
 
     def _bind(self) -> tuple[list[list[socket.socket]], list[socket.socket]]:
         """Open the listeners: the sockets of each client listener, and those for brokers."""

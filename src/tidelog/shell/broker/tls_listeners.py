@@ -45,7 +45,18 @@ class TlsListeners:
                 plain_tls = settings.protocol(listener) == SSL  # with SASL, users are principals
                 if plain_tls and listener != settings.internal_listener:
                     self._proofs[listener.name] = names_principals(own.principal_rules)
+        self._metrics: RenewedContext | None = None
+        listener_of_metrics = settings.metrics_listener
+        if listener_of_metrics is not None and settings.metrics_use_tls:
+            self._metrics = self._follow(settings.tls(listener_of_metrics), is_server=True)
         loop.after(RENEW_MS, self._renew)
+
+    def metrics_transport(self) -> NewTransport | None:
+        """Return the factory of transports for the metrics; None without TLS."""
+        context = self._metrics
+        if context is None:
+            return None
+        return lambda sock: TlsTransport(sock, context(), self._handshakes)
 
     def new_transport(self, listener: Listener) -> NewTransport | None:
         """Return the factory of transports for a listener's connections; None without TLS."""

@@ -18,6 +18,7 @@ from tidelog.shell.net.listener import CannotListen, ListeningSocket, NewTranspo
 from tidelog.shell.net.transport import SocketTransport
 
 if TYPE_CHECKING:
+    from tidelog.shell.metrics.credentials import Credentials
     from tidelog.shell.metrics.http_connection import HttpConnection, Page, Pages
 
 CONNECTIONS_MAX = 16
@@ -34,20 +35,29 @@ class HttpListener(ListeningSocket):
         sock: socket.socket,
         pages: "Pages",
         new_transport: NewTransport = SocketTransport,
+        credentials: "Credentials | None" = None,
+        refused: Callable[[str], None] = lambda _peer: None,
     ) -> None:
+        """`refused` is called with the address of each client that lacks the credentials."""
         self.connections: dict[HttpConnection, None] = {}
         """Oldest first."""
         self._pages = pages
+        self._credentials = credentials
+        self._refused = refused
         super().__init__(loop, sock, new_transport)
 
-    def accepted(self, sock: socket.socket, _ip: str, _port: int) -> None:
-        from tidelog.shell.metrics.http_connection import HttpConnection
+    def accepted(self, sock: socket.socket, ip: str, port: int) -> None:
+        from tidelog.shell.metrics.http_connection import Access, HttpConnection
 
         if len(self.connections) >= CONNECTIONS_MAX and not self._close_one():
             sock.close()
             return
         transport = self._new_transport(sock)
-        connection = HttpConnection(self._loop, transport, self._pages, self.connections.pop)
+        access = None
+        if self._credentials is not None:
+            access = Access(self._credentials, lambda: self._refused(f"{ip}:{port}"))
+        closed = self.connections.pop
+        connection = HttpConnection(self._loop, transport, self._pages, closed, access)
         self.connections[connection] = None
 
     def _close_one(self) -> bool:
@@ -67,12 +77,22 @@ class HttpListener(ListeningSocket):
 class MetricsEndpoint:
     """One broker's endpoint. Its sockets are bound at start, and served once the broker runs."""
 
-    def __init__(self, loop: EventLoop, listener: Listener | None) -> None:
+    def __init__(
+        self,
+        loop: EventLoop,
+        listener: Listener | None,
+        tls: NewTransport | None = None,
+        credentials: "Credentials | None" = None,
+    ) -> None:
+        """`tls` makes the transports of a listener with TLS."""
         self._loop = loop
+        self._tls = tls
+        self._credentials = credentials
         self._sockets: list[socket.socket] = []
         self._listeners: list[HttpListener] = []
         self.address: str | None = None
-        """host:port for Prometheus; None if metrics are off."""
+        """host:port for Prometheus, with https:// before it if it uses TLS; None if metrics are
+        off."""
         if listener is None:
             return
         try:
@@ -81,7 +101,8 @@ class MetricsEndpoint:
             raise CannotListen(f"{SETTING}: {reason}") from reason
         host = socket.gethostname() if listener.everywhere else listener.host
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"{shown}:{self._sockets[0].getsockname()[1]}"
+        scheme = "" if tls is None else "https://"
+        self.address = f"{scheme}{shown}:{self._sockets[0].getsockname()[1]}"
 
     def open(
         self,
@@ -90,6 +111,7 @@ class MetricsEndpoint:
         connections: Callable[[], dict[str, int]],
         ended: Callable[[], dict[str, int]],
         cluster_id: str,
+        refused: Callable[[str], None],
     ) -> None:
         made: list[Pages] = []
 
@@ -102,7 +124,8 @@ class MetricsEndpoint:
                 made.append(MetricsPages(node, times, now_ms, connections, ended, who))
             return made[0](path)
 
-        self._listeners = [HttpListener(self._loop, sock, pages) for sock in self._sockets]
+        guard = (self._tls or SocketTransport, self._credentials, refused)
+        self._listeners = [HttpListener(self._loop, sock, pages, *guard) for sock in self._sockets]
 
     def close(self) -> None:
         for listener in self._listeners:

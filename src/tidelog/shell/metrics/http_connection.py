@@ -10,10 +10,13 @@ that is too long or invalid gets one error response, then the connection is clos
 
 import select
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.transport import Transport
+
+if TYPE_CHECKING:
+    from tidelog.shell.metrics.credentials import Credentials
 
 HEAD_MAX = 8192
 REQUEST_MS = 10_000
@@ -24,6 +27,8 @@ IDLE_MS = 150_000
 _DISCONNECTED = select.POLLERR | select.POLLHUP
 _PLAIN = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
+_UNAUTHORIZED = "401 Unauthorized"
+OPEN_PATH = "/healthz"
 
 
 class Page(NamedTuple):
@@ -36,6 +41,14 @@ class Page(NamedTuple):
 
 Pages: TypeAlias = Callable[[str], Page | None]
 """Returns the page at a path; None if the path has no page."""
+
+
+class Access(NamedTuple):
+    """What clients of a listener with credentials need."""
+
+    credentials: "Credentials"
+    refused: Callable[[], None]
+    """Called for each request without them."""
 
 
 class _Refused(Exception):
@@ -51,12 +64,14 @@ class HttpConnection:
         transport: Transport,
         pages: Pages,
         closed: Callable[["HttpConnection"], None],
+        access: Access | None = None,
     ) -> None:
         self._loop = loop
         self._transport = transport
         self._open = True
         self._pages = pages
         self._closed = closed
+        self._access = access
         self._received = b""
         self._unsent = b""
         self._more: Iterator[bytes] | None = None
@@ -142,15 +157,27 @@ class HttpConnection:
         # In HTTP/1.0 the end of the connection is the end of the body.
         self._last = "close" in options or not newer
         path = target.partition("?")[0]
+        self._check_access(path, headers.get("authorization", ""))
         page = self._pages(path)
         if page is None:
             page = Page("404 Not Found", _PLAIN, iter([f"no page at {path[:100]}\n"]))
         self._begin(page, chunked=newer, body=method == "GET")
 
+    def _check_access(self, path: str, given: str) -> None:
+        """Raise _Refused without the credentials. /healthz needs none: it tells only that the
+        broker serves, to programs that restart brokers."""
+        access = self._access
+        if access is None or path == OPEN_PATH or access.credentials.accept(given):
+            return
+        access.refused()
+        raise _Refused(_UNAUTHORIZED, "missing or wrong credentials")
+
     # -- the response ----------------------------------------------------------------------
 
     def _begin(self, page: Page, *, chunked: bool, body: bool) -> None:
         head = [f"HTTP/1.1 {page.status}", f"Content-Type: {page.content_type}"]
+        if page.status == _UNAUTHORIZED and self._access is not None:
+            head.append(f'WWW-Authenticate: {self._access.credentials.scheme} realm="metrics"')
         if page.status.startswith("405"):
             head.append(f"Allow: {', '.join(_METHODS)}")
         if chunked:

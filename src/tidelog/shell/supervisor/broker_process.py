@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tidelog.shell.supervisor import broker_child, process_identity
 from tidelog.shell.supervisor.broker_child import Run
+from tidelog.shell.supervisor.report_line import url_of_metrics
 
 _BOOT = "from tidelog.shell.supervisor.broker_child import main; main()"
 LONG_S = 3600.0
@@ -31,7 +32,12 @@ class Listening(NamedTuple):
     port: int
     internal_port: int
     metrics: str | None = None
-    """host:port."""
+    """host:port; https://host:port with TLS."""
+
+    @property
+    def metrics_url(self) -> str | None:
+        """The URL for Prometheus."""
+        return None if self.metrics is None else url_of_metrics(self.metrics)
 
 
 class BrokerProcess:

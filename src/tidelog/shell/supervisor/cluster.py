@@ -218,10 +218,10 @@ class LocalCluster:
 
     def metrics_url(self, broker: int) -> str:
         """The URL of the broker's metrics; it changes with each start."""
-        where = self._listening(broker).metrics
-        if where is None:
+        url = self._listening(broker).metrics_url
+        if url is None:
             raise ClusterFailed(f"broker {broker} has no metrics listener")
-        return f"http://{where}/metrics"
+        return url
 
     def log_path(self, broker: int) -> str:
         """The path of the broker's log file."""

@@ -34,6 +34,7 @@ FILES = (
     "tidelog.metadata.store.certificate.file",
     "tidelog.metadata.store.key.file",
     "tidelog.cluster.secret.file",
+    "tidelog.metrics.credentials.file",
 )
 """Settings that are paths of files."""
 

@@ -66,7 +66,7 @@ def describe(report: Report) -> tuple[str, str]:
         where = f"{report['host']}:{report['port']}"
         text = f"{who}: listening on {where}, for brokers on port {report['internal_port']}"
         metrics = report.get("metrics")
-        return "INFO", f"{text}, metrics at http://{metrics}/metrics" if metrics else text
+        return "INFO", f"{text}, metrics at {url_of_metrics(metrics)}" if metrics else text
     if event == "acting":
         return "INFO", f"{who}: part of the cluster"
     if event == "detached":
@@ -89,3 +89,8 @@ def describe(report: Report) -> tuple[str, str]:
             f"{who}: crashed, a bug in Tidelog (see above): {report.get('reason')}",
         )
     return "INFO", f"{who}: {event}"
+
+
+def url_of_metrics(address: str) -> str:
+    """Return the URL for Prometheus of the address in a report."""
+    return f"{address if '://' in address else f'http://{address}'}/metrics"

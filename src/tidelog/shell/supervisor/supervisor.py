@@ -416,7 +416,7 @@ class Supervisor:
             internal_port=where.internal_port if where else 0,
             log=self.plan.log_of(broker),
             state=state,
-            metrics=f"http://{where.metrics}/metrics" if where and where.metrics else None,
+            metrics=where.metrics_url if where else None,
         )
 
     def _write_up_file(self) -> None:
