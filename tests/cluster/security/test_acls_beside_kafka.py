@@ -389,6 +389,28 @@ def test_delete_topics_by_id(sides: Sides) -> None:
         assert answers[0] == answers[1], who
 
 
+def test_delete_topics_by_an_id_that_is_given_twice(sides: Sides) -> None:
+    """A principal learns nothing about the topic of the id, and nothing is deleted."""
+
+    def request(side: AuthorizedSide, _who: str) -> Struct:
+        topics = [
+            {"name": None, "topic_id": each["topic_id"]}
+            for each in named(side)
+            if each["name"] in ("hidden", "open", "missing")
+        ]
+        return {"topics": [*topics, *topics], "timeout_ms": TIMEOUT_MS}
+
+    for who in (ADMIN, ALLOWED, HALF, STRANGER):
+        answers = [
+            side.comparable(side.call(who, api.DELETE_TOPICS, request(side, who), 6))
+            for side in sides
+        ]
+        assert answers[0] == answers[1], who
+        found = answers[0]["responses"]
+        assert {each["error_code"] for each in found} == {ErrorCode.INVALID_REQUEST}
+        assert {each["name"] for each in found} == {None}
+
+
 # -- settings ----------------------------------------------------------------------------------
 
 RESOURCES = [(2, name) for name in EVERY] + [(4, "1")]
