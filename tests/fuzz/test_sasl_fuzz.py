@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.apps.fuzz import over_sockets
 from tidelog.core.api.sasl_exchange import SaslExchange, State
 from tidelog.core.principal import USER, Principal
 from tidelog.core.sasl.scram import ScramServer
@@ -81,3 +82,12 @@ def test_long_responses_and_large_states_are_found(monkeypatch: pytest.MonkeyPat
 def test_a_connection_that_stays_open_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.core.api.sasl_gate.SaslGate._fail", lambda *_: None)
     assert "a failed login, and the connection is not closed" in whats()
+
+
+def test_strangers_do_not_harm_a_real_broker() -> None:
+    """Frames through sockets, before and in the middle of a login: the broker serves, and keeps
+    neither sockets nor memory."""
+    report = over_sockets.run(3, 600, 60, [], lambda _: None, sasl=True)
+    assert report.faults == []
+    assert report.frames >= 48  # a round
+    assert report.answered > 10

@@ -14,12 +14,17 @@ from random import Random
 from typing import NamedTuple
 
 from tidelog.core.api_table import API_VERSIONS, CREATE_PARTITIONS, CREATE_TOPICS
+from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN
+from tidelog.core.settings.jaas import PLAIN_MODULE
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.mutators import mutate
 from tidelog.lab.fuzz.requests import RequestMaker, World, spare_brokers
+from tidelog.lab.fuzz.sasl_campaign import PASSWORD, USER, beginning, hostile_frame
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.security import read_security
 from tidelog.shell.supervisor.cluster import LocalCluster
+from tidelog.shell.supervisor.metadata_probe import MetadataView
 
 CREATING = (CREATE_TOPICS, CREATE_PARTITIONS)
 AT_ONCE = 48
@@ -45,17 +50,51 @@ class Report(NamedTuple):
     faults: list[str]
 
 
+class SaslBroker(LocalCluster):
+    """A broker whose clients must authenticate."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        jaas = f'{PLAIN_MODULE} required user_{USER}="{PASSWORD}";'
+        sasl = {
+            "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "listener.name.plaintext.plain.sasl.jaas.config": jaas,
+        }
+        super().__init__(brokers=1, settings={**settings, **sasl})
+
+    def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:  # noqa: ARG002
+        """Return what a query would: one without a login gets no response."""
+        return MetadataView({broker: (self.host(broker), self.port(broker))}, broker, {})
+
+
+_LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": PLAIN,
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
+
+
 def run(
-    seed: int, frames: int, seconds: float, seeds: list[bytes], progress: Callable[[int], None]
+    seed: int,
+    frames: int,
+    seconds: float,
+    seeds: list[bytes],
+    progress: Callable[[int], None],
+    *,
+    sasl: bool = False,
 ) -> Report:
-    """Start a broker, send it frames, and report the results."""
-    with LocalCluster(brokers=1, settings={"auto.create.topics.enable": "false"}) as cluster:
-        with Cluster(cluster.bootstrap) as client:
+    """Start a broker, send it frames, and report the results. `sasl`: as a stranger, on a listener
+    that requires a login."""
+    settings = {"auto.create.topics.enable": "false"}
+    with SaslBroker(settings) if sasl else LocalCluster(brokers=1, settings=settings) as cluster:
+        with Cluster(cluster.bootstrap, security=read_security(_LOGIN if sasl else {})) as client:
             for topic in TOPICS:
                 create_topic(client, topic, 2, 1)
             known = client.refresh(list(TOPICS)).topics
             world = World(TOPICS, tuple(known[topic].id for topic in TOPICS))
-        return _Run(seed, cluster, world, seeds).run(frames, seconds, progress)
+        kind = _StrangersRun if sasl else _Run
+        return kind(seed, cluster, world, seeds).run(frames, seconds, progress)
 
 
 class _Run:
@@ -102,7 +141,9 @@ class _Run:
                 peers[peer.fileno()] = peer
                 peer.setblocking(False)
                 count = self._random.choice((1, 1, 1, 2, 5))
-                self._send(peer, b"".join(self._framed() for _ in range(count)))
+                self._send(
+                    peer, b"".join([*self._first(), *(self._framed() for _ in range(count))])
+                )
                 sent += count
             self._receive(peers)
         except OSError as error:
@@ -111,6 +152,10 @@ class _Run:
             for peer in peers.values():
                 peer.close()
         return sent
+
+    def _first(self) -> list[bytes]:
+        """What a connection sends before its hostile frames."""
+        return []
 
     def _framed(self) -> bytes:
         random, pool = self._random, self._pool
@@ -188,6 +233,18 @@ class _Run:
                 return left
             time.sleep(0.05)
         return open_sockets(self._pid) - before if not self._faults else 0
+
+
+class _StrangersRun(_Run):
+    """A run before, and in the middle of, a login by SASL."""
+
+    def __init__(self, seed: int, cluster: LocalCluster, world: World, seeds: list[bytes]) -> None:
+        super().__init__(seed, cluster, world, seeds)
+        maker = RequestMaker(self._random, world)
+        self._pool = [hostile_frame(self._random, maker) for _ in range(POOL)]
+
+    def _first(self) -> list[bytes]:
+        return [len(frame).to_bytes(4, "big") + frame for frame in beginning(self._random)]
 
 
 def open_sockets(pid: int) -> int:

@@ -64,20 +64,35 @@ def main(arguments: list[str] | None = None) -> int:
         clean = fuzz_logins(screen, seed, options.sasl_frames, options.seconds) and clean
     if options.socket_frames:
         seeds = [kept.frame for kept in corpus.read(options.corpus / SEEDS)]
-        with output.progress("sockets", options.socket_frames) as show:
-            report = over_sockets.run(
-                seed, options.socket_frames, options.seconds, seeds, lambda done: show(done, "")
-            )
-        screen.print(
-            f"sockets: {report.frames} frames, {report.answered} connections got a response,"
-            f" a valid request took at most {report.slowest_check_s * 1000:.0f} ms,"
-            f" memory grew by {report.grown_kb // 1024} MB"
-        )
-        clean = clean and not report.faults
-        for fault in report.faults:
-            screen.print(fault, markup=False)
+        for sasl in (False, True):
+            clean = fuzz_sockets(screen, seed, options, seeds, sasl=sasl) and clean
     screen.print(output.verdict_line(clean, "nothing found" if clean else "found something"))
     return 0 if clean else 1
+
+
+def fuzz_sockets(
+    screen: "Console",
+    seed: int,
+    options: argparse.Namespace,
+    seeds: list[bytes],
+    *,
+    sasl: bool,
+) -> bool:
+    """Send frames through sockets, with `sasl` as a stranger; return whether nothing was found."""
+    frames = options.socket_frames // 10 if sasl else options.socket_frames
+    name = "sockets without a login" if sasl else "sockets"
+    with output.progress(name, frames) as show:
+        report = over_sockets.run(
+            seed, frames, options.seconds, seeds, lambda done: show(done, ""), sasl=sasl
+        )
+    screen.print(
+        f"{name}: {report.frames} frames, {report.answered} connections got a response,"
+        f" a valid request took at most {report.slowest_check_s * 1000:.0f} ms,"
+        f" memory grew by {report.grown_kb // 1024} MB"
+    )
+    for fault in report.faults:
+        screen.print(fault, markup=False)
+    return not report.faults
 
 
 def fuzz_logins(screen: "Console", seed: int, frames: int, seconds: float) -> bool:

@@ -131,7 +131,7 @@ class SaslCampaign:
         broker, world = begin()
         self._listener = SaslListener(broker, self._random)
         self._maker = RequestMaker(self._random, world)
-        self._pool = [self._hostile() for _ in range(POOL)]
+        self._pool = [hostile_frame(self._random, self._maker) for _ in range(POOL)]
         self.frames = self.answered = self.refused = 0
         self.slowest_s = 0.0
         self.findings: list[Finding] = []
@@ -223,30 +223,14 @@ class SaslCampaign:
         random = self._random
         if client is not None and random.random() < 0.5:
             token = client.first()  # what a client with a wrong password would send
-            frame = token if line.version == 0 else self._authenticate(token)
+            frame = token if line.version == 0 else _authenticate(random, token)
         else:
             frame = random.choice(self._pool)
         if random.random() < 0.1:
-            self._pool[int(random.random() * POOL)] = self._hostile()
+            self._pool[int(random.random() * POOL)] = hostile_frame(random, self._maker)
         if random.random() < 0.7:
             frame = mutate(random, frame, self._pool)
         return frame[:FRAME_MAX]
-
-    def _hostile(self) -> bytes:
-        random = self._random
-        kind = random.random()
-        if kind < 0.2:
-            return self._maker.any()
-        if kind < 0.35:
-            names = (*MECHANISMS, CLUSTER_MECHANISM, "GSSAPI", "", "\0", "x" * 30_000, "ü\n")
-            body = {"mechanism": random.choice(names)}
-            return encode_request(SASL_HANDSHAKE, random.choice((0, 1)), 7, "fuzz", body)[4:]
-        token = random.choice(_tokens(random))
-        return token if random.random() < 0.3 else self._authenticate(token)
-
-    def _authenticate(self, token: bytes) -> bytes:
-        version = self._random.choice(tuple(APIS[SASL_AUTHENTICATE].codec_versions))
-        return encode_request(SASL_AUTHENTICATE, version, 8, "fuzz", {"auth_bytes": token})[4:]
 
     # -- checks ----------------------------------------------------------------------------
 
@@ -299,6 +283,38 @@ class _Prepared:
 
     def respond(self, _token: bytes) -> bytes | None:
         return None
+
+
+def hostile_frame(random: Random, maker: RequestMaker) -> bytes:
+    """Return a request that needs a login, or a message of SASL with a wrong content."""
+    kind = random.random()
+    if kind < 0.2:
+        return maker.any()
+    if kind < 0.35:
+        names = (*MECHANISMS, CLUSTER_MECHANISM, "GSSAPI", "", "\0", "x" * 30_000, "ü\n")
+        body = {"mechanism": random.choice(names)}
+        return encode_request(SASL_HANDSHAKE, random.choice((0, 1)), 7, "fuzz", body)[4:]
+    token = random.choice(_tokens(random))
+    return token if random.random() < 0.3 else _authenticate(random, token)
+
+
+def beginning(random: Random) -> list[bytes]:
+    """Return the first frames of a login, up to a random one; a client with a wrong password would
+    send them."""
+    mechanism, version = random.choice(MECHANISMS), random.choice((0, 1))
+    body = {"mechanism": mechanism}
+    shake = encode_request(SASL_HANDSHAKE, version, 7, "fuzz", body)[4:]
+    client: SaslClient = PlainClient(USER, WRONG)
+    if mechanism != PLAIN:
+        client = ScramClient(mechanism, USER, WRONG, random.randbytes)
+    token = client.first()
+    frames = [shake, token if version == 0 else _authenticate(random, token)]
+    return frames[: random.choice((0, 1, 1, 2) if mechanism != PLAIN else (0, 1))]
+
+
+def _authenticate(random: Random, token: bytes) -> bytes:
+    version = random.choice(tuple(APIS[SASL_AUTHENTICATE].codec_versions))
+    return encode_request(SASL_AUTHENTICATE, version, 8, "fuzz", {"auth_bytes": token})[4:]
 
 
 def _tokens(random: Random) -> list[bytes]:
