@@ -101,8 +101,8 @@ NOTES = {
     "DescribeAcls": "without an authoriser SECURITY_DISABLED, as in Kafka",
     "CreateAcls": "as DescribeAcls",
     "DeleteAcls": "as DescribeAcls",
-    "DescribeClientQuotas": "an empty list",
-    "AlterClientQuotas": "each entry is refused: UNSUPPORTED_VERSION, with a text",
+    "DescribeClientQuotas": "by exact name, default or presence of a user, client id or ip",
+    "AlterClientQuotas": "[quotas](../how-to/limit-clients.md); needs `tidelog.version` 5",
     "DescribeUserScramCredentials": "users of SCRAM, without their keys",
     "AlterUserScramCredentials": "stores and deletes users of SCRAM, from `tidelog.version` 4 on",
     "DescribeProducers": "idempotent and transactional producers, as this broker's replica knows "

@@ -189,12 +189,38 @@ def test_a_move_is_rolled_back_by_the_plan_that_the_tool_printed(
     assert "rolled-0" in logs
 
 
+EVERY_CLIENT = ("--entity-type", "clients", "--entity-default")
+
+
+@pytest.mark.parametrize(
+    ("entity", "key"),
+    [
+        (("--entity-type", "clients", "--entity-name", "c"), "producer_byte_rate"),
+        (EVERY_CLIENT, "consumer_byte_rate"),
+        (("--entity-type", "users", "--entity-name", "u"), "controller_mutation_rate"),
+        (("--entity-type", "ips", "--entity-name", "10.0.0.1"), "connection_creation_rate"),
+        (
+            (*("--entity-type", "users", "--entity-name", "v"), *EVERY_CLIENT),
+            "request_percentage",
+        ),
+    ],
+)
+def test_client_quotas_are_set_described_and_removed(
+    tool: Tool, entity: tuple[str, ...], key: str
+) -> None:
+    assert key not in tool("ConfigCommand", "--describe", *entity)
+    tool("ConfigCommand", "--alter", *entity, "--add-config", f"{key}=1000")
+
+    def is_described(text: str) -> bool:
+        return (f"{key}=1000" in tool("ConfigCommand", "--describe", *entity)) == bool(text)
+
+    eventually(lambda: is_described("set"), "quota described")
+    tool("ConfigCommand", "--alter", *entity, "--delete-config", key)
+    eventually(lambda: is_described(""), "quota removed")
+
+
 def test_tools_report_missing_features_at_once(tool: Tool) -> None:
     tool("AclCommand", "--list", error="has no access control")
-    client = ("--entity-type", "clients", "--entity-name", "c")
-    assert "byte_rate" not in tool("ConfigCommand", "--describe", *client)
-    rate = ("--add-config", "producer_byte_rate=1000")
-    tool("ConfigCommand", "--alter", *client, *rate, error="has no client quotas")
     assert "SCRAM" not in tool("ConfigCommand", "--describe", "--entity-type", "users")
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
     tool("ConfigCommand", "--describe", *loggers, error="not loggers")
@@ -284,16 +310,16 @@ def test_features_are_described_and_changed(tool: Tool) -> None:
         return {words[1]: words[3:8:2] for words in lines}
 
     assert described()["metadata.version"] == ["4.3-IV0"] * 3
-    assert described()["tidelog.version"] == ["1", "4", "4"]
+    assert described()["tidelog.version"] == ["1", "5", "5"]
     lower = ("downgrade", "--feature", "tidelog.version=1")
     assert "can be downgraded to 1" in tool("FeatureCommand", *lower, "--dry-run")
-    assert described()["tidelog.version"] == ["1", "4", "4"]
+    assert described()["tidelog.version"] == ["1", "5", "5"]
     assert "tidelog.version was downgraded to 1" in tool("FeatureCommand", *lower)
-    assert described()["tidelog.version"] == ["1", "4", "1"]
+    assert described()["tidelog.version"] == ["1", "5", "1"]
     upgrade = ("upgrade", "--feature")
-    tool("FeatureCommand", *upgrade, "tidelog.version=5", error="only supports versions 1-4")
-    raised = tool("FeatureCommand", *upgrade, "tidelog.version=4")
-    assert "tidelog.version was upgraded to 4" in raised
+    tool("FeatureCommand", *upgrade, "tidelog.version=6", error="only supports versions 1-5")
+    raised = tool("FeatureCommand", *upgrade, "tidelog.version=5")
+    assert "tidelog.version was upgraded to 5" in raised
     disable = ("disable", "--feature", "tidelog.version")
     tool("FeatureCommand", *disable, error="Invalid update version 0 for feature tidelog.version")
 

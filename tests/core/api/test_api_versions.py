@@ -44,14 +44,14 @@ def test_features_are_kafkas_supported_ones_and_our_own(cluster: ApiCluster, ver
     assert supported == {
         "metadata.version": (30, 30),
         "eligible.leader.replicas.version": (1, 1),
-        "tidelog.version": (1, 4),
+        "tidelog.version": (1, 5),
         **({**off, "transaction.version": (0, 2)} if version >= 4 else {}),
     }, "before version 4 a client refuses a feature whose lowest level is 0"
     finalised = {one["name"]: one["max_version_level"] for one in answer["finalized_features"]}
     assert finalised == {
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
-        "tidelog.version": 4,
+        "tidelog.version": 5,
         "transaction.version": 2,
     }, "a new cluster starts at the newest levels"
     assert answer["finalized_features_epoch"] > 0

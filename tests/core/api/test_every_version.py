@@ -271,7 +271,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
         "feature_updates": [
             {
                 "feature": "tidelog.version",
-                "max_version_level": 4,
+                "max_version_level": 5,
                 "allow_downgrade": False,
                 "upgrade_type": 1,
             }
@@ -344,7 +344,6 @@ EXPECTED = {
     DESCRIBE_ACLS: {ErrorCode.SECURITY_DISABLED},
     CREATE_ACLS: {ErrorCode.SECURITY_DISABLED},
     DELETE_ACLS: {ErrorCode.SECURITY_DISABLED},
-    ALTER_CLIENT_QUOTAS: {ErrorCode.UNSUPPORTED_VERSION},
     ALTER_USER_SCRAM_CREDENTIALS: {ErrorCode.RESOURCE_NOT_FOUND},
     UNREGISTER_BROKER: {ErrorCode.BROKER_ID_NOT_REGISTERED},
     **{

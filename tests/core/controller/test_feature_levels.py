@@ -71,7 +71,7 @@ def test_a_new_cluster_starts_at_the_newest_level() -> None:
         "metadata.version": 30,
         "eligible.leader.replicas.version": 1,
         TRANSACTION_VERSION: 2,
-        TIDELOG_VERSION: 4,
+        TIDELOG_VERSION: 5,
     }
     assert image(cluster).mod_rev(keys.FEATURES) > 0
 
@@ -103,8 +103,8 @@ def test_a_downgrade_removes_the_fields_of_the_higher_level() -> None:
 @pytest.mark.parametrize(
     ("wanted", "kind", "name", "reason"),
     [
-        (5, UpgradeType.UPGRADE, TIDELOG_VERSION, "Local controller 1 only supports versions 1-4"),
-        (0, UpgradeType.SAFE_DOWNGRADE, TIDELOG_VERSION, "only supports versions 1-4"),
+        (6, UpgradeType.UPGRADE, TIDELOG_VERSION, "Local controller 1 only supports versions 1-5"),
+        (0, UpgradeType.SAFE_DOWNGRADE, TIDELOG_VERSION, "only supports versions 1-5"),
         (-1, UpgradeType.UPGRADE, TIDELOG_VERSION, "A feature version cannot be less than 0."),
         (1, UpgradeType.UPGRADE, TIDELOG_VERSION, "Can't downgrade the version of this feature"),
         (1, UpgradeType.UNKNOWN, TIDELOG_VERSION, "does not support the given upgrade type."),
@@ -194,7 +194,7 @@ def test_software_that_no_longer_supports_level_1_forms_a_new_cluster() -> None:
         cluster.start(broker, supported=WITHOUT_LEVEL_1)
         cluster.heartbeat(broker)
     assert set(image(cluster).states) == {1, 2}
-    assert level(cluster) == 4
+    assert level(cluster) == 5
 
 
 def test_software_that_is_too_old_for_the_controller_does_not_set_the_first_levels() -> None:
@@ -204,13 +204,13 @@ def test_software_that_is_too_old_for_the_controller_does_not_set_the_first_leve
     cluster.start(1, supported=WITHOUT_LEVEL_1)
     cluster.heartbeat(1)
     assert set(image(cluster).states) == {1}
-    assert level(cluster) == 4
+    assert level(cluster) == 5
 
 
 @pytest.mark.parametrize(
     ("levels", "text"),
     [
-        ({TIDELOG_VERSION: 9}, "tidelog.version 9, and this Tidelog supports 1-4; nothing was"),
+        ({TIDELOG_VERSION: 9}, "tidelog.version 9, and this Tidelog supports 1-5; nothing was"),
         ({"later": 1}, "later 1, and this Tidelog does not know it"),
         ({TIDELOG_VERSION: 0}, "run an older Tidelog"),
     ],
@@ -266,7 +266,7 @@ def test_level_2_has_no_offline_replicas() -> None:
     assert refused.error is ErrorCode.INVALID_UPDATE_VERSION
     assert refused.message is not None
     assert "the log directory of t-0 on broker 1 failed" in refused.message
-    assert (level(cluster), cluster.partition()) == (4, known)
+    assert (level(cluster), cluster.partition()) == (5, known)
     assert update(cluster, 2, UpgradeType.UNSAFE_DOWNGRADE).error is ErrorCode.NONE
     known = cluster.partition()
     assert (known.offline, known.lost) == ((), ())
@@ -301,7 +301,7 @@ def test_older_software_returns_only_after_transactions_are_deleted() -> None:
     refused = update(cluster, 2, UpgradeType.SAFE_DOWNGRADE)
     assert refused.error is ErrorCode.INVALID_UPDATE_VERSION
     assert "delete the topic __transaction_state" in (refused.message or "")
-    assert level(cluster) == 4
+    assert level(cluster) == 5
     cluster.request(on.DeleteTopicReceived(cluster.number(), TRANSACTIONS_TOPIC))
     assert update(cluster, 2, UpgradeType.SAFE_DOWNGRADE).error is ErrorCode.NONE
 

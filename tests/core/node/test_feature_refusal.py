@@ -17,7 +17,7 @@ def test_broker_does_not_start_and_a_running_one_stops() -> None:
     cluster.store.txn((), (NEWER,))
     cluster._notify()
     cluster.run_until(lambda: 1 in cluster.halted)
-    assert "tidelog.version 9, and this Tidelog supports 1-4" in cluster.halted[1].reason
+    assert "tidelog.version 9, and this Tidelog supports 1-5" in cluster.halted[1].reason
     cluster.start(2)
     cluster.run_until(lambda: 2 in cluster.halted)
     assert "tidelog.version 9" in cluster.halted[2].reason
@@ -39,11 +39,11 @@ def test_software_without_level_1_does_not_start_on_a_store_of_before_feature_le
     cluster.supported = WITHOUT_LEVEL_1
     cluster.start(2)
     cluster.run_until(lambda: 2 in cluster.halted)
-    assert "tidelog.version 1, and this Tidelog supports 2-4" in cluster.halted[2].reason
+    assert "tidelog.version 1, and this Tidelog supports 2-5" in cluster.halted[2].reason
 
 
 def test_software_without_level_1_starts_on_a_new_store() -> None:
     cluster = Cluster(supported=WITHOUT_LEVEL_1)
     cluster.start(1)
     cluster.run_until(lambda: cluster.nodes[1].acting)
-    assert cluster.nodes[1].image.tidelog_version == 4
+    assert cluster.nodes[1].image.tidelog_version == 5

@@ -11,6 +11,7 @@ from tidelog.core.authorization.acl import Acl, AclFilter
 from tidelog.core.controller.metadata.cluster_image import ImageDelta
 from tidelog.core.controller.metadata.metadata_store import Revision, SessionId, TxnAnswer
 from tidelog.core.controller.metadata.registrations import LeaderRecovery, PartitionKey
+from tidelog.core.quotas.entity import QuotaAlteration
 from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import field, slotted
 from tidelog.core.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId
@@ -254,6 +255,15 @@ class DeleteAclsReceived:
 
 
 @slotted
+class AlterQuotasReceived:
+    """Change the quotas of entities; each entity at most once."""
+
+    request: RequestToken
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
+
+
+@slotted
 class AlterScramReceived:
     """Store a user's credential for one mechanism; None deletes it."""
 
@@ -308,6 +318,7 @@ Request: TypeAlias = (
     | UpdateFeaturesReceived
     | CreateAclsReceived
     | DeleteAclsReceived
+    | AlterQuotasReceived
     | AlterScramReceived
     | ElectLeadersReceived
     | AlterReassignmentsReceived

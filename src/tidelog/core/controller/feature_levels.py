@@ -7,7 +7,7 @@ broker must be started or unregistered first.
 A change of `tidelog.version` also rewrites the records whose fields depend on it. So a downgrade
 leaves no field of the higher level behind. A safe downgrade is refused while that would delete what
 a restart does not bring back, the replicas whose log directory failed, and while there may be
-transactions, which older software can't end, or credentials of users.
+transactions, which older software can't end, credentials of users, ACLs or client quotas.
 """
 
 from tidelog.core.controller.acl_changes import acl_deletions
@@ -18,6 +18,7 @@ from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.controller.metadata.features import (
     ACLS,
     OFFLINE_REPLICAS,
+    QUOTAS,
     RANGES_IN_STATES,
     SCRAM,
     TIDELOG_VERSION,
@@ -27,6 +28,7 @@ from tidelog.core.controller.metadata.features import (
 )
 from tidelog.core.controller.metadata.metadata_store import Guard, Put
 from tidelog.core.controller.plans import Plan
+from tidelog.core.controller.quota_changes import quota_deletions
 from tidelog.core.controller.scram_changes import scram_deletions
 from tidelog.core.controller.store_transactions import Write, pack
 from tidelog.core.controller.upkeep import ControllerTerm
@@ -52,6 +54,7 @@ def update_features(term: ControllerTerm, event: UpdateFeaturesReceived) -> Plan
     writes = _state_writes(image, level) + _partition_writes(image, level)
     writes += _acl_writes(image, level)
     writes += scram_deletions(image, () if level >= SCRAM else image.scram)
+    writes += quota_deletions(image, () if level >= QUOTAS else image.quota_keys)
     if levels != image.features:
         key = keys.FEATURES
         guard = Guard(key, image.mod_rev(key))
@@ -100,6 +103,12 @@ def _problem(
         return (
             "Refusing to perform the requested downgrade because older software does not obey ACLs:"
             f" delete the {len(term.image.acls)} ACLs first; an unsafe downgrade deletes them."
+        )
+    if safe and level < QUOTAS and term.image.quotas:
+        return (
+            "Refusing to perform the requested downgrade because older software does not enforce"
+            f" client quotas: remove those of {len(term.image.quotas)} entities first; an unsafe"
+            " downgrade removes them."
         )
     if safe and level < SCRAM and term.image.scram:
         return (

@@ -10,7 +10,13 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any
 
-from tidelog.core.controller import acl_changes, feature_levels, plans, scram_changes
+from tidelog.core.controller import (
+    acl_changes,
+    feature_levels,
+    plans,
+    quota_changes,
+    scram_changes,
+)
 from tidelog.core.controller.broker_liveness import BrokerLiveness
 from tidelog.core.controller.effects import (
     AlterPartitionAnswer,
@@ -28,6 +34,7 @@ from tidelog.core.controller.events import (
     AllocateProducerIdsReceived,
     AlterConfigReceived,
     AlterPartitionReceived,
+    AlterQuotasReceived,
     AlterReassignmentsReceived,
     AlterScramReceived,
     CreateAclsReceived,
@@ -89,6 +96,7 @@ _PLANNERS: dict[type[Request], Callable[[ControllerTerm, Any], Plan]] = {
     UpdateFeaturesReceived: feature_levels.update_features,
     CreateAclsReceived: acl_changes.create_acls,
     DeleteAclsReceived: acl_changes.delete_acls,
+    AlterQuotasReceived: quota_changes.alter_quotas,
     AlterScramReceived: scram_changes.alter_scram,
 }
 

@@ -39,6 +39,7 @@ from tidelog.core.node.upkeep.flushing import Flushing
 from tidelog.core.node.upkeep.moves import Moves
 from tidelog.core.node.upkeep.repairs import Repairs
 from tidelog.core.node.upkeep.scrubber import Scrubber
+from tidelog.core.quotas.client_quotas import ClientQuotas, Windows
 from tidelog.core.replication.truncation import TruncationPolicy
 from tidelog.core.storage.disk import Disk
 from tidelog.core.storage.log_directories import LogDisk, open_directories
@@ -75,6 +76,13 @@ class Parts:
         sessions = FetchSessions(slots=slots, seed=incarnation)
         confirmed_ms, lease_ms = sessions.confirmed_ms, config.broker_session_timeout_ms // 3
         self.gate = gate = Gate(turn, replicas, image, config.broker_id, confirmed_ms, lease_ms)
+        windows = Windows(
+            config.quota_window_num,
+            config.quota_window_size_seconds,
+            config.controller_quota_window_num,
+            config.controller_quota_window_size_seconds,
+        )
+        self.client_quotas = ClientQuotas(image, windows)
         quotas = ReplicationQuotas(config=config, image=image)
         fetchers = ReplicaFetchers(config, turn, calls, replicas, followed, quotas.follower)
         self.fetchers = fetchers

@@ -74,6 +74,10 @@ class NodeConfig:
     leader_replication_throttled_rate: int | None = None
     follower_replication_throttled_rate: int | None = None
     replica_alter_log_dirs_io_max_bytes_per_second: int | None = None
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
+    controller_quota_window_num: int = 11
+    controller_quota_window_size_seconds: int = 1
     high_watermark_linger_ms: int = 5
     """The delay before a follower without new records learns of a new high watermark."""
     replica_socket_timeout_ms: int = 30_000

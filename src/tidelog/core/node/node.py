@@ -89,6 +89,7 @@ class Node:
         self.supported = supported
         self.config = config
         self.image = parts.image
+        self.client_quotas = parts.client_quotas
         self.directory = parts.directory
         self.clock = parts.clock
         self.cleaning = parts.cleaning

@@ -27,8 +27,6 @@ controller.quorum.fetch.timeout.ms int 2000
 controller.quorum.request.timeout.ms int 2000
 controller.quorum.retry.backoff.ms int 20
 controller.quorum.voters list ""
-controller.quota.window.num int 11
-controller.quota.window.size.seconds int 1
 controller.socket.timeout.ms int 30000
 cordoned.log.dirs list "" dynamic
 create.topic.policy.class.name class null
@@ -120,8 +118,6 @@ principal.builder.class class ~common.security.authenticator.DefaultKafkaPrincip
 process.roles list ""
 producer.purgatory.purge.interval.requests int 1000
 queued.max.requests int 500
-quota.window.num int 11
-quota.window.size.seconds int 1
 remote.fetch.max.wait.ms int 500 dynamic
 remote.list.offsets.request.timeout.ms long 30000 dynamic
 remote.log.index.file.cache.total.size.bytes long 1073741824 dynamic

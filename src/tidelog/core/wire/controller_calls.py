@@ -16,6 +16,7 @@ from tidelog.core.controller import effects, events
 from tidelog.core.controller.metadata import registrations
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node import messages
+from tidelog.core.quotas.entity import QuotaAlteration
 from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.types import EpochEnd, TopicPartition
 
@@ -43,6 +44,8 @@ _CLASSES: dict[str, type[Any]] = {
         events.AlterConfigReceived,
         events.UnregisterBrokerReceived,
         events.UpdateFeaturesReceived,
+        events.AlterQuotasReceived,
+        QuotaAlteration,
         events.AlterScramReceived,
         ScramCredential,
         events.UpgradeType,
@@ -99,7 +102,7 @@ def decode_call(data: bytes | memoryview) -> Any:
 def _to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return {_CLASS: type(value).__name__, _VALUE: value.value}
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
         return {_BYTES: value.hex()}

@@ -1,11 +1,10 @@
-"""SASL on listeners without it, delegation tokens and quotas.
+"""SASL on listeners without it, and delegation tokens.
 
 Each API responds as Kafka does where the feature is off. Clients and tools understand these
 errors; they treat a missing API as a broker that is too old.
 """
 
 from tidelog.core.api.context import BrokerContext, Struct
-from tidelog.core.api.handlers.refusals import Refused, error_text
 from tidelog.core.errors import ErrorCode
 from tidelog.core.principal import ANONYMOUS
 
@@ -74,61 +73,3 @@ def expire_delegation_token(_broker: BrokerContext, _request: Struct) -> Struct:
 def describe_delegation_token(_broker: BrokerContext, _request: Struct) -> Struct:
     """DescribeDelegationToken 1-3: refuse."""
     return {**_NOT_ALLOWED, "tokens": []}
-
-
-# -- client quotas: none exist and none can be set -------------------------------------------
-
-_ENTITIES = ("user", "client-id", "ip")
-_EXACT, _DEFAULT, _SPECIFIED = range(3)
-_DECLINED = "This cluster has no client quotas: it throttles no client, and no limit can be set."
-
-
-def describe_client_quotas(_broker: BrokerContext, request: Struct) -> Struct:
-    """DescribeClientQuotas 0-1: an empty list, or an error if the filter is invalid."""
-    error, message = ErrorCode.NONE, None
-    try:
-        _check_filter(request["components"])
-    except Refused as refused:
-        error, message = refused.error, refused.message
-    return {
-        "throttle_time_ms": 0,
-        "error_code": error,
-        "error_message": error_text(message),
-        "entries": None if error else [],
-    }
-
-
-def _check_filter(components: list[Struct]) -> None:
-    kinds = [component["entity_type"] for component in components]
-    invalid = ErrorCode.INVALID_REQUEST
-    for component in components:
-        kind, match = component["entity_type"], component["match"]
-        if kinds.count(kind) > 1:
-            raise Refused(invalid, f"{kind} is named more than once in the filter.")
-        if kind not in _ENTITIES:
-            error = ErrorCode.UNSUPPORTED_VERSION if kind else invalid
-            raise Refused(error, f"Quotas are for {', '.join(_ENTITIES)}, not for {kind!r}.")
-        if component["match_type"] not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise Refused(invalid, f"Match type {component['match_type']} is unknown.")
-        if (match is None) != (component["match_type"] != _EXACT):
-            raise Refused(
-                invalid,
-                f"{kind}: a name is required in an exact match, and only there.",
-            )
-    if "ip" in kinds and len(kinds) > 1:
-        raise Refused(invalid, "Addresses can't be combined with users or client ids.")
-
-
-def alter_client_quotas(_broker: BrokerContext, request: Struct) -> Struct:
-    """AlterClientQuotas 0-1: refuse each entry, with a text that clients show."""
-    return {
-        "throttle_time_ms": 0,
-        "entries": [
-            {
-                "error_code": ErrorCode.UNSUPPORTED_VERSION,
-                "error_message": _DECLINED,
-                "entity": entry["entity"],
-            }
-            for entry in request["entries"]
-        ],
-    }

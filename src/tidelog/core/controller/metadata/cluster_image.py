@@ -28,6 +28,7 @@ from tidelog.core.controller.metadata.registrations import (
     PartitionRegistration,
     TopicImage,
 )
+from tidelog.core.quotas.entity import Entity
 from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.settings.topic_keys import BROKER_NAME
 from tidelog.core.slotted import field, replace, slotted
@@ -84,6 +85,9 @@ class ClusterImage:
         "mod_revs",
         "next_producer_id",
         "partitions",
+        "quota_changes",
+        "quota_keys",
+        "quotas",
         "reassigning",
         "revision",
         "scram",
@@ -118,6 +122,12 @@ class ClusterImage:
         """The ACLs by their keys."""
         self.acl_changes = 0
         """The number of changes of `acls`."""
+        self.quotas: dict[Entity, dict[str, float]] = {}
+        """The quotas of clients. Each request checks whether there are any."""
+        self.quota_keys: dict[str, Entity] = {}
+        """The entities with quotas by their keys."""
+        self.quota_changes = 0
+        """The number of changes of `quotas`."""
         self.scram: dict[tuple[str, str], ScramCredential] = {}
         """The credentials of users, by mechanism and name."""
         self.scram_changes = 0
@@ -247,6 +257,7 @@ class ClusterImage:
             self.next_producer_id,
             frozenset(self.features.items()),
             frozenset(self.acls),
+            frozenset((e, tuple(sorted(q.items()))) for e, q in self.quotas.items()),
             frozenset(self.scram.items()),
         )
 
@@ -386,6 +397,16 @@ class ClusterImage:
             self.acls[key] = values.decode_acl(kv.value)
         self.acl_changes += 1
 
+    def _apply_quota(self, key: str, kv: KV | None, _delta: ImageDelta) -> None:
+        former = self.quota_keys.pop(key, None)
+        if former is not None:
+            del self.quotas[former]
+        if kv is not None:
+            entity, quotas = values.decode_quotas(kv.value)
+            self.quotas[entity] = quotas
+            self.quota_keys[key] = entity
+        self.quota_changes += 1
+
     def _apply_scram(self, key: str, kv: KV | None, _delta: ImageDelta) -> None:
         name = keys.parse_scram(key)
         if kv is None:
@@ -421,6 +442,7 @@ class ClusterImage:
         (keys.FEATURES, _apply_features),
         (keys.ACLS, _apply_acl),
         (keys.SCRAM, _apply_scram),
+        (keys.QUOTAS, _apply_quota),
     )
 
 

@@ -18,6 +18,7 @@ Levels of `tidelog.version`:
 3. A partition has `offline`, the replicas whose log directory failed. There may be transactions:
    every broker can coordinate them and write their markers.
 4. There may be users with SCRAM credentials in the store, and ACLs, which every broker obeys.
+5. There may be client quotas, which every broker enforces.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,6 +39,9 @@ SCRAM = 4
 
 ACLS = 4
 """The first level at which there may be ACLs. Older software would not obey them."""
+
+QUOTAS = 5
+"""The first level at which there may be client quotas. Older software would not enforce them."""
 
 
 class FeatureRange(NamedTuple):
@@ -61,7 +65,7 @@ SUPPORTED = (
     FeatureRange("share.version", 0, 0),
     FeatureRange("streams.version", 0, 0),
     FeatureRange(TRANSACTION_VERSION, 0, 2),
-    FeatureRange(TIDELOG_VERSION, 1, 4),
+    FeatureRange(TIDELOG_VERSION, 1, 5),
 )
 """The ranges of this software."""
 BEFORE_FEATURES = (

@@ -29,6 +29,7 @@ USER_BYTES_MAX = 200
 
 
 ACLS = "acls/"
+QUOTAS = "quotas/"
 
 
 def broker_id(broker: BrokerId) -> str:
@@ -73,6 +74,11 @@ def topic_config(topic: str) -> str:
 def acl(value: bytes) -> str:
     """The key of an ACL, by its encoded value: the same ACL is never stored twice."""
     return f"{ACLS}{sha256(value).hexdigest()}"
+
+
+def quota(entity: bytes) -> str:
+    """The quotas of one entity, by its encoded parts: names may be of any length."""
+    return f"{QUOTAS}{sha256(entity).hexdigest()}"
 
 
 def scram(mechanism: str, user: str) -> str:

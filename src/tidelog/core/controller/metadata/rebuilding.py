@@ -233,6 +233,9 @@ class _Rebuilding:
             if newest.acls is not None:
                 written = {k: v for k, v in written.items() if not k.startswith(keys.ACLS)}
                 written.update({key: acl.encode() for key, acl in newest.acls.items()})
+            if newest.quotas is not None:
+                written = {k: v for k, v in written.items() if not k.startswith(keys.QUOTAS)}
+                written.update({key: value.encode() for key, value in newest.quotas.items()})
             if newest.features is not None:
                 written[keys.FEATURES] = values.encode_features(newest.features)
         elif self._behind:

@@ -6,6 +6,7 @@ something is wrong.
 """
 
 import json
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from tidelog.core.authorization.acl import (
     ResourceType,
 )
 from tidelog.core.controller.metadata.features import BEFORE_FEATURES, SUPPORTED, FeatureRange
+from tidelog.core.quotas.entity import Entity
 from tidelog.core.sasl.credential import ScramCredential
 from tidelog.core.slotted import slotted
 from tidelog.core.types import (
@@ -422,6 +424,23 @@ def encode_config(value: dict[str, str]) -> bytes:
 def decode_config(value: bytes) -> dict[str, str]:
     """Decode settings."""
     return {str(name): str(text) for name, text in json.loads(value).items()}
+
+
+def encode_entity(entity: Entity) -> bytes:
+    """Encode the parts of an entity with quotas: equal entities have equal texts."""
+    return _dumps(dict(entity))
+
+
+def encode_quotas(entity: Entity, quotas: Mapping[str, float]) -> bytes:
+    """Encode an entity and its quotas, sorted by name."""
+    return _dumps({"entity": dict(entity), "quotas": dict(sorted(quotas.items()))})
+
+
+def decode_quotas(value: bytes) -> tuple[Entity, dict[str, float]]:
+    """Decode an entity and its quotas."""
+    fields = json.loads(value)
+    entity = tuple(sorted(fields["entity"].items()))
+    return entity, {str(key): float(each) for key, each in fields["quotas"].items()}
 
 
 def encode_acl(value: Acl) -> bytes:

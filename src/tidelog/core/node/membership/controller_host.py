@@ -47,6 +47,7 @@ FROM_CLIENTS = (
     on.UpdateFeaturesReceived,
     on.CreateAclsReceived,
     on.DeleteAclsReceived,
+    on.AlterQuotasReceived,
     on.AlterScramReceived,
     on.ElectLeadersReceived,
     on.AlterReassignmentsReceived,

@@ -42,7 +42,7 @@ class Duties:
     ) -> None:
         self._turn = turn
         self._gate = gate
-        self._copied = ((0, 0), 0, 0, frozenset[BrokerId]())
+        self._copied = ((0, 0, 0), 0, 0, frozenset[BrokerId]())
         self._replicas = replicas
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._partitions_at_once = config.partitions_at_once
@@ -86,7 +86,7 @@ class Duties:
         if image.revision == 0:
             return
         levels = image.mod_rev(keys.FEATURES)
-        changes = image.config_changes, image.acl_changes
+        changes = image.config_changes, image.acl_changes, image.quota_changes
         copied = (changes, image.next_producer_id, levels, frozenset(image.states))
         if copied != self._copied:
             self._copied = copied
