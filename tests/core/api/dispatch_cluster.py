@@ -55,9 +55,13 @@ class Line:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.put_back: list[bytes] = []
+        self.muted_ms: list[int] = []
         self.closed: str | None = None
         self.close_code = CloseCode.NOT_COUNTED
         self.session = PeerSession()
+
+    def mute(self, for_ms: int) -> None:
+        self.muted_ms.append(for_ms)
 
     def reserve(self) -> Answer:
         self.answers.append(Answer(self))

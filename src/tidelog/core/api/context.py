@@ -1,7 +1,7 @@
 """The input of a request handler: the broker, the client, and the request's version and time."""
 
 from collections.abc import Callable, Generator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from tidelog.core.api.access_control import BrokerAuthorizer
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -11,6 +11,9 @@ from tidelog.core.node.node import Node
 from tidelog.core.principal import ANONYMOUS, Principal
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.types import BrokerId, TopicId
+
+if TYPE_CHECKING:
+    from tidelog.core.api.charge import Charge
 
 KEPT_MS = 1000
 
@@ -81,6 +84,7 @@ class BrokerContext:
 
     __slots__ = (
         "broker",
+        "charge",
         "client_host",
         "client_id",
         "client_software",
@@ -100,6 +104,7 @@ class BrokerContext:
         client_host: str = "",
         client_software: str = "",
         principal: Principal = ANONYMOUS,
+        charge: "Charge | None" = None,
     ) -> None:
         self.broker = broker
         self.version = version
@@ -111,6 +116,8 @@ class BrokerContext:
         """Name and version of the client library, if it sent them in ApiVersions (KIP-511)."""
         self.principal = principal
         """Whom the request is authorised as."""
+        self.charge = charge
+        """What the request counts towards quotas; None without quotas."""
 
     @property
     def no_transactions(self) -> ErrorCode:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct as Layout
 from types import GeneratorType
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from tidelog.core.api.access_control import Access, BrokerAuthorizer, Reader
 from tidelog.core.api.context import PAUSE, Broker, BrokerContext, Handling, Struct
@@ -62,6 +62,11 @@ from tidelog.core.wire.fetch_request import decode_fetch
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 from tidelog.core.wire.primitives import MalformedRequest
 from tidelog.core.wire.produce import decode_produce
+
+if TYPE_CHECKING:
+    from tidelog.core.api.charge import Charge
+
+THROTTLE_TIME = "throttle_time_ms"
 
 CACHED_APIS = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 CACHED_REQUEST_BYTES_MAX = 1024
@@ -166,6 +171,10 @@ class ClientConnection(Protocol):
         """The client's address."""
         ...
 
+    def mute(self, for_ms: int) -> None:
+        """Read no further request for this time; responses are still sent."""
+        ...
+
     def reserve(self) -> Reply:
         """Reserve the place of the next response."""
         ...
@@ -204,7 +213,8 @@ class Dispatch:
         self._broker = broker
         self._authorizer = broker.authorizer
         self._listener = listener
-        self._names = broker.node.image.topic_names
+        self._image = broker.node.image
+        self._names = self._image.topic_names
         self._step = step
         self._now_ms = now_ms
         self._when_settled = when_settled
@@ -221,20 +231,39 @@ class Dispatch:
     def frame(self, connection: ClientConnection, frame: memoryview) -> None:
         """Start a client's request, or close the connection if it is invalid."""
         try:
-            self._dispatch(connection, frame)
+            if self._image.quotas:
+                self._charged(connection, frame)
+            else:
+                self._dispatch(connection, frame, None)
         except MalformedRequest as malformed:
             connection.refuse(f"malformed request: {malformed}", CloseCode.MALFORMED)
         except Refused as refused:
             connection.refuse(str(refused), refused.code)
 
-    def _dispatch(self, connection: ClientConnection, frame: memoryview) -> None:
+    def _charged(self, connection: ClientConnection, frame: memoryview) -> None:
+        """Start a request that counts towards the quotas of its client."""
+        from tidelog.core.api.charge import Charge
+
+        quotas, principal = self._broker.node.client_quotas, connection.session.principal
+        charge = Charge(quotas, principal, connection, self._now_ms, self._times.clock_ns)
+        charge.start()
+        try:
+            self._dispatch(connection, frame, charge)
+        finally:
+            charge.stop()
+
+    def _dispatch(
+        self, connection: ClientConnection, frame: memoryview, charge: "Charge | None"
+    ) -> None:
         size = len(frame)
         if size < _KEY_SIZE:
             raise Refused(f"request of {size} bytes is too short", CloseCode.MALFORMED)
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
+        if charge is not None:
+            charge.client_id, charge.size = header.client_id or "", size
         if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
-            self._produce(connection, version, header, frame)
+            self._produce(connection, version, header, frame, charge)
             return
         api = CLIENT_APIS.get(key)
         if size > REQUEST_BYTES_MAX and (api is None or size > api.bytes_max):
@@ -247,18 +276,25 @@ class Dispatch:
                 fetch = self._fetch_of(version, frame, header.position)
                 if self._authorizer is not None:
                     fetch.reader = self._reader(connection, self._authorizer)
-                self.fetch(connection.reserve(), fetch, version, header.correlation_id)
+                if charge is not None:
+                    _limit_fetch(fetch, charge)
+                self.fetch(connection.reserve(), fetch, version, header.correlation_id, charge)
             elif key in _DESCRIPTIONS:
                 self._describe(connection, api, header, frame)
             else:
-                self._reserve(connection, api, header, frame)
+                self._reserve(connection, api, header, frame, charge)
         elif key == API_VERSIONS:
             self._refuse_version(connection.reserve(), header.correlation_id)
         else:
             raise Refused(f"API {key} version {version} is not offered", CloseCode.NOT_OFFERED)
 
     def _produce(
-        self, connection: ClientConnection, version: int, header: RequestHeader, frame: memoryview
+        self,
+        connection: ClientConnection,
+        version: int,
+        header: RequestHeader,
+        frame: memoryview,
+        charge: "Charge | None" = None,
     ) -> None:
         request, transactional_id = decode_produce(version, frame, header.position, self._names)
         if transactional_id is not None:
@@ -266,13 +302,15 @@ class Dispatch:
         if header.client_id == ADMIN_CLIENT:
             request.internal_topics_allowed = True
         if self._authorizer is not None:
-            self._produce_guarded(connection, header, request, self._authorizer)
+            self._produce_guarded(connection, header, request, self._authorizer, charge)
             return
         exchange: on.Peer
         times = self._times
         if request.acks == ACKS_NONE:
             exchange = connection
             times.produce.since(times.turn.began_ns)
+            if charge is not None:
+                charge.produced(acknowledged=False)
         else:
             exchange = ProduceExchange(
                 connection.reserve(),
@@ -281,6 +319,7 @@ class Dispatch:
                 self._hints,
                 times.produce,
                 times.turn.began_ns,
+                charge,
             )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
         _release(request)
@@ -291,6 +330,7 @@ class Dispatch:
         header: RequestHeader,
         request: Produce,
         authorizer: BrokerAuthorizer,
+        charge: "Charge | None",
     ) -> None:
         """Append what the principal may write. Without acks, a refusal closes the connection."""
         from tidelog.core.api.guards.produce_guard import GuardedExchange, GuardedProduce
@@ -301,6 +341,8 @@ class Dispatch:
         exchange: on.Peer = connection
         if request.acks == ACKS_NONE:
             times.produce.since(times.turn.began_ns)
+            if charge is not None:
+                charge.produced(acknowledged=False)
         else:
             exchange = ProduceExchange(
                 connection.reserve(),
@@ -309,6 +351,7 @@ class Dispatch:
                 self._hints,
                 times.produce,
                 times.turn.began_ns,
+                charge,
             )
             if guarded.has_refusals:
                 exchange = GuardedExchange(exchange, guarded)
@@ -339,21 +382,35 @@ class Dispatch:
             authorizer, connection.session.principal, connection.peer_host, APIS[FETCH].name
         )
 
-    def fetch(self, reply: Reply, request: Fetch, version: int, correlation_id: int) -> None:
+    def fetch(
+        self,
+        reply: Reply,
+        request: Fetch,
+        version: int,
+        correlation_id: int,
+        charge: "Charge | None" = None,
+    ) -> None:
         """Start a fetch of a consumer, or on the internal listener of a follower."""
         times = self._times
         kind = times.fetch_consumer if request.replica is None else times.fetch_follower
         began_ns = times.turn.began_ns
-        exchange = FetchExchange(reply, correlation_id, version, self._hints, kind, began_ns)
+        exchange = FetchExchange(
+            reply, correlation_id, version, self._hints, kind, began_ns, charge
+        )
         self._step(on.RequestReceived(exchange, 0, request, self._now_ms()))
 
     def _reserve(
-        self, connection: ClientConnection, api: Api, header: RequestHeader, frame: memoryview
+        self,
+        connection: ClientConnection,
+        api: Api,
+        header: RequestHeader,
+        frame: memoryview,
+        charge: "Charge | None",
     ) -> None:
         """Handle a request now, or let the connection present it again later."""
         reply = connection.reserve() if api.overlaps else connection.reserve_alone(frame)
         if reply is not None:
-            self._handle(connection, reply, api, header, frame)
+            self._handle(connection, reply, api, header, frame, charge)
 
     def _handle(
         self,
@@ -362,6 +419,7 @@ class Dispatch:
         api: Api,
         header: RequestHeader,
         frame: memoryview,
+        charge: "Charge | None",
     ) -> None:
         key, version = header.api_key, header.api_version
         request = decode_request(key, version, frame, header.position)
@@ -376,6 +434,7 @@ class Dispatch:
             connection.peer_host,
             connection.session.software,
             connection.session.principal,
+            charge,
         )
         if key == API_VERSIONS:
             connection.session.software = _software(request)
@@ -389,13 +448,16 @@ class Dispatch:
 
         def encode(response: Struct) -> bytes:
             times.since(began_ns)
+            if charge is not None:
+                throttle_ms = charge.finished(response.get(THROTTLE_TIME, 0))
+                response = {**response, THROTTLE_TIME: throttle_ms}
             encoded = encode_response(key, version, correlation_id, response)
-            if key in CACHED_APIS:
+            if key in CACHED_APIS and not response[THROTTLE_TIME]:
                 cache.add(key, version, body, response, encoded, self._now_ms())
             return encoded
 
         def begin() -> None:
-            if key in CACHED_APIS and self._is_answered(reply, header, body):
+            if key in CACHED_APIS and self._is_answered(reply, header, body, charge):
                 times.since(began_ns)
                 return
             try:
@@ -409,7 +471,8 @@ class Dispatch:
             else:
                 assert isinstance(handling, GeneratorType), "a handler is a dict or a generator"
                 failed = self._handler_failed
-                HandlerExchange(reply, handling, self._send, encode, failed, self._pause).begin()
+                steps = handling if charge is None else charge.metered(handling)
+                HandlerExchange(reply, steps, self._send, encode, failed, self._pause).begin()
 
         unsettled = UNSETTLED.get(key)
         if unsettled is None:
@@ -432,11 +495,16 @@ class Dispatch:
 
         return guarded(key, self._access(connection, authorizer, key), context, request, serve)
 
-    def _is_answered(self, reply: Reply, header: RequestHeader, body: bytes) -> bool:
-        """Whether the response was cached, or this broker has no image to respond from."""
+    def _is_answered(
+        self, reply: Reply, header: RequestHeader, body: bytes, charge: "Charge | None"
+    ) -> bool:
+        """Whether the response was cached, or this broker has no image to respond from. A cached
+        response has no throttle time."""
         if has_no_image(self._broker.node.image):
             reply.refuse("this broker has not read the metadata store yet")
             return True
+        if charge is not None and charge.finished():
+            return False
         key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
         found = self._cache.find(key, version, body, correlation_id, self._now_ms())
         if found is not None:
@@ -558,6 +626,15 @@ def _release(request: Produce) -> None:
     their buffer."""
     for partition in request.partitions:
         partition.records = _RELEASED
+
+
+def _limit_fetch(request: Fetch, charge: "Charge") -> None:
+    """Let the consumer's quota decide on the response, and limit it to what is never throttled."""
+    request.allowance = charge
+    most = charge.fetch_bytes_max()
+    if most is not None:
+        request.max_bytes = min(request.max_bytes, most)
+        request.min_bytes = min(request.min_bytes, request.max_bytes)
 
 
 def _software(api_versions: Struct) -> str:

@@ -6,7 +6,7 @@ An exchange is the `peer` of a request to the node: the node calls `respond` wit
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tidelog.core.api.context import PAUSE, Handling, Struct
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
@@ -18,6 +18,9 @@ from tidelog.core.types import CLIENT_LISTENER, TopicPartition
 from tidelog.core.wire.fetch_response import encode_fetch_response
 from tidelog.core.wire.leader_hints import CurrentLeader, NodeEndpoint
 from tidelog.core.wire.produce import encode_produce_response
+
+if TYPE_CHECKING:
+    from tidelog.core.api.charge import Charge
 
 REQUESTS_PER_TURN = 500
 """Requests of one handler to the node before it pauses for other clients."""
@@ -85,7 +88,15 @@ class CurrentLeaders:
 class ProduceExchange:
     """A produce with acks=1 or all, which is answered."""
 
-    __slots__ = ("_began_ns", "_correlation_id", "_hints", "_reply", "_request", "_times")
+    __slots__ = (
+        "_began_ns",
+        "_charge",
+        "_correlation_id",
+        "_hints",
+        "_reply",
+        "_request",
+        "_times",
+    )
 
     def __init__(
         self,
@@ -95,7 +106,9 @@ class ProduceExchange:
         hints: CurrentLeaders,
         times: Histogram,
         began_ns: int,
+        charge: "Charge | None" = None,
     ) -> None:
+        self._charge = charge
         self._reply = reply
         self._correlation_id = correlation_id
         self._request = request
@@ -105,7 +118,10 @@ class ProduceExchange:
 
     def respond(self, _number: int, response: ProduceResponse) -> None:
         self._times.since(self._began_ns)
-        frame = encode_produce_response(self._correlation_id, self._request, response, self._hints)
+        throttle_ms = 0 if self._charge is None else self._charge.produced()
+        frame = encode_produce_response(
+            self._correlation_id, self._request, response, self._hints, throttle_ms
+        )
         self._reply.fill([frame])
 
     def refuse(self, reason: str, code: CloseCode = CloseCode.REFUSED) -> None:
@@ -115,7 +131,15 @@ class ProduceExchange:
 class FetchExchange:
     """A fetch of a consumer or a follower."""
 
-    __slots__ = ("_began_ns", "_correlation_id", "_hints", "_reply", "_times", "_version")
+    __slots__ = (
+        "_began_ns",
+        "_charge",
+        "_correlation_id",
+        "_hints",
+        "_reply",
+        "_times",
+        "_version",
+    )
 
     def __init__(
         self,
@@ -125,7 +149,9 @@ class FetchExchange:
         hints: CurrentLeaders,
         times: Histogram,
         began_ns: int,
+        charge: "Charge | None" = None,
     ) -> None:
+        self._charge = charge
         self._reply = reply
         self._correlation_id = correlation_id
         self._version = version
@@ -135,9 +161,10 @@ class FetchExchange:
 
     def respond(self, _number: int, response: FetchResponse) -> None:
         self._times.since(self._began_ns)
+        throttle_ms = 0 if self._charge is None else self._charge.finished()
         self._reply.fill(
             encode_fetch_response(
-                self._version, self._correlation_id, response, leader_of=self._hints
+                self._version, self._correlation_id, response, self._hints, throttle_ms
             )
         )
 

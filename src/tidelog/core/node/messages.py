@@ -124,6 +124,15 @@ class Reader(Protocol):
         ...
 
 
+class FetchAllowance(Protocol):
+    """The byte rate that the quota of a consumer still allows."""
+
+    def allows(self, size: int, now_ms: int) -> bool:
+        """Count a response of this size; or return False, and count nothing: the response must
+        be empty."""
+        ...
+
+
 @slotted
 class Fetch:
     """A request for the next records. `replica` is None for a consumer."""
@@ -144,6 +153,8 @@ class Fetch:
     """The reader's rack, or empty."""
     reader: Reader | None = None
     """Decides which topics the consumer may read; None: all of them."""
+    allowance: FetchAllowance | None = None
+    """The quota of the consumer; None without one."""
 
 
 @slotted

@@ -40,7 +40,6 @@ CURRENT_LEADER_TAG = 1
 
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-_THROTTLE = INT32.pack(0)
 _HEAD = Struct(">ihi")
 """Throttle time, error, session."""
 _FLEXIBLE_HEAD = Struct(">iiBihi")
@@ -73,9 +72,15 @@ Chunk = bytes | Region | bytearray | memoryview
 
 
 def encode_fetch_response(
-    version: int, correlation_id: int, response: FetchResponse, leader_of: LeaderOf | None = None
+    version: int,
+    correlation_id: int,
+    response: FetchResponse,
+    leader_of: LeaderOf | None = None,
+    throttle_ms: int = 0,
 ) -> list[Chunk]:
     """Encode the chunks to send, in order; the first one starts with the length of all."""
+    if throttle_ms:
+        return _encode_all(version, correlation_id, response, leader_of, throttle_ms)
     if version >= FIRST_WITH_TOPIC_IDS and len(response.partitions) == 1:
         part = response.partitions[0]
         if part.error is _NONE and part.diverging is None and part.aborted is None:
@@ -84,14 +89,18 @@ def encode_fetch_response(
 
 
 def _encode_all(
-    version: int, correlation_id: int, response: FetchResponse, leader_of: LeaderOf | None
+    version: int,
+    correlation_id: int,
+    response: FetchResponse,
+    leader_of: LeaderOf | None,
+    throttle_ms: int = 0,
 ) -> list[Chunk]:
     flexible = version >= FIRST_FLEXIBLE
     hints = None
     if leader_of is not None and version >= FIRST_WITH_HINTS:
         hints = LeaderHints(leader_of)
     topics = _by_topic(version, response.partitions)
-    first = frame = _begin(version, correlation_id, response, len(topics))
+    first = frame = _begin(version, correlation_id, response, len(topics), throttle_ms)
     chunks: list[Chunk] = []
     more = 0
     for parts in topics:
@@ -153,16 +162,20 @@ def _encode_lone(
     return [head + length + _NO_MORE_TAGS]
 
 
-def _begin(version: int, correlation_id: int, response: FetchResponse, topics: int) -> bytearray:
+def _begin(
+    version: int, correlation_id: int, response: FetchResponse, topics: int, throttle_ms: int
+) -> bytearray:
     """Encode the frame up to the first topic."""
     if version >= FIRST_FLEXIBLE:
-        head = _FLEXIBLE_HEAD.pack(0, correlation_id, 0, 0, response.error, response.session_id)
+        head = _FLEXIBLE_HEAD.pack(
+            0, correlation_id, 0, throttle_ms, response.error, response.session_id
+        )
         return bytearray(head + uvarint(topics + 1))
     frame = begin_response(FETCH, version, correlation_id)
     if version >= FIRST_WITH_SESSIONS:
-        frame += _HEAD.pack(0, response.error, response.session_id)
+        frame += _HEAD.pack(throttle_ms, response.error, response.session_id)
     else:
-        frame += _THROTTLE
+        frame += INT32.pack(throttle_ms)
     return frame + INT32.pack(topics)
 
 

@@ -65,7 +65,6 @@ _ANSWER_BEFORE_START = Struct(">ihqq")
 _PLAIN_NO_ERRORS = INT32.pack(0) + optional_string(None)
 """No record errors, no message."""
 _FLEXIBLE_NO_ERRORS = b"\1\0"
-_NOT_THROTTLED = INT32.pack(0)
 _LONE_HEAD = Struct(">iiBB")
 """Length, correlation id, tags, one topic."""
 _LONE_ANSWER = Struct(">BihqqqBBBBiB")
@@ -205,11 +204,13 @@ def encode_produce_response(
     request: Produce,
     response: ProduceResponse,
     leader_of: LeaderOf | None = None,
+    throttle_ms: int = 0,
 ) -> bytes:
     """Encode the whole frame of the response to `request`, with its length in front."""
     version = request.version
     flexible = version >= FIRST_FLEXIBLE
-    if flexible and len(response.partitions) == 1 and response.partitions[0].error is _NONE:
+    lone = flexible and len(response.partitions) == 1 and not throttle_ms
+    if lone and response.partitions[0].error is _NONE:
         return _encode_lone(correlation_id, request.partitions[0], response.partitions[0], version)
     hints = None if leader_of is None or version < FIRST_WITH_HINTS else LeaderHints(leader_of)
     topics: list[tuple[bytes, list[bytes]]] = []
@@ -228,7 +229,7 @@ def encode_produce_response(
         frame += b"".join(answers)
         if flexible:
             frame += NO_TAGS
-    frame += _NOT_THROTTLED
+    frame += INT32.pack(throttle_ms)
     if flexible:
         frame += NO_TAGS if hints is None else hints.node_endpoints()
     return finish(frame)

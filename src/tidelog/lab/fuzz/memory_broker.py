@@ -90,6 +90,9 @@ class Line:
         self.reserved = True
         return Answer(self)
 
+    def mute(self, for_ms: int) -> None:
+        """A client in memory waits for nothing."""
+
     def reserve_alone(self, _frame: memoryview) -> Answer:
         return self.reserve()
 

@@ -311,7 +311,9 @@ class BrokerRun:
             unproven=UNPROVEN,
             is_for_brokers=True,
         )
-        self._admission = Admission(self._connection_limits())
+        self._admission = Admission(
+            self._connection_limits(), self._node.client_quotas.connection_wait_ms
+        )
         shares = Shares(
             self._admission,
             RequestMemory(_bytes_or_unlimited(get("queued.max.request.bytes"))),

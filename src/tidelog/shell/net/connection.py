@@ -18,7 +18,7 @@ from time import monotonic_ns
 from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
-from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop
+from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
 from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.host_address import java_host_address
 from tidelog.shell.net.outbox import Chunk, FilePart, Outbox
@@ -103,6 +103,8 @@ class Connection:
         "_is_counted",
         "_lacks_memory",
         "_loop",
+        "_mute",
+        "_muted_until_ms",
         "_outbox",
         "_peer_hung_up",
         "_runs_alone",
@@ -165,6 +167,9 @@ class Connection:
         """Reading waits for memory."""
         self._runs_alone = False
         """A request that runs alone arrived, and some request was unanswered at the last check."""
+        self._mute: Timer | None = None
+        """Set while the client is throttled: ends the throttling."""
+        self._muted_until_ms = 0
         self._peer_hung_up = False
         """The peer closed its sending side while requests were unanswered."""
         self._events = READABLE
@@ -186,6 +191,26 @@ class Connection:
             self._buffer.put_back(frame)
             return None
         return self.reserve()
+
+    def mute(self, for_ms: int) -> None:
+        """Read no further request for this time, because of a quota; responses are still sent.
+
+        A client that disconnects meanwhile is noticed afterwards, unless it resets the connection.
+        """
+        until_ms = self._loop.clock.now_ms() + for_ms
+        if not self.open or until_ms <= self._muted_until_ms:
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self._muted_until_ms = until_ms
+        self._mute = self._loop.at(until_ms, self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._mute = None
+        self._muted_until_ms = 0
+        self.active_ms = self._loop.clock.now_ms()
+        self._resume()
 
     def expect_proof(self, frame_max: int) -> None:
         """Limit the peer's frames to this size until `set_proved`."""
@@ -253,8 +278,9 @@ class Connection:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request is unanswered; then the connection is not idle."""
-        return bool(self._slots)
+        """Whether a request is unanswered or the client is throttled; then the connection is not
+        idle."""
+        return bool(self._slots) or self._mute is not None
 
     def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
         """Whether an incomplete request has taken longer than the timeout.
@@ -281,6 +307,8 @@ class Connection:
         self._slots.clear()
         self._slot_bytes = 0
         self._buffer.release()
+        if self._mute is not None:
+            self._mute.cancel()
         bounds = self._bounds
         if self._lacks_memory:
             bounds.requests.forget(self._memory_released)
@@ -405,6 +433,7 @@ class Connection:
         outbox = self._outbox
         return (
             self._runs_alone
+            or self._mute is not None
             or len(self._slots) >= self._bounds.in_flight_max
             or outbox.size >= UNSENT_MAX
             or self._slot_bytes + outbox.size - outbox.in_files >= UNSENT_MADE_MAX

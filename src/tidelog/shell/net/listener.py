@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tidelog.core.api.exchange import CloseCode
 from tidelog.shell.net.connection import Connection
-from tidelog.shell.net.event_loop import EventLoop
+from tidelog.shell.net.event_loop import EventLoop, Timer
 from tidelog.shell.net.same_host import is_own_process, unpace, widen
 from tidelog.shell.net.shared_limits import Bounds, Shares
 from tidelog.shell.net.transport import SocketTransport, Transport
@@ -244,6 +244,8 @@ class Listener(ListeningSocket):
             limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
         )
         self._ips: dict[Connection, str] = {}
+        self._held: dict[socket.socket, Timer] = {}
+        """Accepted sockets that are not served, until they are closed."""
         self._unproven: dict[Connection, int] = {}
         """When each was accepted, oldest first; proved ones are removed at the next check."""
         times = [limits.idle_max_ms, limits.receive_timeout_ms]
@@ -270,9 +272,18 @@ class Listener(ListeningSocket):
         self.stop_listening()
         for connection in list(self.connections):
             connection.close("the broker stops")
+        for sock, timer in list(self._held.items()):
+            timer.cancel()
+            self._admission.release()
+            sock.close()
+        self._held.clear()
 
     def accepted(self, sock: socket.socket, ip: str, port: int) -> None:
         limits = self._limits
+        wait_ms = self._admission.wait_ms(ip, self._loop.clock.now_ms())
+        if wait_ms:
+            self._close_later(sock, wait_ms)
+            return
         foreign = sock.family == socket.AF_UNIX and not is_own_process(sock)
         if foreign or sock.fileno() > limits.descriptor_max or not self._admission.admit(ip):
             sock.close()
@@ -305,6 +316,20 @@ class Listener(ListeningSocket):
             self._unproven[connection] = self._loop.clock.now_ms()
             if len(self._unproven) > limits.unproven.connections_max:
                 self._replace_unproven(limits.unproven)
+
+    def _close_later(self, sock: socket.socket, wait_ms: int) -> None:
+        """Hold a connection that exceeds the quota of its address, unread, then close it."""
+        admission = self._admission
+        if sock.fileno() > self._limits.descriptor_max or not admission.hold():
+            sock.close()
+            return
+
+        def close() -> None:
+            self._held.pop(sock, None)
+            admission.release()
+            sock.close()
+
+        self._held[sock] = self._loop.after(wait_ms, close)
 
     def _replace_unproven(self, limits: UnprovenLimits) -> None:
         """Close one unproven connection if there are too many."""

@@ -172,6 +172,11 @@ class Bounds(NamedTuple):
     answers: AnswerMemory
 
 
+HELD_MAX = 500
+"""Connections beyond the quota of their addresses that are held open, so that their clients wait
+before they connect again."""
+
+
 class ConnectionLimits(NamedTuple):
     """Kafka's limits: `max.connections`, `max.connections.per.ip` and so on."""
 
@@ -185,7 +190,13 @@ class ConnectionLimits(NamedTuple):
 class Admission:
     """Counts connections by address and admits or refuses new ones."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, quota: Callable[[str, int], int] | None = None
+    ) -> None:
+        """`quota` returns how long a new connection of an address must wait at a time, 0 after it
+        counted the connection."""
+        self._quota = quota
+        self._held = 0
         self.total = 0
         self.refused = 0
         """Refused connections since the broker started."""
@@ -205,6 +216,28 @@ class Admission:
         self.total += 1
         self._by_ip[ip] = here + 1
         return True
+
+    def wait_ms(self, ip: str, now_ms: int) -> int:
+        """How long a new connection of this address must be held, unread, before it is closed: it
+        exceeds the quota of the address. 0: it may be admitted."""
+        if self._quota is None:
+            return 0
+        wait_ms = self._quota(ip, now_ms)
+        if wait_ms:
+            self._tokens += 1  # only accepted connections count for the rate of all
+            self.refused += 1
+        return wait_ms
+
+    def hold(self) -> bool:
+        """Whether a connection beyond its quota may be held open; else it is closed at once."""
+        if self._held >= HELD_MAX:
+            return False
+        self._held += 1
+        return True
+
+    def release(self) -> None:
+        """A held connection was closed."""
+        self._held -= 1
 
     def leave(self, ip: str) -> None:
         self.total -= 1

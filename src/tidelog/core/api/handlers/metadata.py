@@ -87,6 +87,11 @@ def _create(
     names = names[:CREATED_MAX]  # a client retries those that are still missing
     partitions = broker.settings.get("num.partitions")
     factor = broker.settings.get("default.replication.factor")
+    if broker.charge is not None:
+        # Kafka's clients can't see that a Metadata request exceeds this quota: the next one does.
+        quota = broker.charge.mutation_quota(strict=False)
+        if quota is not None:
+            quota.refuses(partitions * len(names))
     answers = yield [
         CreateTopicReceived(
             0, name, broker.new_topic_id(), partitions, factor, start_index=broker.start_index()

@@ -5,6 +5,7 @@ are here, in the order of Kafka's; the controller does the others.
 """
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.configs import effective_topic_configs
@@ -20,12 +21,18 @@ from tidelog.core.errors import ErrorCode
 from tidelog.core.settings.topic_values import normal, topic_problem
 from tidelog.core.types import TopicId
 
+if TYPE_CHECKING:
+    from tidelog.core.api.charge import MutationQuota
+
 NO_TOPIC_ID: TopicId = bytes(16)
 DEFAULT = -1
 """Partition count or replication factor: use the broker's setting."""
 PARTITIONS_MAX = 10_000
 """New partitions in one request, as in Kafka: a mistyped zero must not fill the cluster."""
 
+_EXCEEDED = TopicAnswer(
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
+)
 _CLUSTER_METADATA = "__cluster_metadata"
 
 
@@ -37,6 +44,7 @@ def create_topics(broker: BrokerContext, request: Struct) -> Handling:
         return {"throttle_time_ms": 0, "topics": topics}
     times = Counter(topic["name"] for topic in request["topics"])
     room = PARTITIONS_MAX
+    quota = _mutation_quota(broker, strict_since=6)
     results: dict[str, Struct] = {}
     events: list[CreateTopicReceived] = []
     for topic in request["topics"]:
@@ -49,6 +57,8 @@ def create_topics(broker: BrokerContext, request: Struct) -> Handling:
                     ErrorCode.POLICY_VIOLATION,
                     f"One request may create at most {PARTITIONS_MAX} partitions.",
                 )
+            elif name not in broker.node.image.topics and _refuses(quota, planned.partitions):
+                planned = _EXCEEDED
         if isinstance(planned, TopicAnswer):
             results[name] = _created(name, planned, [])
             continue
@@ -60,7 +70,23 @@ def create_topics(broker: BrokerContext, request: Struct) -> Handling:
         ours = answer.error is ErrorCode.NONE
         configs = effective_topic_configs(broker, event.configs) if ours else []
         results[event.name] = _created(event.name, answer, configs)
-    return {"throttle_time_ms": 0, "topics": list(results.values())}
+    return {"throttle_time_ms": _throttle_ms(quota), "topics": list(results.values())}
+
+
+def _mutation_quota(broker: BrokerContext, *, strict_since: int) -> "MutationQuota | None":
+    """Return the quota of the client's changes; clients that know THROTTLING_QUOTA_EXCEEDED get
+    it from this version on (KIP-599)."""
+    if broker.charge is None:
+        return None
+    return broker.charge.mutation_quota(strict=broker.version >= strict_since)
+
+
+def _refuses(quota: "MutationQuota | None", partitions: int) -> bool:
+    return quota is not None and quota.refuses(partitions)
+
+
+def _throttle_ms(quota: "MutationQuota | None") -> int:
+    return 0 if quota is None else quota.throttle_ms
 
 
 def no_time_left() -> TopicAnswer:
@@ -177,6 +203,8 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
         for (_, topic_id), target in zip(asked, targets, strict=True)
         if isinstance(target, str)
     )
+    quota = _mutation_quota(broker, strict_since=5)
+    known = broker.node.image.topics
     results: dict[tuple[str | None, TopicId], Struct] = {}
     events: dict[tuple[str | None, TopicId], DeleteTopicReceived] = {}
     given = Counter(asked)
@@ -185,6 +213,12 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
             target = _DUPLICATE_ID
         elif isinstance(target, str) and times[target or topic[1]] > 1:
             target = _refuse_duplicate(target or "A topic")
+        if (
+            isinstance(target, str)
+            and target in known
+            and _refuses(quota, known[target].partition_count)
+        ):
+            target = _EXCEEDED
         if isinstance(target, TopicAnswer):
             results[topic] = _deleted(*topic, target)
         else:
@@ -198,7 +232,7 @@ def delete_topics(broker: BrokerContext, request: Struct) -> Handling:
         if name is None:
             name = event.name or broker.node.image.topic_names.get(topic[1])
         results[topic] = _deleted(None if unknown else name, answer.topic_id or topic[1], answer)
-    return {"throttle_time_ms": 0, "responses": list(results.values())}
+    return {"throttle_time_ms": _throttle_ms(quota), "responses": list(results.values())}
 
 
 def _deletable(broker: BrokerContext, name: str | None, topic_id: TopicId) -> str | TopicAnswer:
@@ -229,12 +263,14 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
     """Add partitions to topics, or with `validate_only` only check the request."""
     times = Counter(topic["name"] for topic in request["topics"])
     room = PARTITIONS_MAX
+    quota = _mutation_quota(broker, strict_since=3)
     results: dict[str, TopicAnswer] = {}
     events: list[CreatePartitionsReceived] = []
     for topic in request["topics"]:
         name = topic["name"]
         known = broker.node.image.topics.get(name)
-        room -= max(0, topic["count"] - (0 if known is None else known.partition_count))
+        added = max(0, topic["count"] - (0 if known is None else known.partition_count))
+        room -= added
         results[name] = TopicAnswer(ErrorCode.NONE)
         if request["timeout_ms"] <= 0:
             results[name] = no_time_left()
@@ -248,6 +284,8 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
         elif room < 0:
             message = f"One request may create at most {PARTITIONS_MAX} partitions."
             results[name] = TopicAnswer(ErrorCode.POLICY_VIOLATION, message)
+        elif known is not None and added and _refuses(quota, added):
+            results[name] = _EXCEEDED
         else:
             given = topic["assignments"]
             events.append(
@@ -263,7 +301,7 @@ def create_partitions(broker: BrokerContext, request: Struct) -> Handling:
     answers = yield list(events)
     results.update((event.name, answer) for event, answer in zip(events, answers, strict=True))
     return {
-        "throttle_time_ms": 0,
+        "throttle_time_ms": _throttle_ms(quota),
         "results": [
             {"name": name, "error_code": answer.error, "error_message": error_text(answer.message)}
             for name, answer in results.items()

@@ -30,10 +30,10 @@ class TurnTimes(Histogram):
 class RequestTimes:
     """One histogram for each type of request that was received."""
 
-    __slots__ = ("_clock_ns", "by_request", "fetch_consumer", "fetch_follower", "produce", "turn")
+    __slots__ = ("by_request", "clock_ns", "fetch_consumer", "fetch_follower", "produce", "turn")
 
     def __init__(self, clock_ns: Callable[[], int], turn: TurnTimes) -> None:
-        self._clock_ns = clock_ns
+        self.clock_ns = clock_ns
         self.turn = turn
         self.by_request: dict[str, Histogram] = {}
         self.produce = self.of(PRODUCE)
@@ -44,7 +44,7 @@ class RequestTimes:
         """Return the histogram of a request type."""
         found = self.by_request.get(request)
         if found is None:
-            found = self.by_request[request] = Histogram(self._clock_ns)
+            found = self.by_request[request] = Histogram(self.clock_ns)
         return found
 
 

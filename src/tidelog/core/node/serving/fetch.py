@@ -19,7 +19,13 @@ from tidelog.core.node.hosting.gate import Gate
 from tidelog.core.node.hosting.hosted_replica import HostedReplica
 from tidelog.core.node.hosting.replicas import Replicas
 from tidelog.core.node.hosting.replication_quota import ReplicationQuota
-from tidelog.core.node.messages import UNRESOLVED, Fetch, FetchPartition, FetchResponse
+from tidelog.core.node.messages import (
+    UNRESOLVED,
+    Fetch,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchResponse,
+)
 from tidelog.core.node.serving.fetch_sessions import (
     NOT_REMEMBERED,
     NOT_SENT,
@@ -32,6 +38,7 @@ from tidelog.core.node.turn import Turn
 from tidelog.core.replication import events as on
 from tidelog.core.replication.log_end_offset import FollowerProgress
 from tidelog.core.replication.replica import Replica
+from tidelog.core.storage.disk import Region
 from tidelog.core.types import BrokerId, Offset, TopicPartition
 
 WAIT_MS = 5
@@ -119,6 +126,9 @@ _NONE = ErrorCode.NONE
 PARKED_PARTITIONS_MAX = 200_000
 """Partitions in all waiting fetches of clients: each takes half a kilobyte. A fetch above the limit
 is answered at once."""
+
+RESPONSE_BYTES, PARTITION_BYTES = 20, 40
+"""What a response and a partition in it take without records, for quotas."""
 
 
 class FetchService:
@@ -273,6 +283,14 @@ class FetchService:
         request, session = pending.request, pending.session
         committed = request.read_committed
         answers = [part.response(committed) for part in pending.parts]
+        allowance = request.allowance
+        request.allowance = None  # a session keeps its latest request
+        if allowance is not None and not allowance.allows(_size(answers), self._turn.now_ms):
+            # Nothing is noted as sent: the session sends it with the next fetch.
+            session_id = self._sessions.skip(session)
+            response = FetchResponse(_NONE, session_id, [])
+            self._turn.emit(Respond(pending.peer, pending.correlation, response))
+            return
         self._count(pending.parts, request.replica)
         sent = session.changes(answers)
         if isinstance(session, FetchSession) and not session.closed:
@@ -456,3 +474,14 @@ _NO_ANSWER = failed(
     FetchPartition(TopicPartition("", 0), None, 0, 0), ErrorCode.UNKNOWN_SERVER_ERROR
 )
 """A placeholder until the replica answers, in the same step."""
+
+
+def _size(answers: list[FetchPartitionResponse]) -> int:
+    """The bytes of a response that count towards a quota: records, and an estimate of the rest."""
+    size = RESPONSE_BYTES
+    for answer in answers:
+        records = answer.records
+        size += PARTITION_BYTES
+        if records is not None:
+            size += records.length if isinstance(records, Region) else len(records)
+    return size

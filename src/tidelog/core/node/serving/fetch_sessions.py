@@ -231,6 +231,20 @@ class FetchSessions:
         self._update(session, request)
         return session
 
+    def skip(self, session: FetchSession | Sessionless) -> int:
+        """Return the session id of an empty response to a throttled client.
+
+        A session that this request opened is closed: the client did not get its partitions yet, and
+        opens a session again with its next fetch, as with Kafka.
+        """
+        if isinstance(session, Sessionless):
+            return 0
+        if session.request.session_epoch != NEW_SESSION:
+            return session.id
+        if not session.closed:
+            self._close(session)
+        return 0
+
     def _find(self, request: Fetch) -> FetchSession | None:
         """Return the session that a request names, if it belongs to the sender.
 

@@ -1,0 +1,169 @@
+"""Connections of throttled clients: nothing is read from them for a while."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from net_stage import Stage, framed, stages
+
+from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.shared_limits import HELD_MAX, Admission, ConnectionLimits
+
+LONG_MS = 1_000_000
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[Callable[..., Stage]]:
+    yield from stages(tmp_path)
+
+
+def only(stage: Stage) -> Connection:
+    [connection] = stage.listener.connections
+    return connection
+
+
+def test_responses_are_sent_at_once_and_further_requests_are_read_later(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged()
+    peer = stage.connect()
+    answer = stage.echo.answer
+
+    def throttle(frame: bytes) -> list[bytes]:
+        if frame == b"much":
+            only(stage).mute(LONG_MS)
+        return answer(frame)  # type: ignore[return-value]
+
+    stage.echo.answer = throttle  # type: ignore[assignment]
+    peer.sendall(framed(b"much", b"next"))
+
+    assert stage.received(peer, 8) == framed(b"much")
+    peer.sendall(framed(b"last"))
+    stage.turns(5)
+    assert stage.echo.handled == [b"much"]
+
+    only(stage)._unmute()
+    assert stage.received(peer, 16) == framed(b"next", b"last")
+
+
+def test_a_muted_connection_is_read_again_after_its_time(staged: Callable[..., Stage]) -> None:
+    stage = staged()
+    peer = stage.connect()
+    peer.sendall(framed(b"1"))
+    assert stage.received(peer, 5) == framed(b"1")
+
+    only(stage).mute(20)
+    peer.sendall(framed(b"2"))
+
+    assert stage.received(peer, 5) == framed(b"2")
+
+
+def test_the_longest_time_counts(staged: Callable[..., Stage]) -> None:
+    stage = staged()
+    peer = stage.connect()
+    peer.sendall(framed(b"1"))
+    stage.received(peer, 5)
+    only(stage).mute(LONG_MS)
+    only(stage).mute(1)
+    peer.sendall(framed(b"2"))
+    stage.turns(10)
+
+    assert stage.echo.handled == [b"1"]
+
+
+def test_a_waiting_request_is_answered_while_its_connection_is_muted(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged()
+    peer = stage.connect()
+    peer.sendall(framed(b"wait"))
+    stage.until(lambda: bool(stage.echo.waiting))
+
+    only(stage).mute(LONG_MS)
+    stage.echo.waiting[0].fill([framed(b"done")])
+
+    assert stage.received(peer, 8) == framed(b"done")
+    stage.turns(3)
+    assert only(stage).open
+
+
+def test_a_muted_connection_is_not_idle(staged: Callable[..., Stage]) -> None:
+    stage = staged(idle_max_ms=1)
+    peer = stage.connect()
+    peer.sendall(framed(b"1"))
+    stage.until(lambda: stage.echo.frames == 1)
+    connection = only(stage)
+    connection.mute(LONG_MS)
+
+    stage.received(peer, 5)
+    stage.listener._sweep_idle()
+    assert connection.open
+
+
+def test_a_muted_connection_that_is_closed_leaves_no_timer(staged: Callable[..., Stage]) -> None:
+    stage = staged()
+    stage.connect()
+    stage.until(lambda: bool(stage.listener.connections))
+    connection = only(stage)
+    connection.mute(LONG_MS)
+    timer = connection._mute
+    assert timer is not None
+
+    connection.close("test")
+
+    assert timer.act is None
+    connection.mute(LONG_MS)
+    assert connection._mute is timer
+
+
+def limited(stage: Stage, wait_ms: int) -> None:
+    """Let the first connection in, and hold all others."""
+    seen: list[str] = []
+
+    def quota(ip: str, _now_ms: int) -> int:
+        seen.append(ip)
+        return 0 if len(seen) == 1 else wait_ms
+
+    stage.listener._admission = Admission(ConnectionLimits(), quota)
+
+
+def test_a_connection_beyond_the_rate_of_its_address_is_held_then_closed(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged()
+    limited(stage, 30)
+    first, second = stage.connect(), stage.connect()
+    first.sendall(framed(b"1"))
+    second.sendall(framed(b"2"))
+
+    assert stage.received(first, 5) == framed(b"1")
+    stage.until(lambda: stage.is_closed(second))
+    assert stage.echo.handled == [b"1"]
+    assert stage.listener._admission.refused == 1
+
+
+def test_a_bounded_number_of_connections_is_held() -> None:
+    admission = Admission(ConnectionLimits(), lambda _ip, _now: 1000)
+
+    assert [admission.hold() for _ in range(HELD_MAX + 1)][-2:] == [True, False]
+    admission.release()
+    assert admission.hold()
+
+
+def test_held_connections_are_closed_with_their_listener(staged: Callable[..., Stage]) -> None:
+    stage = staged()
+    limited(stage, LONG_MS)
+    stage.connect()
+    held = stage.connect()
+    stage.until(lambda: bool(stage.listener._held))
+
+    stage.listener.close()
+
+    assert stage.is_closed(held)
+    assert not stage.listener._held
+
+
+def test_an_address_without_a_quota_costs_nothing() -> None:
+    admission = Admission(ConnectionLimits())
+
+    assert admission.wait_ms("10.0.0.1", 0) == 0
