@@ -30,6 +30,7 @@ COMMANDS = LazyCommands(
         "config": "tidelog.apps.cli.config:config",
         "log-dir": "tidelog.apps.cli.log_dir:log_dir",
         "acl": "tidelog.apps.cli.security.acl:acl",
+        "quota": "tidelog.apps.cli.security.quota:quota",
         "features": "tidelog.apps.cli.features:features",
         "reassign": "tidelog.apps.cli.reassign:reassign",
         "completion": "tidelog.apps.cli.main:completion",
