@@ -13,6 +13,7 @@ from api_cluster import (
     creatable,
 )
 from dispatch_cluster import DispatchCluster, Line
+from scraped import Scraped
 
 from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.errors import ErrorCode
@@ -335,3 +336,30 @@ def test_deleting_topics_and_adding_partitions_counts_too(cluster: Timed) -> Non
     cluster.run(9_000)
     deleted = cluster.exchange(dispatch, DELETE_TOPICS, 6, deletion)
     assert errors(deleted, "responses") == [ErrorCode.NONE, EXCEEDED]
+
+
+# -- metrics ---------------------------------------------------------------------------------
+
+
+def test_metrics_show_what_clients_use_and_how_long_they_wait(cluster: Timed) -> None:
+    limit(cluster, {"client-id": "test"}, producer_byte_rate=1000, controller_mutation_rate=1)
+    limit(cluster, {"user": "ANONYMOUS"}, consumer_byte_rate=10_000)
+    dispatch = cluster.dispatch(1)
+    answer = cluster.exchange(dispatch, PRODUCE, 13, produce(cluster, 15_000))
+    cluster.exchange(dispatch, FETCH, 18, fetch(cluster))
+    create(cluster, 7, "a", "b", "c")
+
+    scraped = Scraped(cluster, 1)
+
+    client = {"user": "", "client_id": "test"}
+    assert 1000 < scraped("kafka_server_produce_byte_rate", **client) < 2000
+    assert scraped("kafka_server_produce_throttle_time_sum", **client) == answer["throttle_time_ms"]
+    assert scraped("kafka_server_produce_throttle_time_count", **client) == 1
+    user = {"user": "ANONYMOUS", "client_id": ""}
+    assert scraped("kafka_server_fetch_byte_rate", **user) > 1000
+    assert scraped("kafka_server_fetch_throttle_time_count", **user) == 0
+    assert -9 <= scraped("kafka_server_controllermutation_tokens", **client) < -8
+    rate = scraped("kafka_server_controllermutation_mutation_rate", **client)
+    assert rate == pytest.approx(2, rel=0.1)
+    assert scraped("kafka_server_controllermutation_throttle_time_sum", **client) == 9000
+    assert not scraped.has("kafka_server_request_request_time")

@@ -16,6 +16,7 @@ from tidelog.core.metrics.broker_families import (
 from tidelog.core.metrics.exposition import Family
 from tidelog.core.metrics.group_families import GROUPS
 from tidelog.core.metrics.partition_families import EXPORTER, LEADERS, LOGS
+from tidelog.core.metrics.quota_families import QUOTAS
 from tidelog.core.metrics.transaction_families import TRANSACTIONS
 
 SECTIONS: dict[str, tuple[Family, ...]] = {
@@ -26,6 +27,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Topics": TOPICS,
     "Requests": REQUESTS,
     "Connections": CONNECTIONS,
+    "Clients with quotas": QUOTAS,
     "Each replica": LOGS,
     "Each partition, by its leader": LEADERS,
     "Under kafka_exporter's names": EXPORTER,
