@@ -192,6 +192,10 @@ def test_a_throttled_fetch_is_empty_and_the_next_one_gets_the_records(cluster: T
     assert throttled["responses"] == []
     assert line.muted_ms == [throttled["throttle_time_ms"]]
 
+    # What is not sent does not count.
+    again = cluster.exchange(dispatch, FETCH, 18, fetch(cluster), line)
+    assert again["throttle_time_ms"] <= throttled["throttle_time_ms"]
+
     cluster.run(11_000)
     assert cluster.exchange(dispatch, FETCH, 18, fetch(cluster), line)["responses"]
 
@@ -203,6 +207,8 @@ def test_a_session_is_kept_while_its_client_is_throttled(cluster: Timed) -> None
     opened = cluster.exchange(dispatch, FETCH, 18, fetch(cluster, session_epoch=0), line)
     session = opened["session_id"]
     assert session
+    [kept] = cluster.nodes[1]._fetches._sessions._sessions.values()
+    assert kept.request.allowance is None, "a session keeps no connection"
 
     again = fetch(cluster, session_id=session, session_epoch=1)
     throttled = cluster.exchange(dispatch, FETCH, 18, again, line)
@@ -302,6 +308,16 @@ def test_changes_of_partitions_beyond_the_rate_are_refused(cluster: Timed) -> No
 
     cluster.run(9_000)
     assert errors(create(cluster, 7, "c")) == [ErrorCode.NONE]
+
+
+def test_topics_that_exist_do_not_count(cluster: Timed) -> None:
+    create(cluster, 7, "a")
+    limit(cluster, {"client-id": "test"}, controller_mutation_rate=1)
+
+    for _ in range(5):
+        assert errors(create(cluster, 7, "a")) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+
+    assert errors(create(cluster, 7, "b")) == [ErrorCode.NONE]
 
 
 def test_old_clients_wait_instead_because_they_do_not_know_the_error(cluster: Timed) -> None:

@@ -139,6 +139,15 @@ def test_the_number_of_remembered_clients_is_bounded() -> None:
     assert sharers[-1] == ("", f"c{CLIENTS_MAX + 9}")
 
 
+def test_without_a_limit_nothing_is_remembered() -> None:
+    quota = quota_of({("", None): 100})
+    quota.find("u", "a", NOW_MS)
+
+    quota.set_limits({})
+
+    assert quota.usages(NOW_MS) == []
+
+
 class Source:
     """Metadata with quotas."""
 
@@ -197,6 +206,14 @@ def test_connections_beyond_the_rate_of_their_address_wait_one_second_at_most() 
     assert all(0 < wait_ms <= 1000 for wait_ms in waits[20:])
     assert limited.wait_ms("10.0.0.2", NOW_MS) == 0
     assert limited.wait_ms("10.0.0.1", NOW_MS + 60_000) == 0
+
+
+def test_refused_connections_do_not_count() -> None:
+    limited = rates(**{"10_0_0_1": 2})
+    for _ in range(500):
+        limited.wait_ms("10.0.0.1", NOW_MS)
+
+    assert limited.wait_ms("10.0.0.1", NOW_MS + 10_600) == 0
 
 
 def test_the_default_rate_is_for_each_address_without_one() -> None:
