@@ -142,6 +142,16 @@ def test_a_connection_beyond_the_rate_of_its_address_is_held_then_closed(
     assert stage.listener._admission.refused == 1
 
 
+def test_held_connections_do_not_change_the_rate_of_all() -> None:
+    admission = Admission(ConnectionLimits(creation_rate=2), lambda _ip, _now: 1000)
+    for _ in range(10):
+        admission.wait_ms("10.0.0.1", 0)
+    admission.admit("10.0.0.2")
+    admission.admit("10.0.0.2")
+
+    assert admission.pause_ms(0) > 0
+
+
 def test_a_bounded_number_of_connections_is_held() -> None:
     admission = Admission(ConnectionLimits(), lambda _ip, _now: 1000)
 

@@ -224,7 +224,6 @@ class Admission:
             return 0
         wait_ms = self._quota(ip, now_ms)
         if wait_ms:
-            self._tokens += 1  # only accepted connections count for the rate of all
             self.refused += 1
         return wait_ms
 
