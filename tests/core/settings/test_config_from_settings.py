@@ -14,7 +14,13 @@ from tidelog.core.storage.log_config import LogConfig
 
 NODE = {"node.id": "7"}
 TOLD = {"host", "port", "internal_host", "internal_port", "listeners"}
-LISTENERS = ("tidelog.metadata", "tidelog.internal", "listener.", "controller.", "inter.broker")
+LISTENERS = (
+    "tidelog.metadata",
+    "tidelog.internal",
+    "listener.",
+    "controller.listener",
+    "inter.broker",
+)
 """Known only once the listeners are open."""
 NARROW = {
     "log.cleaner.min.cleanable.ratio": "0.25",

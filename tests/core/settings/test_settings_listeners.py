@@ -259,3 +259,23 @@ def test_a_client_listener_named_internal_keeps_its_own_protection() -> None:
     assert settings.protocol(own._replace(port=50123)) == "SASL_SSL", "the port that was free"
     assert settings.tls(own).client_auth == "required"
     assert settings.tls(settings.internal_listener).client_auth != "required"
+
+
+RATE = "max.connection.creation.rate"
+
+
+def test_a_listener_has_its_own_rate_of_new_connections() -> None:
+    texts = {**TWO, **NODE, "inter.broker.listener.name": "IN", f"listener.name.out.{RATE}": "7"}
+    settings = settings_of(texts)
+
+    assert settings.connection_rate(settings.listener) == 7
+    assert settings.connection_rate(settings.internal_listener) == 2**31 - 1
+
+
+def test_a_rate_of_a_listener_that_does_not_exist_is_refused() -> None:
+    texts = {**TWO, **NODE, "inter.broker.listener.name": "IN", f"listener.name.oout.{RATE}": "7"}
+
+    with pytest.raises(InvalidSettings) as refused:
+        settings_of(texts)
+
+    assert f"did you mean listener.name.out.{RATE}" in str(refused.value)

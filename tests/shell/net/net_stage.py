@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tidelog.core.settings.setting import INT_MAX
 from tidelog.shell.clock import Clock
 from tidelog.shell.net.connection import Connection, Slot
 from tidelog.shell.net.event_loop import EventLoop
@@ -18,6 +19,7 @@ from tidelog.shell.net.shared_limits import (
     Admission,
     AnswerMemory,
     ConnectionLimits,
+    CreationRate,
     RequestMemory,
     Shares,
 )
@@ -75,6 +77,7 @@ class Stage:
             Admission(admitted or ConnectionLimits()),
             RequestMemory(limits.pop("request_bytes", UNLIMITED)),
             AnswerMemory(limits.pop("answer_bytes", UNLIMITED)),
+            CreationRate(limits.pop("creation_rate", INT_MAX)),
         )
         values: dict[str, Any] = {"frame_max": FRAME_MAX, "unproven": unproven, **limits}
         bounds = Limits(**values)

@@ -63,6 +63,15 @@ def test_new_connections_are_accepted_at_the_creation_rate() -> None:
     assert Admission(ConnectionLimits(creation_rate=0)).pause_ms(now_ms) > 0
 
 
+def test_a_connection_above_the_rate_of_its_listener_waits(staged: Callable[..., Stage]) -> None:
+    stage = staged(creation_rate=20)
+    for _ in range(40):
+        stage.connect()
+    stage.turns(5)
+    assert len(stage.listener.connections) < 40
+    stage.until(lambda: len(stage.listener.connections) == 40)
+
+
 def test_a_connection_above_the_creation_rate_waits(staged: Callable[..., Stage]) -> None:
     stage = staged(ConnectionLimits(creation_rate=20))
     for _ in range(40):

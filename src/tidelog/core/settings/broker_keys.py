@@ -295,7 +295,8 @@ _NETWORK = (
         "max.connection.creation.rate",
         "int",
         INT_MAX,
-        "How many new connections a broker accepts per second; more have to wait.",
+        "How many new connections a broker accepts per second; more have to wait."
+        " `listener.name.NAME.max.connection.creation.rate` limits one listener.",
         "connections a second",
         0,
     ),
@@ -854,6 +855,19 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
 BROKER: dict[str, Setting] = {row.name: row for rows in SECTIONS.values() for row in rows}
 
 
+CONNECTION_RATE = "max.connection.creation.rate"
+_OF_LISTENER = "listener.name."
+
+
+def connection_rate_listener(name: str) -> str | None:
+    """Return NAME of `listener.name.NAME.max.connection.creation.rate`; None for another name."""
+    if not name.startswith(_OF_LISTENER):
+        return None
+    rest = name.removeprefix(_OF_LISTENER)
+    listener = rest.removesuffix(f".{CONNECTION_RATE}")
+    return listener if listener and listener != rest else None
+
+
 def broker_setting(name: str) -> Setting | None:
     """A row of this table, also for one listener (`listener.name.NAME.ssl.…`), or one of Kafka's
     settings without effect; None if unknown."""
@@ -862,6 +876,8 @@ def broker_setting(name: str) -> Setting | None:
         return TLS_KEYS[of_listener[1]]._replace(name=name)
     if found is None and (key := sasl_listener_key(name)) is not None:
         return SASL_KEYS[key]._replace(name=name)
+    if found is None and connection_rate_listener(name) is not None:
+        return BROKER[CONNECTION_RATE]._replace(name=name)
     if found is None:
         from tidelog.core.settings.ignored_keys import IGNORED
 

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidelog.core.settings import listeners as addresses
-from tidelog.core.settings.broker_keys import BROKER, UNIT_MS, broker_setting, unit_of
+from tidelog.core.settings.broker_keys import (
+    BROKER,
+    CONNECTION_RATE,
+    UNIT_MS,
+    broker_setting,
+    connection_rate_listener,
+    unit_of,
+)
 from tidelog.core.settings.listeners import Listener, Listeners
 from tidelog.core.settings.sasl import (
     BETWEEN_BROKERS,
@@ -21,7 +28,7 @@ from tidelog.core.settings.sasl import (
     read_sasl,
     split_sasl_key,
 )
-from tidelog.core.settings.setting import Setting, Value, WrongValue, parse, spell
+from tidelog.core.settings.setting import INT_MAX, Setting, Value, WrongValue, parse, spell
 from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, listener_key, read_tls
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
 
@@ -212,6 +219,12 @@ class BrokerSettings:
         """The SASL settings of a listener. Raises WrongValue."""
         return read_sasl(self._settings_of(listener), self.get, self._given.get)
 
+    def connection_rate(self, listener: Listener) -> int:
+        """How many new connections a listener accepts per second."""
+        name = f"listener.name.{self._settings_of(listener).lower()}.{CONNECTION_RATE}"
+        found = self._given.get(name)
+        return found if isinstance(found, int) else INT_MAX
+
     @property
     def broker_login(self) -> BrokerLogin | None:
         """How this broker authenticates to others; None if their listener has no SASL. Raises
@@ -357,6 +370,8 @@ def _without_listener(entries: list[Entry], settings: BrokerSettings) -> Iterato
             listener, mechanism, key = tls[0], "", tls[1]
         elif sasl is not None:
             listener, mechanism, key = sasl
+        elif (rate_of := connection_rate_listener(entry.name)) is not None:
+            listener, mechanism, key = rate_of, "", CONNECTION_RATE
         else:
             continue
         if listener in known and mechanism == mechanism.lower():
@@ -371,7 +386,7 @@ def _without_listener(entries: list[Entry], settings: BrokerSettings) -> Iterato
             [nearest] = get_close_matches(listener.lower(), names, n=1) or names[:1]
             reason = f"there is no listener {listener.upper()}, but {', '.join(names).upper()}"
         parts = ("listener.name", nearest, *filter(None, (mechanism.lower(),)), key)
-        is_secret = (TLS_KEYS | SASL_KEYS)[key].type == "password"
+        is_secret = key != CONNECTION_RATE and (TLS_KEYS | SASL_KEYS)[key].type == "password"
         value = "" if is_secret else entry.text
         yield InvalidSetting(
             entry.name, value, entry.place, f"{reason}; did you mean {'.'.join(parts)}?"

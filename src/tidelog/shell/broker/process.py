@@ -47,6 +47,7 @@ from tidelog.shell.net.shared_limits import (
     Admission,
     AnswerMemory,
     ConnectionLimits,
+    CreationRate,
     RequestMemory,
     Shares,
 )
@@ -318,7 +319,12 @@ class BrokerRun:
             self._admission,
             RequestMemory(_bytes_or_unlimited(get("queued.max.request.bytes"))),
             AnswerMemory(_bytes_or_unlimited(get("tidelog.queued.max.response.bytes"))),
+            CreationRate(),
         )
+        rates = {
+            one.name: CreationRate(self._settings.connection_rate(one))
+            for one in self._node.config.listeners
+        }
         unlimited = Shares.unlimited()
         self._host.listeners = self._listeners
         files = self._host.files
@@ -331,7 +337,7 @@ class BrokerRun:
                     files,
                     service,
                     limits._replace(unproven=self._strangers_of(one)),
-                    shares,
+                    shares._replace(creation_rate=rates[one.name]),
                     self._transport_of(one),
                 )
                 for sock in sockets

@@ -240,6 +240,7 @@ class Listener(ListeningSocket):
         self._service = service
         self._limits = limits
         self._admission = shares.admission
+        self._rate = shares.creation_rate
         self._bounds = Bounds(
             limits.frame_max, limits.in_flight_max, shares.requests, shares.answers
         )
@@ -257,7 +258,8 @@ class Listener(ListeningSocket):
         super().__init__(loop, sock, new_transport)
 
     def pause_ms(self) -> int:
-        return self._admission.pause_ms(self._loop.clock.now_ms())
+        now_ms = self._loop.clock.now_ms()
+        return max(self._admission.pause_ms(now_ms), self._rate.pause_ms(now_ms))
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -284,6 +286,7 @@ class Listener(ListeningSocket):
         if wait_ms:
             self._close_later(sock, wait_ms)
             return
+        self._rate.take()
         foreign = sock.family == socket.AF_UNIX and not is_own_process(sock)
         if foreign or sock.fileno() > limits.descriptor_max or not self._admission.admit(ip):
             sock.close()

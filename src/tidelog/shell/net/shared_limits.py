@@ -177,6 +177,31 @@ HELD_MAX = 500
 before they connect again."""
 
 
+class CreationRate:
+    """A largest rate of new connections. Unused capacity is kept for one second."""
+
+    def __init__(self, rate: int = _ANY_NUMBER) -> None:
+        self._rate = rate
+        self._tokens = float(rate)
+        self._filled_ms = 0
+
+    def take(self) -> None:
+        """Count a new connection."""
+        self._tokens -= 1
+
+    def pause_ms(self, now_ms: int) -> int:
+        """How long to accept no connection; 0 if one may be accepted now."""
+        rate = self._rate
+        if rate == _ANY_NUMBER:
+            return 0
+        earned = (now_ms - self._filled_ms) * rate / _MS_PER_S
+        self._tokens = min(self._tokens + earned, float(rate))
+        self._filled_ms = now_ms
+        if self._tokens >= 1:
+            return 0
+        return int((1 - self._tokens) * _MS_PER_S / rate) + 1 if rate else _MS_PER_S
+
+
 class ConnectionLimits(NamedTuple):
     """Kafka's limits: `max.connections`, `max.connections.per.ip` and so on."""
 
@@ -202,14 +227,13 @@ class Admission:
         """Refused connections since the broker started."""
         self._limits = limits
         self._by_ip: dict[str, int] = {}
-        self._tokens = float(limits.creation_rate)
-        self._filled_ms = 0
+        self._rate = CreationRate(limits.creation_rate)
 
     def admit(self, ip: str) -> bool:
         """Whether a new connection from this address is allowed; if so, count it."""
         limits = self._limits
         here = self._by_ip.get(ip, 0)
-        self._tokens -= 1
+        self._rate.take()
         if self.total >= limits.total or here >= limits.per_ip_overrides.get(ip, limits.per_ip):
             self.refused += 1
             return False
@@ -245,28 +269,19 @@ class Admission:
             del self._by_ip[ip]
 
     def pause_ms(self, now_ms: int) -> int:
-        """How long to accept no connection; 0 if one may be accepted now.
-
-        Unused capacity is kept for one second.
-        """
-        rate = self._limits.creation_rate
-        if rate == _ANY_NUMBER:
-            return 0
-        earned = (now_ms - self._filled_ms) * rate / _MS_PER_S
-        self._tokens = min(self._tokens + earned, float(rate))
-        self._filled_ms = now_ms
-        if self._tokens >= 1:
-            return 0
-        return int((1 - self._tokens) * _MS_PER_S / rate) + 1 if rate else _MS_PER_S
+        """How long to accept no connection; 0 if one may be accepted now."""
+        return self._rate.pause_ms(now_ms)
 
 
 class Shares(NamedTuple):
-    """The limits that all client connections of a broker share."""
+    """The limits that client connections share: all of a broker, or those of one listener."""
 
     admission: Admission
     requests: RequestMemory
     answers: AnswerMemory
+    creation_rate: CreationRate
+    """That of one listener, which all of its sockets share."""
 
     @classmethod
     def unlimited(cls) -> "Shares":
-        return cls(Admission(ConnectionLimits()), RequestMemory(), AnswerMemory())
+        return cls(Admission(ConnectionLimits()), RequestMemory(), AnswerMemory(), CreationRate())
