@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from api_cluster import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS, ApiCluster
 
+from tidelog.core.controller.metadata.features import QUOTAS
 from tidelog.core.errors import ErrorCode
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
@@ -133,6 +134,16 @@ def test_an_invalid_entity_is_refused_and_the_others_are_stored(
     assert text in message
     assert good == (NONE, None)
     assert describe(cluster) == [(APP, {"producer_byte_rate": 5.0})]
+
+
+def test_a_low_level_is_refused_before_the_request_is_forwarded(cluster: ApiCluster) -> None:
+    cluster.nodes[2].image.features["tidelog.version"] = QUOTAS - 1
+
+    [(error, message)] = alter(cluster, entry(ALICE, producer_byte_rate=1))
+
+    assert error is ErrorCode.UNSUPPORTED_VERSION
+    assert f"tidelog features upgrade --feature tidelog.version={QUOTAS}" in str(message)
+    assert describe(cluster) == []
 
 
 def test_a_key_or_an_entity_twice_is_refused(cluster: ApiCluster) -> None:

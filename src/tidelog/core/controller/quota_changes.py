@@ -21,13 +21,9 @@ CHANGES_MAX = 10_000
 def alter_quotas(term: ControllerTerm, event: AlterQuotasReceived) -> Plan:
     """Write the quotas of the entities that change."""
     image = term.image
-    if image.tidelog_version < QUOTAS:
-        message = (
-            f"This cluster has no client quotas yet: {TIDELOG_VERSION} is {image.tidelog_version}."
-            " Upgrade all brokers, then run"
-            f" tidelog features upgrade --feature {TIDELOG_VERSION}={QUOTAS}"
-        )
-        return Plan(ErrorCode.UNSUPPORTED_VERSION, message)
+    too_low = level_problem(image)
+    if too_low is not None:
+        return Plan(ErrorCode.UNSUPPORTED_VERSION, too_low)
     if len(event.alterations) > CHANGES_MAX:
         message = f"One request may change the quotas of {CHANGES_MAX} entities."
         return Plan(ErrorCode.POLICY_VIOLATION, message)
@@ -44,6 +40,21 @@ def alter_quotas(term: ControllerTerm, event: AlterQuotasReceived) -> Plan:
         writes.append(Write(change, (Guard(key, image.mod_rev(key)),)))
     # A downgrade of the level, which deletes all quotas, must not miss these.
     return Plan(steps=pack([write] for write in writes), also_busy=frozenset({keys.FEATURES}))
+
+
+def level_problem(image: ClusterImage) -> str | None:
+    """Return why the cluster can't have quotas yet; None if it can.
+
+    Brokers ask before they forward a request, because a controller of older software would not
+    understand it.
+    """
+    if image.tidelog_version >= QUOTAS:
+        return None
+    return (
+        f"This cluster has no client quotas yet: {TIDELOG_VERSION} is {image.tidelog_version}."
+        " Upgrade all brokers, then run"
+        f" tidelog features upgrade --feature {TIDELOG_VERSION}={QUOTAS}"
+    )
 
 
 def quota_deletions(image: ClusterImage, doomed: Iterable[str]) -> list[Write]:

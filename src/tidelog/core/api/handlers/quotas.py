@@ -3,6 +3,7 @@
 from tidelog.core.api.context import BrokerContext, Handling, Struct
 from tidelog.core.api.handlers.refusals import Refused, error_text
 from tidelog.core.controller.events import AlterQuotasReceived
+from tidelog.core.controller.quota_changes import level_problem
 from tidelog.core.errors import ErrorCode
 from tidelog.core.quotas.entity import (
     CLIENT_ID,
@@ -78,7 +79,7 @@ def _filter(components: list[Struct], *, strict: bool) -> QuotaFilter:
     return QuotaFilter(exact, frozenset(specified), strict)
 
 
-def alter_client_quotas(_broker: BrokerContext, request: Struct) -> Handling:
+def alter_client_quotas(broker: BrokerContext, request: Struct) -> Handling:
     """AlterClientQuotas 0-1: change the valid entities of the request; each of the others fails on
     its own."""
     refused: dict[Entity, str | None] = {}
@@ -96,7 +97,10 @@ def alter_client_quotas(_broker: BrokerContext, request: Struct) -> Handling:
         if problem is None:
             alterations.append(QuotaAlteration(entity, changes))
     error, message = ErrorCode.NONE, ""
-    if alterations:
+    too_low = level_problem(broker.node.image)
+    if too_low is not None:
+        error, message = ErrorCode.UNSUPPORTED_VERSION, too_low
+    elif alterations:
         validate_only = request["validate_only"]
         [answer] = yield [AlterQuotasReceived(0, tuple(alterations), validate_only)]
         error, message = answer.error, answer.message
