@@ -119,10 +119,11 @@ def alter_client_quotas(broker: BrokerContext, request: Struct) -> Handling:
 
 def _problem(entity: Entity, changes: tuple[tuple[str, float | None], ...]) -> str | None:
     """Return why the changes are refused; None if they may be made."""
-    keys = [key for key, _ in changes]
+    seen: set[str] = set()
     for key, value in changes:
-        if keys.count(key) > 1:
+        if key in seen:
             return f"Duplicate quota key {key} not updating quota for this entity"
+        seen.add(key)
         problem = None if value is None else value_problem(entity, key, value)
         if problem is not None:
             return problem
