@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tidelog.core.api_table import METADATA
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.configs import (
     SET,
@@ -22,6 +23,7 @@ from tidelog.shell.client.administration.configs import (
 )
 from tidelog.shell.client.client_errors import BrokerError, ClientError
 from tidelog.shell.client.cluster import Cluster
+from tidelog.shell.client.cluster_metadata import read_metadata
 from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.security import ClientSecurity
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -296,14 +298,23 @@ def set_topic_config(cluster: LocalCluster, topic: str, key: str, value: str) ->
 
 
 def _is_everywhere(client: Cluster, name: str) -> bool:
+    """Return whether all live brokers know the topic's leaders, and host their replicas of it."""
+    request = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
     for broker in client.refresh([name]).brokers:
+        known = read_metadata(client.broker(broker).call(METADATA, request)).topics[name].partitions
         state = admin.describe_state(client, broker, name)
         assert state is not None
-        for partition in state["partitions"]:
-            if partition["role"] == "leader" and len(partition["isr"]) < len(partition["replicas"]):
+        roles = {each["partition"]: each["role"] for each in state["partitions"]}
+        for number, each in known.items():
+            if each.leader < 0 or len(each.isr) < len(each.replicas):
                 return False
-    topic = client.metadata.topics[name]
-    return all(p.leader >= 0 and len(p.isr) == len(p.replicas) for p in topic.partitions.values())
+            if broker in each.replicas and roles.get(number) is None:
+                return False
+            if (broker == each.leader) != (roles.get(number) == "leader"):
+                return False
+        if not known:
+            return False
+    return True
 
 
 def leader_of(cluster: LocalCluster, topic: str, partition: int = 0) -> int:
