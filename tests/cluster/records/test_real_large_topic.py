@@ -7,7 +7,8 @@ from pathlib import Path
 
 from real_cluster import LONG_SESSIONS, PATIENCE_S, Sent, eventually, send_all
 
-from tidelog.shell.client.admin import create_topic, delete_topic
+from tidelog.shell.client.admin import create_topic
+from tidelog.shell.client.administration.topics import NewTopic, create_topics, delete_topics
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -41,13 +42,16 @@ def test_other_topics_are_served_while_a_large_one_is_created_and_deleted() -> N
             send(small, b"before")
             for number in count():
                 large = f"large-{number}"
-                create_topic(client, large, COUNT, 1)
+                # Without a wait for its leaders, which takes a part of the time that is looked at.
+                [made] = create_topics(client, [NewTopic(large, COUNT, 1)])
+                assert made.outcome.holds, made
                 send(small, b"while %d is made" % number)
                 served_while_made |= folders(cluster, large) < COUNT
                 eventually(partial(has_folders, cluster, large, COUNT), "all logs")
                 for partition in (0, COUNT // 2, COUNT - 1):
                     send_all(cluster.bootstrap, large, [b"first"], partition)
-                delete_topic(client, large)
+                [deleted] = delete_topics(client, [large])
+                assert not deleted.error, deleted
                 send(small, b"while %d is deleted" % number)
                 served_while_dropped |= folders(cluster, large) > 0
                 eventually(partial(has_folders, cluster, large, 0), "all dropped")
