@@ -31,7 +31,7 @@ def leaders(cluster: LocalCluster) -> dict[int, int]:
 
 def all_in_sync(cluster: LocalCluster) -> bool:
     partitions = cluster.metadata(1, [TOPIC]).topics[TOPIC]
-    return all(len(each.isr) == 3 for each in partitions.values())
+    return len(partitions) == PARTITIONS and all(len(each.isr) == 3 for each in partitions.values())
 
 
 def make_even_topic(cluster: LocalCluster) -> None:

@@ -155,7 +155,7 @@ def test_a_retry_is_acknowledged_only_when_replicated(cluster: LocalCluster, nam
     assert placed(producer.send(0)) == (0, 0)
     leader = leader_of(cluster, name)
     follower = next(broker for broker in cluster.ids if broker != leader)
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         client.refresh([name])
         # The paused broker would not answer a new connection.
         client.broker(leader)
