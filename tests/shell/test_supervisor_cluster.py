@@ -108,9 +108,9 @@ def test_a_paused_broker_runs_and_does_not_respond(cluster: LocalCluster) -> Non
     with pytest.raises(ProbeFailed):
         metadata_probe.ask_metadata("localhost", cluster.port(1), 0.2, [])
     assert cluster.is_running(1)
-    cluster.wait_ready(5)  # the others
+    cluster.wait_ready()  # the others
     cluster.resume(1)
-    cluster.wait_ready(5)
+    cluster.wait_ready()
     cluster.pause(2)
     cluster.close()  # ends paused ones too
     assert cluster.exit_code(2) == 0
@@ -199,7 +199,7 @@ def serve_once(answer: bytes) -> tuple[int, threading.Thread]:
 
 def test_metadata_is_read_as_kafka_writes_it() -> None:
     port, thread = serve_once(len(ANSWER).to_bytes(4, "big") + ANSWER)
-    view = metadata_probe.ask_metadata("127.0.0.1", port, 5, ["t"])
+    view = metadata_probe.ask_metadata("127.0.0.1", port, PATIENCE_S, ["t"])
     thread.join()
     assert view.brokers == {7: ("host", 9092)}
     assert view.controller_id == 7
@@ -222,7 +222,7 @@ def test_metadata_is_read_as_kafka_writes_it() -> None:
 def test_any_invalid_response_is_a_failed_probe(answer: bytes) -> None:
     port, thread = serve_once(answer)
     with pytest.raises(ProbeFailed):
-        metadata_probe.ask_metadata("127.0.0.1", port, 5)
+        metadata_probe.ask_metadata("127.0.0.1", port, PATIENCE_S)
     thread.join()
 
 
@@ -230,7 +230,9 @@ def test_private_calls_carry_json_each_way() -> None:
     document = b'{"ok": true}'
     body = (1).to_bytes(4, "big") + len(document).to_bytes(4, "big") + document
     port, thread = serve_once(len(body).to_bytes(4, "big") + body)
-    assert metadata_probe.call_private("127.0.0.1", port, 32003, {"a": 1}, 5) == {"ok": True}
+    assert metadata_probe.call_private("127.0.0.1", port, 32003, {"a": 1}, PATIENCE_S) == {
+        "ok": True
+    }
     thread.join()
 
 

@@ -204,7 +204,7 @@ def test_a_reused_pid_is_another_process(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
 def test_ps_is_used_on_systems_without_proc() -> None:
-    child = subprocess.Popen(["sleep", "30"])
+    child = subprocess.Popen(["sleep", "300"])
     first = process_identity._started_by_ps(child.pid)
     assert first
     assert process_identity._started_by_ps(child.pid) == first

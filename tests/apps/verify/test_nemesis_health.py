@@ -20,12 +20,12 @@ class AnsweringCluster:
         """The high watermark of the leader, by probe; the last one stays."""
         self._end = END
 
-    def metadata(self, _broker: int, _topics: list[str]) -> MetadataView:
+    def metadata(self, _broker: int, _topics: list[str], _timeout_s: float) -> MetadataView:
         brokers = dict.fromkeys(self.ids, ("", 0))
         partitions = {0: PartitionView(1, self.ids, self.ids)}
         return MetadataView(brokers=brokers, controller_id=1, topics={TOPIC: partitions})
 
-    def describe_state(self, broker: int, _topic: str) -> dict[str, Any]:
+    def describe_state(self, broker: int, _topic: str, _timeout_s: float) -> dict[str, Any]:
         replica = {"partition": 0, "role": "follower", "log_end_offset": 0, "high_watermark": 0}
         if broker == 1:
             self._end += 1  # producers write all the time

@@ -22,12 +22,15 @@ from tidelog.shell.supervisor.ports import HeldPorts
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-ANSWER_S = 2.0
-START_S = 120.0
+ANSWER_S = 60.0
+"""For requests that are sent once: a broker that got no CPU for seconds responds later."""
+QUICK_ANSWER_S = 2.0
+"""For requests that are repeated, and may be sent to a broker that hangs."""
+READY_S = 120.0
+"""On a busy machine a start may take long. A process that ends is reported at once."""
 STOP_S = 120.0
-"""A broker that ends instead of starting is noticed at once; a busy machine may need a minute."""
 CLOSE_S = 30.0
-SET_S = 30.0
+"""After it, `close` kills."""
 LOOK_S = 0.01
 INTERNAL_HOST = "127.0.0.1"
 
@@ -49,7 +52,7 @@ class LocalCluster:
         racks: Sequence[str] = (),
         fault_switches: bool = False,
         one_process: bool = False,
-        wait_s: float = START_S,
+        wait_s: float = READY_S,
         entry: str = ENTRY,
         store: str = "",
         disks: Sequence[str] = (),
@@ -153,7 +156,7 @@ class LocalCluster:
         """All brokers' addresses, for clients."""
         return ",".join(f"{self.host(broker)}:{self._ports[broker]}" for broker in self.ids)
 
-    def wait_ready(self, timeout_s: float = START_S, started: Sequence[int] = ()) -> None:
+    def wait_ready(self, timeout_s: float = READY_S, started: Sequence[int] = ()) -> None:
         """Wait until every broker that runs and is not paused answers and lists all of them.
 
         Raises ClusterFailed, at once if one of `started` ends.
@@ -180,7 +183,7 @@ class LocalCluster:
             if broker not in self._processes[broker].acting:
                 return f"broker {broker} is not part of the cluster; see {self.log_path(broker)}"
             try:
-                view = self.metadata(broker, [])
+                view = self.metadata(broker, [], QUICK_ANSWER_S)
             except ProbeFailed as reason:
                 return str(reason)
             if unseen := running - view.brokers.keys():
@@ -268,7 +271,7 @@ class LocalCluster:
         assert process.exit_code is not None
         return process.exit_code
 
-    def start_broker(self, broker: int, *, wait: bool = True, timeout_s: float = START_S) -> None:
+    def start_broker(self, broker: int, *, wait: bool = True, timeout_s: float = READY_S) -> None:
         """Start a broker whose process has ended. `wait`: until all brokers list each other."""
         if self.is_running(broker):
             raise ClusterFailed(f"broker {broker} is already running (pid {self.pid(broker)})")
@@ -282,21 +285,25 @@ class LocalCluster:
         self.stop(broker)
         self.start_broker(broker)
 
-    def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:
+    def metadata(
+        self, broker: int, topics: list[str] | None = None, timeout_s: float = ANSWER_S
+    ) -> MetadataView:
         """The broker's Metadata response; all topics with None. Raises ProbeFailed."""
         address = self.host(broker), self._ports[broker]
-        return metadata_probe.ask_metadata(*address, ANSWER_S, topics, self._tls)
+        return metadata_probe.ask_metadata(*address, timeout_s, topics, self._tls)
 
-    def describe_state(self, broker: int, topic: str) -> dict[str, Any]:
+    def describe_state(
+        self, broker: int, topic: str, timeout_s: float = ANSWER_S
+    ) -> dict[str, Any]:
         """The state of the broker and of its replicas of a topic. Raises ProbeFailed."""
         asked = {"topic": topic}
         address = self.host(broker), self._ports[broker]
-        return metadata_probe.call_private(*address, DESCRIBE_STATE, asked, ANSWER_S, self._tls)
+        return metadata_probe.call_private(*address, DESCRIBE_STATE, asked, timeout_s, self._tls)
 
     def set_faults(self, broker: int, faults: dict[str, Any]) -> dict[str, Any]:
         """Set fault switches, such as {"disk_full": True}; needs `fault_switches`."""
         address = self.internal_host(broker), self.internal_port(broker)
-        return metadata_probe.call_private(*address, SET_FAULTS, faults, SET_S)
+        return metadata_probe.call_private(*address, SET_FAULTS, faults, ANSWER_S)
 
     def isolate(self, broker: int) -> None:
         """Drop all messages between this broker and the others; clients still reach it."""

@@ -26,7 +26,7 @@ from tidelog.shell.client.admin import registered_brokers
 from tidelog.shell.client.client_errors import ClientError
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
-from tidelog.shell.supervisor.cluster import ClusterFailed, LocalCluster
+from tidelog.shell.supervisor.cluster import QUICK_ANSWER_S, ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
 HEALTH_S = 30.0
@@ -339,7 +339,7 @@ class Nemesis:
     def _metadata_of(self, broker: int) -> MetadataView | None:
         """Return a broker's metadata of the topic; None if it does not respond."""
         try:
-            return self._cluster.metadata(broker, [self._topic])
+            return self._cluster.metadata(broker, [self._topic], QUICK_ANSWER_S)
         except ProbeFailed:
             return None
 
@@ -428,7 +428,7 @@ class Nemesis:
     def _state_of(self, broker: int) -> dict[str, Any] | None:
         """Return the broker's state of the topic; None if it does not respond."""
         try:
-            return self._cluster.describe_state(broker, self._topic)
+            return self._cluster.describe_state(broker, self._topic, QUICK_ANSWER_S)
         except ProbeFailed:
             return None
 
