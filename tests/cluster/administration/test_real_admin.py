@@ -1,6 +1,5 @@
 """Administration through librdkafka: topics, partitions, configs, records, leaders."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from real_cluster import (
     PATIENCE_S,
     admin_client,
     await_isr,
+    await_members,
     consumer,
     ends,
     eventually,
@@ -54,11 +54,15 @@ def test_create_with_settings(cluster: LocalCluster, name: str) -> None:
     admin = admin_client(cluster.bootstrap)
     topic = NewTopic(name, 4, 3, config={"retention.ms": "60000", "cleanup.policy": "compact"})
     admin.create_topics([topic])[name].result(PATIENCE_S)
-    found = admin.list_topics(name, timeout=10).topics[name]
+    make_topic(cluster.bootstrap, name)  # exists: waits until it is on all brokers
+    found = admin.list_topics(name, timeout=PATIENCE_S).topics[name]
     assert sorted(found.partitions) == [0, 1, 2, 3]
     assert all(len(p.replicas) == 3 for p in found.partitions.values())
-    leaders = [p.leader for p in found.partitions.values()]
-    assert len(set(leaders)) == 4  # spread over the brokers
+    preferred = [p.replicas[0] for p in found.partitions.values()]
+    assert len(set(preferred)) == 4  # spread over the brokers
+    for partition, replicas in found.partitions.items():
+        first = replicas.replicas[0]
+        eventually(lambda p=partition, b=first: leader_of(cluster, name, p) == b, "leads")  # type: ignore[misc]
     values = configs_of(cluster, name)
     assert (values["retention.ms"], values["cleanup.policy"]) == ("60000", "compact")
     again = error_of(admin.create_topics([topic])[name])
@@ -86,7 +90,7 @@ def test_an_invalid_topic_is_refused_with_the_reason(
     error = error_of(admin.create_topics([NewTopic("wrong", **{**wanted, **wrong})])["wrong"])
     assert error.code() == code
     assert hint in error.str()
-    assert "wrong" not in admin.list_topics(timeout=10).topics
+    assert "wrong" not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 @pytest.mark.parametrize("bad", [".", "..", "with space", "ü", "x" * 250])
@@ -99,28 +103,27 @@ def test_bad_names(cluster: LocalCluster, bad: str) -> None:
 def test_validate_only(cluster: LocalCluster, name: str) -> None:
     admin = admin_client(cluster.bootstrap)
     admin.create_topics([NewTopic(name, 1, 3)], validate_only=True)[name].result(PATIENCE_S)
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in admin.list_topics(timeout=PATIENCE_S).topics
 
 
 def test_a_recreated_topic_is_another_topic(cluster: LocalCluster, name: str) -> None:
     """A recreated topic contains no record of the old topic, in no replica's files either."""
     admin = admin_client(cluster.bootstrap)
     seen = set()
+
+    def is_gone(broker: int) -> bool:
+        listed = name in cluster.metadata(broker).topics
+        return not listed and not partition_dir(cluster, broker, name).exists()
+
     for turn in range(3):
         make_topic(cluster.bootstrap, name, partitions=2)
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             seen.add(client.refresh([name]).topics[name].id)
         values = [b"%d/%d" % (turn, number) for number in range(200)]
         send_all(cluster.bootstrap, name, values, conf={"acks": "all"})
         assert read_values(cluster.bootstrap, name) == values
         admin.delete_topics([name])[name].result(PATIENCE_S)
-        eventually(
-            lambda: all(
-                not partition_dir(cluster, broker, name).exists() for broker in cluster.ids
-            ),
-            "its folders are gone",
-        )
-        assert name not in admin.list_topics(timeout=10).topics
+        eventually(lambda: all(map(is_gone, cluster.ids)), "no broker lists it or has its folder")
     assert len(seen) == 3
     error = error_of(admin.delete_topics([name])[name])
     assert error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -133,17 +136,24 @@ def test_a_deleted_topic_can_be_recreated_at_once(cluster: LocalCluster, name: s
     send_all(cluster.bootstrap, name, [b"old %d" % n for n in range(100)], conf={"acks": "all"})
     away = next(b for b in cluster.ids if b != leader_of(cluster, name))
     cluster.kill(away)
-    # librdkafka waits for the controller that its last metadata names, and asks for no newer ones.
-    eventually(lambda: away not in admin.list_topics(timeout=10).brokers, "the others know")
+
+    def others_know() -> bool:
+        """librdkafka waits for the controller of its last metadata, and asks for no newer ones."""
+        listed = admin.list_topics(timeout=PATIENCE_S)
+        return away not in listed.brokers and listed.controller_id in listed.brokers
+
+    eventually(others_know, "the others know")
     admin.delete_topics([name])[name].result(PATIENCE_S)
     admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
+    make_topic(cluster.bootstrap, name)  # exists: waits until no broker takes it for the old one
     send_all(cluster.bootstrap, name, [b"new"], conf={"acks": "all"})
     cluster.start_broker(away)
     assert read_values(cluster.bootstrap, name) == [b"new"]
-    assert not any(b"old" in segment_bytes(cluster, b, name) for b in cluster.ids)
     # The broker keeps the old topic's files in a folder ending in `-stray`, and logs its name.
+    eventually(lambda: [*Path(cluster.log_dir(away)).glob("*-stray")], "the files are kept")
     (stray,) = Path(cluster.log_dir(away)).glob("*-stray")
-    assert stray.name in said(cluster, away)
+    eventually(lambda: stray.name in said(cluster, away), "it is in the log")
+    assert not any(b"old" in segment_bytes(cluster, b, name) for b in cluster.ids)
     cluster.restart(away)
     assert stray.exists()
 
@@ -152,9 +162,7 @@ def test_more_partitions(cluster: LocalCluster, name: str) -> None:
     admin = admin_client(cluster.bootstrap)
     make_topic(cluster.bootstrap, name)
     admin.create_partitions([NewPartitions(name, 5)])[name].result(PATIENCE_S)
-    eventually(
-        lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == 5, "five"
-    )
+    eventually(lambda: all(len(cluster.metadata(b).topics[name]) == 5 for b in cluster.ids), "five")
     for partition in range(5):
         leader_of(cluster, name, partition)
         send_all(cluster.bootstrap, name, [b"%d" % partition], partition)
@@ -198,7 +206,7 @@ def test_a_shorter_retention_takes_effect(cluster: LocalCluster, name: str) -> N
     with consumer(cluster.bootstrap) as client:
         eventually(lambda: ends(client, name) == (20, 20), "all is gone")
     leader = leader_of(cluster, name)
-    eventually(lambda: len(segment_bytes(cluster, leader, name)) == 0, "the files too", 80)
+    eventually(lambda: len(segment_bytes(cluster, leader, name)) == 0, "the files too")
 
 
 def test_delete_records(cluster: LocalCluster, name: str) -> None:
@@ -227,7 +235,8 @@ def test_delete_records(cluster: LocalCluster, name: str) -> None:
 
 def test_the_cluster_is_described(cluster: LocalCluster) -> None:
     admin = admin_client(cluster.bootstrap)
-    listed = admin.list_topics(timeout=10)
+    await_members(cluster)
+    listed = admin.list_topics(timeout=PATIENCE_S)
     assert sorted(listed.brokers) == cluster.ids
     described = admin.describe_cluster().result(PATIENCE_S)
     assert sorted(node.id for node in described.nodes) == cluster.ids
@@ -239,17 +248,26 @@ def test_the_cluster_is_described(cluster: LocalCluster) -> None:
 def test_the_preferred_leader_leads_again(cluster: LocalCluster, name: str) -> None:
     admin = admin_client(cluster.bootstrap)
     make_topic(cluster.bootstrap, name, replicas=3)
-    preferred = leader_of(cluster, name)
-    replicas = admin.list_topics(name, timeout=10).topics[name].partitions[0].replicas
+    replicas = admin.list_topics(name, timeout=PATIENCE_S).topics[name].partitions[0].replicas
+    preferred = replicas[0]
     cluster.restart(preferred)
     await_isr(cluster, name, replicas)
     partition = TopicPartition(name, 0)
-    if leader_of(cluster, name) != preferred:
-        found = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(PATIENCE_S)
-        assert found[partition] is None
+
+    def elect() -> KafkaError | None:
+        # A new client: it asks the broker that is the controller after the restart.
+        client = admin_client(cluster.bootstrap)
+        found = client.elect_leaders(ElectionType.PREFERRED, [partition]).result(PATIENCE_S)
+        error: KafkaError | None = found[partition]
+        return error
+
+    def is_not_needed() -> bool:
+        # It returned by itself, at the restart or since the last request.
+        error = elect()
+        return error is not None and error.code() == KafkaError.ELECTION_NOT_NEEDED
+
+    eventually(is_not_needed, "it leads again")
     eventually(lambda: leader_of(cluster, name) == preferred, "the preferred leader")
-    again = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(PATIENCE_S)
-    assert again[partition].code() == KafkaError.ELECTION_NOT_NEEDED
     send_all(cluster.bootstrap, name, [b"x"], conf={"acks": "all"})
 
 
@@ -258,12 +276,12 @@ def test_a_partition_moves(cluster: LocalCluster, name: str) -> None:
     make_topic(cluster.bootstrap, name, replicas=3)
     wanted = [b"%d" % number for number in range(5000)]
     send_all(cluster.bootstrap, name, wanted, conf={"acks": "all"})
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         replicas = client.refresh([name]).topics[name].partitions[0].replicas
         (new,) = set(cluster.ids) - set(replicas)
         target = [new, *replicas[1:]]  # replaces the leader
         move = {"name": name, "partitions": [{"partition_index": 0, "replicas": target}]}
-        request = {"timeout_ms": 10_000, "topics": [move]}
+        request = {"timeout_ms": 60_000, "topics": [move]}
 
         def ask(connection: Any) -> None:
             answer = connection.call(ALTER_REASSIGNMENTS, request)
@@ -283,7 +301,7 @@ def test_a_partition_moves(cluster: LocalCluster, name: str) -> None:
             lambda: not client.controller().call(LIST_REASSIGNMENTS, nothing)["topics"],
             "nothing is moving any more",
         )
-    assert leader_of(cluster, name) != replicas[0]
+    eventually(lambda: leader_of(cluster, name) != replicas[0], "another leader")
     assert read_values(cluster.bootstrap, name) == [*wanted, b"meanwhile"]
     eventually(lambda: not partition_dir(cluster, replicas[0], name).exists(), "no leftovers")
     eventually(
@@ -293,7 +311,5 @@ def test_a_partition_moves(cluster: LocalCluster, name: str) -> None:
 
 
 def test_topics_are_created_by_their_first_record(cluster: LocalCluster, name: str) -> None:
-    began = time.monotonic()
-    assert send_all(cluster.bootstrap, name, [b"first"]) == [0]
-    assert time.monotonic() - began < 10
+    assert send_all(cluster.bootstrap, name, [b"first"], conf={"acks": "all"}) == [0]
     assert [message.value() for message in read(cluster.bootstrap, name, 1)] == [b"first"]

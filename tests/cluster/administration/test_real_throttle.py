@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from real_cluster import (
     PATIENCE_S,
+    await_isr,
     eventually,
-    isr_of,
     make_topic,
     read_values,
     segment_bytes,
@@ -73,7 +73,8 @@ def make(brokers: LocalCluster, client: Cluster, name: str) -> None:
 
 
 def execute(brokers: LocalCluster, plan: str, *words: str) -> dict[str, Any]:
-    words = ("reassign", plan, "--execute", *words, "-b", brokers.bootstrap, "--format", "json")
+    where = ("-b", brokers.bootstrap, "--timeout", str(PATIENCE_S), "--format", "json")
+    words = ("reassign", plan, "--execute", *words, *where)
     found = CliRunner().invoke(cli, list(words))
     assert found.exit_code == 0, found.output
     document: dict[str, Any] = json.loads(found.stdout)
@@ -85,7 +86,7 @@ def assert_only_the_new_replica_waits(brokers: LocalCluster, client: Cluster, na
     key = TopicPartition(name, 0)
     eventually(lambda: segment_bytes(brokers, 3, name), "the new replica copies records")
     send_all(brokers.bootstrap, name, values(200), conf=ONE_BY_ONE)
-    assert isr_of(brokers, name) == FROM
+    await_isr(brokers, name, FROM)
     assert list_reassignments(client)[key].adding == [3]
     whole = segment_bytes(brokers, 1, name)
     eventually(lambda: segment_bytes(brokers, 2, name) == whole, "broker 2 has everything")
@@ -96,7 +97,7 @@ def assert_only_the_new_replica_waits(brokers: LocalCluster, client: Cluster, na
 
 def assert_moved(brokers: LocalCluster, client: Cluster, name: str) -> None:
     eventually(lambda: not list_reassignments(client), "the move ends")
-    eventually(lambda: isr_of(brokers, name) == TO, "brokers 1 and 3 are in sync")
+    await_isr(brokers, name, TO)
     assert read_values(brokers.bootstrap, name) == values(0) + values(200)
     whole = segment_bytes(brokers, 1, name)
     eventually(lambda: segment_bytes(brokers, 3, name) == whole, "both logs are equal")
@@ -120,9 +121,9 @@ def test_reassign_sets_a_throttle_changes_it_and_removes_it(
     plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
     execute(brokers, str(plan), "--throttle", str(SLOW))
     assert_only_the_new_replica_waits(brokers, client, name)
-    found = limits(client, name)
-    assert (found[LISTS[0]], found[LISTS[1]]) == ("0:1,0:2", "0:3")
-    assert len(found) == 2 + 2 * 3
+    wanted = {LISTS[0]: "0:1,0:2", LISTS[1]: "0:3"}
+    wanted |= {f"{rate} of {broker}": str(SLOW) for rate in RATES for broker in (1, 2, 3)}
+    eventually(lambda: limits(client, name) == wanted, "the throttles are set")
     execute(brokers, str(plan), "--throttle", str(FAST), "--wait", str(PATIENCE_S * 2))
     assert_moved(brokers, client, name)
     eventually(lambda: not limits(client, name), "no throttle is left")
