@@ -25,9 +25,10 @@ from typing import Any
 
 import pytest
 
-START_S = 60.0
+START_S = 120.0
 FAST = ("--heartbeat-interval", "50", "--election-timeout", "300")
 """Elections in a third of a second; leases from one second on."""
+WORKERS = 8
 _DIE_WITH_PARENT = 1
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "set_up_etcd.py"
 
@@ -111,7 +112,9 @@ class EtcdNode:
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def post(self, path: str, request: dict[str, Any], timeout_s: float = 2.0) -> dict[str, Any]:
+    def post(
+        self, path: str, request: dict[str, Any], timeout_s: float = START_S
+    ) -> dict[str, Any]:
         """A call to this very node, without Tidelog's client."""
         connection = self._cluster.connection(self.port, timeout_s)
         try:
@@ -130,7 +133,7 @@ class EtcdNode:
 
     def metric(self, name: str) -> int:
         """The value of a metric of this node; `name` is how its line begins. Several are added."""
-        connection = self._cluster.connection(self.port, 2.0)
+        connection = self._cluster.connection(self.port, START_S)
         try:
             connection.request("GET", "/metrics")
             lines = connection.getresponse().read().decode().splitlines()
@@ -139,7 +142,7 @@ class EtcdNode:
         return int(sum(float(line.split()[-1]) for line in lines if line.startswith(name)))
 
     def is_leader(self) -> bool:
-        status = self.post("/v3/maintenance/status", {})
+        status = self.post("/v3/maintenance/status", {}, timeout_s=2.0)  # it may be frozen
         return bool(status["leader"] == status["header"]["member_id"])
 
 
@@ -245,10 +248,13 @@ def _die_with_parent() -> None:
 
 def _free_ports(count: int) -> list[int]:
     """Ports below those that the system gives to outgoing connections: a node that restarts must
-    find its port free."""
+    find its port free. Each worker of pytest-xdist has ports of its own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(15_000, 32_000)
+        port = random.randrange(15_000, 32_000) // WORKERS * WORKERS + worker
+        if port in found:
+            continue
         with socket.socket() as sock, suppress(OSError):
             sock.bind(("127.0.0.1", port))
             found.append(port)

@@ -27,7 +27,7 @@ def run(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=300,
     )
 
 
