@@ -12,7 +12,7 @@ from itertools import zip_longest
 import pytest
 from confluent_kafka import TopicPartition
 from real_cluster import (
-    QUICK_SESSIONS,
+    PATIENCE_S,
     Sent,
     assert_all_run,
     consumer,
@@ -36,7 +36,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 BROKERS = (1, 2, 3)
 DAMAGED = 1
-MENDED_S = 60.0
+MENDED_S = 240.0
 RECORDS = 160
 PRODUCER = {"acks": "all", "enable.idempotence": True, "batch.num.messages": 4}
 """Idempotent: the leader changes while records are sent, and retries would add duplicates."""
@@ -51,7 +51,7 @@ CLEAN = pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+    with LocalCluster() as cluster:
         yield cluster
 
 
@@ -96,7 +96,7 @@ class Topic:
 
         All partitions, as long as the damaged broker has not checked all its logs.
         """
-        with Cluster(self.cluster.bootstrap, timeout_s=5) as client:
+        with Cluster(self.cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             found = client.refresh([self.name]).topics[self.name].partitions
             state = admin.describe_state(client, DAMAGED, self.name)
         if state is None or not state["acting"] or not state["scrub"]["passes"]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from real_cluster import Sent, eventually, make_topic, read_values, said, send_all
+from real_cluster import PATIENCE_S, Sent, eventually, make_topic, read_values, said, send_all
 
 from tidelog.core.api_table import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 from tidelog.core.errors import ErrorCode
@@ -30,7 +30,7 @@ def log_dirs(cluster: LocalCluster) -> list[str]:
 
 def places(cluster: LocalCluster, name: str) -> list[tuple[str, bool]]:
     """The directories with the partition's log, and with its copy (True)."""
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         results = client.broker(BROKER).call(DESCRIBE_LOG_DIRS, {"topics": None})["results"]
     return [
         (each["log_dir"], one["is_future_key"])
@@ -44,7 +44,7 @@ def places(cluster: LocalCluster, name: str) -> list[tuple[str, bool]]:
 def move(cluster: LocalCluster, name: str, path: str) -> None:
     topics = [{"name": name, "partitions": [0]}]
     asked = {"dirs": [{"path": path, "topics": topics}]}
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         [result] = client.broker(BROKER).call(ALTER_REPLICA_LOG_DIRS, asked)["results"]
     assert result["partitions"][0]["error_code"] == ErrorCode.NONE
 
@@ -78,9 +78,9 @@ def test_a_log_moves_under_load(cluster: LocalCluster, name: str) -> None:
         sender.join()
     sent.settle()
     assert not sent.failed
-    assert f"{name}-0: moved" in said(cluster, BROKER)
+    eventually(lambda: f"{name}-0: moved" in said(cluster, BROKER), "it is in the log")
     assert read_values(cluster.bootstrap, name) == before + meanwhile
-    assert not Path(source, f"{name}-0").exists()
+    eventually(lambda: not Path(source, f"{name}-0").exists(), "the old log is deleted")
 
     cluster.kill(BROKER)
     cluster.start_broker(BROKER)
@@ -99,12 +99,16 @@ def test_kill_during_a_move(cluster: LocalCluster, name: str) -> None:
     def copying() -> bool | None:
         return any(name.endswith("-future") for name in map(str, Path(target).iterdir())) or None
 
-    eventually(copying, "the copy is started")
+    # The test may get no CPU until the move has ended.
+    eventually(
+        lambda: copying() or places(cluster, name) == [(target, False)] or None,
+        "the copy is started",
+    )
     cluster.kill(BROKER)
     cluster.start_broker(BROKER)
     # The move may have ended before the kill.
-    assert len(places(cluster, name)) == 1
-    assert not copying()
+    eventually(lambda: len(places(cluster, name)) == 1, "one log")
+    eventually(lambda: not copying(), "no copy")
     assert read_values(cluster.bootstrap, name) == before
     more = values(100, first=3000)
     send_all(cluster.bootstrap, name, more)

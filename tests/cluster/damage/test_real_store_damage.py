@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from real_cluster import (
+    PATIENCE_S,
     admin_client,
     await_isr,
     eventually,
@@ -149,18 +150,21 @@ def run(*words: str) -> dict[str, object]:
     return dict(json.loads(result.stdout))
 
 
+def are_alike(cluster: LocalCluster, topic: str, partition: int) -> bool:
+    return len({segment_bytes(cluster, b, topic, partition) for b in cluster.ids}) == 1
+
+
 def assert_all_there(cluster: LocalCluster) -> None:
     for broker in cluster.ids:
         cluster.start_broker(broker, wait=False)
-    cluster.wait_ready(60.0, cluster.ids)
+    cluster.wait_ready(started=cluster.ids)
     await_isr(cluster, "early", cluster.ids)
     assert read_values(cluster.bootstrap, "early") == EARLY
     for partition in range(3):
         await_isr(cluster, "late", cluster.ids, partition)
         assert read_values(cluster.bootstrap, "late", partition) == LATE
-        logs = [segment_bytes(cluster, broker, "late", partition) for broker in cluster.ids]
-        assert logs[0] == logs[1] == logs[2]
-    offsets = send_all(cluster.bootstrap, "late", [b"more"])
+        eventually(lambda p=partition: are_alike(cluster, "late", p), "the same bytes")  # type: ignore[misc]
+    offsets = send_all(cluster.bootstrap, "late", [b"more"], conf={"acks": "all"})
     assert offsets == [len(LATE)]
     assert config(cluster, "early", "cleanup.policy") == "compact"
     assert config(cluster, "late", "retention.ms") == "123456789"
@@ -170,7 +174,7 @@ def config(cluster: LocalCluster, topic: str, name: str) -> str | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     client = admin_client(cluster.bootstrap)  # must exist until the response arrives
     (future,) = client.describe_configs([resource]).values()
-    return str(future.result(30)[name].value)
+    return str(future.result(PATIENCE_S)[name].value)
 
 
 @pytest.mark.parametrize("damage", EACH)
