@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from real_cluster import eventually, make_topic, read_values, resident_mb, send_all
+from real_cluster import PATIENCE_S, eventually, make_topic, read_values, resident_mb, send_all
 
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -34,7 +34,10 @@ def greeted(peer: socket.socket) -> bool:
     peer.sendall(encode_request(API_VERSIONS, 0, 7, "idle", {}))
     answer = b""
     while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
-        answer += peer.recv(1 << 16)
+        received = peer.recv(1 << 16)
+        if not received:
+            return False
+        answer += received
     return bool(decode_response(API_VERSIONS, 0, answer[4:])[1]["error_code"] == 0)
 
 
@@ -46,7 +49,7 @@ def test_idle_connections(name: str) -> None:
         before_mb = resident_mb(pid)
         address = ("localhost", cluster.port(1))
         peers = [
-            opened.enter_context(socket.create_connection(address, timeout=30))
+            opened.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
             for _ in range(CONNECTIONS)
         ]
         assert all(map(greeted, peers))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from real_cluster import eventually, make_topic, read_values, send_all
+from real_cluster import PATIENCE_S, eventually, make_topic, read_values, send_all
 
 from tidelog.shell.store.cluster_file import prepare
 from tidelog.shell.store.log_dir_lock import LogDirLock
@@ -82,7 +82,7 @@ def test_a_hostile_user_at_dead_brokers_ports_learns_no_secret(name: str, tmp_pa
                 lock.release()
             for broker in cluster.ids[1:]:
                 cluster.start_broker(broker, wait=False)
-            cluster.wait_ready(30.0, cluster.ids)
+            cluster.wait_ready(started=cluster.ids)
             send_all(cluster.bootstrap, name, [b"meanwhile"])
             assert read_values(cluster.bootstrap, name) == [b"before", b"meanwhile"]
             got = heard.read_bytes()
@@ -94,7 +94,9 @@ def test_idle_connections_do_not_keep_a_restarted_broker_out(name: str) -> None:
     with LocalCluster() as cluster:
         make_topic(cluster.bootstrap, name)
         port = cluster.internal_port(1)
-        idle = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(300)]
+        idle = [
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(300)
+        ]
         cluster.kill(2)
         cluster.start_broker(2)
         send_all(cluster.bootstrap, name, [b"with all"])
