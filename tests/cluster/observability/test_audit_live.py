@@ -4,7 +4,15 @@ import threading
 import time
 
 from audit_in_process import audit_in_process
-from real_cluster import PATIENCE_S, leader_of, make_topic, send_all
+from real_cluster import (
+    PATIENCE_S,
+    await_isr,
+    eventually,
+    leader_of,
+    make_topic,
+    send_all,
+    state_of,
+)
 
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -52,6 +60,13 @@ def test_live_crashed_and_stopped_folders_pass() -> None:
         send_all(cluster.bootstrap, "keeps", [b"more"] * 50)
         assert damage(cluster) == []
         cluster.start_broker(killed)
+        for topic in ("keeps", "drops"):
+            await_isr(cluster, topic, cluster.ids)
+
+        def dropped(broker: int) -> bool:
+            return bool(state_of(cluster, broker, "drops")["log_start_offset"] > 0)
+
+        eventually(lambda: all(map(dropped, cluster.ids)), "retention has deleted records")
         for broker in cluster.ids:
             cluster.stop(broker)
         assert damage(cluster) == []

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from real_cluster import eventually, partition_dir
+from real_cluster import PATIENCE_S, eventually, partition_dir
 
 from tidelog.shell.client.admin import create_topic
 from tidelog.shell.client.cluster import Cluster
@@ -11,7 +11,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
     with LocalCluster(brokers=3) as cluster:
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             create_topic(client, "orders", 1, 3)
             leader = client.leader("orders", 0).leader
         left = [broker for broker in cluster.ids if broker != leader]
@@ -29,11 +29,13 @@ def test_the_death_of_a_broker_is_in_the_others_logs() -> None:
 
 def test_the_log_reports_recovery_of_damaged_logs_only() -> None:
     with LocalCluster(brokers=1) as cluster:
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             create_topic(client, "orders", 1, 1)
             create_topic(client, "bills", 1, 1)
-        cluster.kill(1)
         folder = partition_dir(cluster, 1, "orders")
+        files = [each / f"{0:020d}.timeindex" for each in (folder, folder.parent / "bills-0")]
+        eventually(lambda: all(file.exists() for file in files), "the logs are created")
+        cluster.kill(1)
         (folder / f"{0:020d}.index").unlink()
         (folder / f"{0:020d}.timeindex").unlink()
         (folder / f"{0:020d}.timeindex").mkdir()
