@@ -35,6 +35,7 @@ class Stage:
     """A log in a folder, a loop, and a cleaner."""
 
     def __init__(self, root: Path) -> None:
+        self.strangers = children()
         self.disk = OsDisk(str(root))
         self.loop = EventLoop(Clock())
         self.told: list[tuple[int, CleaningMessage]] = []
@@ -59,6 +60,10 @@ class Stage:
     def ended(self) -> bool:
         return bool(self.told) and not isinstance(self.told[-1][1], CleanedGroup)
 
+    def children(self) -> set[str]:
+        """The cleaner processes; this process may have children of other tests."""
+        return children() - self.strangers
+
     def pid(self) -> int:
         (process,) = self.cleaner._processes.values()
         return process._pid
@@ -69,13 +74,13 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path)
     yield stage
     stage.cleaner.close()
-    stage.until(lambda: not children())
+    stage.until(lambda: not stage.children())
     stage.disk.close()
     stage.loop.close()
 
 
-def children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 def test_a_cleaning_reports_each_group(stage: Stage) -> None:
@@ -90,7 +95,7 @@ def test_a_cleaning_reports_each_group(stage: Stage) -> None:
         assert isinstance(group, CleanedGroup)
         swap(stage.disk, stage.log, group)
     assert pairs(stage.log) == [("a", "19"), ("b", "19")]
-    stage.until(lambda: not children())
+    stage.until(lambda: not stage.children())
 
 
 def test_a_large_plan_gets_through(stage: Stage) -> None:
@@ -130,25 +135,28 @@ def test_a_silent_cleaner_process_fails_the_cleaning(
     os.kill(stage.pid(), signal.SIGSTOP)
     stage.until(stage.ended)
     assert stage.told == [(1, "the cleaner process was silent for 0 s")]
-    stage.until(lambda: not children())
+    stage.until(lambda: not stage.children())
 
 
 def test_a_slow_process_gives_signs_of_life(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_work, "SILENT_MAX_MS", 2500)
     plan = stage.plan()
     size = sum(segment.size for segment in plan.segments)
     began = time.monotonic()
-    stage.cleaner.clean(CleanLog(1, plan, size * 2 / 3))  # read twice: for about three seconds
+    stage.cleaner.clean(CleanLog(1, plan, size * 2 / 7))  # read twice: for about seven seconds
+    (process,) = stage.cleaner._processes.values()
+    unheard = process._silence
+    stage.until(lambda: process._silence is not unheard)  # on a busy machine it starts slowly
+    monkeypatch.setattr(background_work, "SILENT_MAX_MS", 4000)
     stage.until(stage.ended)
     assert isinstance(stage.told[-1][1], CleaningResult)
-    assert time.monotonic() - began > 2.5, "no faster than allowed"
+    assert time.monotonic() - began > 6, "no faster than allowed"
 
 
 def test_a_stopped_cleaning_sends_no_more_messages(stage: Stage) -> None:
     stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
     stage.cleaner.stop(StopCleaning(1))
     stage.cleaner.stop(StopCleaning(1))
-    stage.until(lambda: not children())
+    stage.until(lambda: not stage.children())
     assert stage.told == []
 
 
@@ -174,7 +182,7 @@ stage = Stage(Path({root!r}))
 stage.cleaner.clean(CleanLog(1, stage.plan(), 100.0))
 stage.until(lambda: any(n.endswith(".cleaned") for n in os.listdir({root!r} + "/orders-0")))
 print(stage.pid(), flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

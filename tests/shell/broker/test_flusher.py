@@ -1,5 +1,6 @@
 """Flushes in a thread: each is reported once, whether it succeeds or fails."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from tidelog.shell.broker.background_work import Flusher
 from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.os_disk import OsDisk
+
+PATIENCE_S = 120
 
 
 class SurprisingDisk(OsDisk):
@@ -26,9 +29,9 @@ def carried_out(disk: OsDisk, *flushes: Flush) -> list[on.FlushCompleted]:
     flusher = Flusher(loop, [disk], told.append)
     for flush in flushes:
         flusher.flush(flush)
-    for _ in range(100):
-        if len(told) == len(flushes):
-            break
+    give_up = time.monotonic() + PATIENCE_S
+    while len(told) < len(flushes):
+        assert time.monotonic() < give_up, told
         loop.after(100, lambda: None)
         loop.turn()
     flusher.close()

@@ -14,11 +14,10 @@ from tidelog.core.node import events as on
 from tidelog.shell.broker.store_session import CHANGES_A_TURN, StoreSession
 from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.store import cluster_file
+from tidelog.shell.store import cluster_file, sqlite_store_client
 from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
-TURNS_MAX = 500
 PATIENCE_S = 120.0
 REVISIONS = 12
 
@@ -43,13 +42,12 @@ class Stage:
         self.told.append((self._turn, event))
 
     def turns_until(self, count: int, kind: type) -> None:
-        for _ in range(TURNS_MAX):
-            if sum(isinstance(event, kind) for _, event in self.told) >= count:
-                return
+        give_up_s = time.monotonic() + PATIENCE_S
+        while sum(isinstance(event, kind) for _, event in self.told) < count:
+            assert time.monotonic() < give_up_s, f"never told of {count}: {self.told}"
             self._turn += 1
             self.loop.after(100, lambda: None)
             self.loop.turn()
-        raise AssertionError(f"never told of {count}: {self.told}")
 
     def write(self, revisions: int, keys: int = OPERATIONS_MAX) -> None:
         before = len(self.told)
@@ -77,7 +75,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(sqlite_store_client, "PATIENCE_S", PATIENCE_S)
     path = str(tmp_path / "cluster.db")
     cluster_file.create(path, {})
     with closing(Stage(path)) as stage:

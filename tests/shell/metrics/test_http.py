@@ -26,6 +26,7 @@ from tidelog.shell.net.transport import SocketTransport
 
 OK, PLAIN = "200 OK", "text/plain"
 LARGE = 64 * 1024
+PATIENCE_S = 120
 
 
 class Server:
@@ -55,12 +56,12 @@ class Server:
             yield "x" * LARGE
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def close(self) -> None:
         self.loop.call_from_thread(self.door.close)
         self.loop.call_from_thread(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self.loop.close()
 
 
@@ -73,7 +74,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[http.client.HTTPConnection]:
-    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
     yield client
     client.close()
 
@@ -174,7 +175,7 @@ def test_a_response_is_produced_only_as_fast_as_it_is_read(
     monkeypatch.setattr(http_connection, "ANSWER_MS", 500)
     with server.connect() as sock:
         sock.sendall(b"GET /large HTTP/1.1\r\n\r\n")
-        until = time.monotonic() + 120
+        until = time.monotonic() + PATIENCE_S
         while server.door.connections or not server.made:
             assert time.monotonic() < until, "it is still there"
             time.sleep(0.02)
@@ -189,10 +190,18 @@ def test_a_connection_without_a_complete_request_is_closed(
     assert exchange(server, begun) == b""
 
 
+@pytest.fixture
+def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server closes no connection because the test is slow."""
+    for name in ("REQUEST_MS", "ANSWER_MS"):
+        monkeypatch.setattr(http_connection, name, 600_000)
+
+
+@pytest.mark.usefixtures("patient_server")
 def test_http_connections_are_limited(server: Server) -> None:
     socks = [server.connect() for _ in range(CONNECTIONS_MAX + 5)]
     try:
-        until = time.monotonic() + 120
+        until = time.monotonic() + PATIENCE_S
         while _closed(socks) < 5:
             assert time.monotonic() < until
         assert len(server.door.connections) == CONNECTIONS_MAX
@@ -201,6 +210,7 @@ def test_http_connections_are_limited(server: Server) -> None:
             sock.close()
 
 
+@pytest.mark.usefixtures("patient_server")
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"])
 def test_idle_connections_keep_no_scraper_out(server: Server, begun: bytes) -> None:
     """Connections without a request, with half of one, and idle after one."""
@@ -221,6 +231,7 @@ def test_idle_connections_keep_no_scraper_out(server: Server, begun: bytes) -> N
             sock.close()
 
 
+@pytest.mark.usefixtures("patient_server")
 def test_scrapers_that_do_not_read_keep_no_other_out(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +256,7 @@ def _read_response(sock: socket.socket) -> None:
 
 
 def _wait(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while not done():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -67,7 +67,7 @@ def test_brokers_in_one_process_have_a_page_each() -> None:
     with LocalCluster(brokers=2, one_process=True) as cluster:
         told = []
         for broker in cluster.ids:
-            with urllib.request.urlopen(cluster.metrics_url(broker), timeout=10) as answer:
+            with urllib.request.urlopen(cluster.metrics_url(broker), timeout=120) as answer:
                 text = answer.read().decode()
             told.append(f'broker="{broker}"}} 1' in text)
         assert told == [True, True]
@@ -84,7 +84,7 @@ def test_an_address_in_use_is_reported_with_the_settings_name(tmp_path: Path) ->
         sets.append("tidelog.log.format=json")
         options = [word for text in sets for word in ("--set", text)]
         command = [sys.executable, "-m", "tidelog", "broker", "--data", str(tmp_path), *options]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 1
     said = [json.loads(line) for line in ran.stderr.splitlines()]
     assert said[-1]["event"] == "failed"

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from steady_clock import SteadyClock
+
 from tidelog.core.api.handshake import (
     NONCE_BYTES,
     ConnectingHandshake,
@@ -15,7 +17,6 @@ from tidelog.core.api.handshake import (
 from tidelog.core.api_table import HELLO, HELLO_VERSION
 from tidelog.core.wire.codec import decode_request, encode_response
 from tidelog.core.wire.frames import parse_request_header
-from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
 from tidelog.shell.net.listener import bind
@@ -43,7 +44,7 @@ class LinkStage:
     def __init__(
         self, root: Path, connect: Callable[[Address], Transport | None] = connect
     ) -> None:
-        self.loop, self.disk = EventLoop(Clock()), OsDisk(str(root))
+        self.loop, self.disk = EventLoop(SteadyClock()), OsDisk(str(root))
         [self.door] = bind("127.0.0.1", 0)
         self.door.setblocking(True)
         self.door.settimeout(PATIENCE_S)

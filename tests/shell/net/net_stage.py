@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from steady_clock import SteadyClock
+
 from tidelog.core.settings.setting import INT_MAX
-from tidelog.shell.clock import Clock
 from tidelog.shell.net.connection import Connection, Slot
 from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.net.frame_buffer import PREFIX
@@ -27,6 +28,7 @@ from tidelog.shell.net.transport import SocketTransport, Transport
 from tidelog.shell.os_disk import OsDisk
 
 FRAME_MAX = 1 << 20
+PATIENCE_S = 120
 
 
 class Echo:
@@ -69,7 +71,7 @@ class Stage:
         new_transport: Callable[[socket.socket], Transport] = SocketTransport,
         **limits: int,
     ) -> None:
-        self.loop = EventLoop(Clock())
+        self.loop = EventLoop(SteadyClock())
         self.disk = OsDisk(str(root))
         self.echo = Echo()
         [sock] = bind("127.0.0.1", 0)
@@ -87,12 +89,12 @@ class Stage:
         self.peers: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
-        peer = socket.create_connection(("127.0.0.1", self.listener.port), timeout=5)
+        peer = socket.create_connection(("127.0.0.1", self.listener.port), timeout=PATIENCE_S)
         self.peers.append(peer)
         return peer
 
     def until(self, done: Callable[[], bool]) -> None:
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + PATIENCE_S
         self.loop.call_from_thread(lambda: None)
         while not done():
             assert time.monotonic() < give_up

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from link_peer import LinkStage
+from link_peer import PATIENCE_S, LinkStage
 from net_stage import framed
 
 from tidelog.shell.net.peer_link import KEPT_BYTES_MAX
@@ -25,7 +25,7 @@ def test_memory_is_kept_for_usual_responses_only(tmp_path: Path, size: int, kept
         target=lambda: broker.sendall(framed(NOBODYS + bytes(size)) + framed(NOBODYS))
     )
     sender.start()
-    largest, until = 0, time.monotonic() + 20
+    largest, until = 0, time.monotonic() + PATIENCE_S
     while sender.is_alive() or link._buffer.partial or not largest:
         loop.after(5, lambda: None)
         loop.turn()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from link_peer import handshake_to
-from net_stage import FRAME_MAX, Stage, finish, framed
+from net_stage import FRAME_MAX, PATIENCE_S, Stage, finish, framed
 
 from tidelog.shell.clock import Clock
 from tidelog.shell.net import same_host
@@ -123,7 +123,7 @@ def test_a_peer_socket_may_have_a_name(tmp_path: Path, name: str) -> None:
     stage = Stage(tmp_path)
     second = beside_of(stage, Limits(frame_max=FRAME_MAX))
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE_S)
         sock.bind(name.format(folder=tmp_path))
         sock.connect(same_host._name("127.0.0.1", stage.listener.port))
         sock.sendall(framed(b"hello"))
@@ -154,7 +154,7 @@ def test_a_listener_serves_a_unix_socket_like_tcp(tmp_path: Path) -> None:
     assert sock is not None
     stage.peers.append(sock)
     large = framed(bytes(1_000_000))  # more than the system's default takes at once
-    sock.settimeout(5)
+    sock.settimeout(PATIENCE_S)
     sender = threading.Thread(target=lambda: sock.sendall(large))
     sender.start()
     stage.until(lambda: stage.echo.frames == 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from link_peer import LinkStage
-from net_stage import Stage, finish, framed
+from net_stage import PATIENCE_S, Stage, finish, framed
 from sealed_transport import FAILED, SealedSocket, SealedTransport
 
 from tidelog.core.api_table import CONTROLLER_CALL
@@ -91,7 +91,7 @@ def test_the_metrics_listener_works_over_any_transport(piece: int) -> None:
     peer = SealedSocket.over(socket.create_connection(("127.0.0.1", listener.port)))
     peer.setblocking(False)
     peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
-    got, give_up = b"", time.monotonic() + 20
+    got, give_up = b"", time.monotonic() + PATIENCE_S
     while not got.endswith(b"a page"):
         assert time.monotonic() < give_up, got
         loop.after(5, lambda: None)
