@@ -14,7 +14,7 @@ from tidelog.core.node import events as on
 from tidelog.shell.broker.store_session import CHANGES_A_TURN, StoreSession
 from tidelog.shell.clock import Clock
 from tidelog.shell.net.event_loop import EventLoop
-from tidelog.shell.store import cluster_file, sqlite_store_client
+from tidelog.shell.store import cluster_file
 from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 
@@ -29,7 +29,9 @@ class Stage:
         self.loop = EventLoop(Clock())
         now_ms = self.loop.clock.now_ms
         self._delivered = 0
-        self.store = SqliteStoreClient(path, LockProof(), now_ms, self._deliver)
+        self.store = SqliteStoreClient(
+            path, LockProof(), now_ms, self._deliver, patience_s=PATIENCE_S
+        )
         self.keeper = StoreSession(self.loop, self.store, self._step)
         self.told: list[tuple[int, on.Event]] = []
         self._turn = 0
@@ -75,8 +77,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(sqlite_store_client, "PATIENCE_S", PATIENCE_S)
+def stage(tmp_path: Path) -> Iterator[Stage]:
     path = str(tmp_path / "cluster.db")
     cluster_file.create(path, {})
     with closing(Stage(path)) as stage:

@@ -34,13 +34,25 @@ from tidelog.shell.store.sqlite_store_client import SqliteStoreClient
 from tidelog.shell.store.store_backend import NO_ACCESS
 
 PATIENCE_S = 120.0
+GIVE_UP_S = 1.0
+"""As in a broker: a call gives up after a second, also if its thread only got no CPU."""
 LONG_TTL_MS = 60_000
 
 
 class LocalClient:
-    """A store's client and the loop that it delivers to. `path`: a file, or a URL of etcd."""
+    """A store's client and the loop that it delivers to. `path`: a file, or a URL of etcd.
 
-    def __init__(self, path: str, lock_path: str = "", *, stuck_after_ms: int = 9_000) -> None:
+    The limits of time are those of calls of SQLite.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        lock_path: str = "",
+        *,
+        stuck_after_ms: int = 9_000,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self._deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.reports: list[str] = []
         proof = LockProof(lock_path)
@@ -57,6 +69,7 @@ class LocalClient:
                 boot_ms,
                 self._deliveries.put,
                 stuck_after_ms=stuck_after_ms,
+                patience_s=patience_s,
                 report=self.reports.append,
             )
 
@@ -86,8 +99,9 @@ class LocalClient:
         return answers[0]
 
     def open_session(self, ttl_ms: int = LONG_TTL_MS) -> SessionId:
-        answer = self.try_open(ttl_ms)
-        assert isinstance(answer, SessionGrant)
+        give_up = time.monotonic() + PATIENCE_S
+        while isinstance(answer := self.try_open(ttl_ms), Unavailable):
+            assert time.monotonic() < give_up, self.reports
         return answer.session
 
     def renew(self, session: SessionId) -> Renewed | SessionExpired | Unavailable:
@@ -108,8 +122,9 @@ class LocalClient:
         return answers[0]
 
     def read(self, earlier: Revision = 0) -> Snapshot:
-        answer = self.try_read(earlier)
-        assert isinstance(answer, Snapshot)
+        give_up = time.monotonic() + PATIENCE_S
+        while isinstance(answer := self.try_read(earlier), Unavailable):
+            assert time.monotonic() < give_up, self.reports
         return answer
 
     def probe(self) -> Revision | Unavailable:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from blocking_store import BlockingStore, LocalClient
+from blocking_store import PATIENCE_S, BlockingStore, LocalClient
 
 from tidelog.core.controller.metadata.metadata_store import (
     Delete,
@@ -71,7 +71,7 @@ def holder(path: str, manner: str) -> None:
         sys.stdin.read()
         return
     store = SqliteStore(path, LockProof(), 9, 9_000, lambda _text: None)
-    store.write(time.monotonic() + 5, lambda _tx: None)  # now the store knows this process
+    store.write(time.monotonic() + PATIENCE_S, lambda _tx: None)  # now the store knows this process
 
     def keep(transaction: WriteTransaction) -> None:
         transaction.transact((), (Put("half", b"done"),))
@@ -80,7 +80,7 @@ def holder(path: str, manner: str) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         sys.stdin.read()
 
-    store.write(time.monotonic() + 5, keep)
+    store.write(time.monotonic() + PATIENCE_S, keep)
     store.close()
     ready("went on")
 
@@ -117,10 +117,10 @@ def die_in_a_transaction(path: str) -> None:
         def half(transaction: WriteTransaction) -> None:
             transaction.transact((), (Put("half", b"x" * 10_000), Delete("", prefix=True)))
             os.write(tell, b"!")
-            time.sleep(60)
+            time.sleep(600)
 
         try:
-            store.write(time.monotonic() + 5, half)
+            store.write(time.monotonic() + PATIENCE_S, half)
         finally:
             os._exit(1)
     os.close(tell)

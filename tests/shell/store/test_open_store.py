@@ -101,7 +101,7 @@ class Broker:
         give_up = time.monotonic() + 120
         while not answers:
             assert time.monotonic() < give_up
-            delivered = self._deliveries.get(timeout=20)
+            delivered = self._deliveries.get(timeout=120)
             assert callable(delivered)
             delivered()
         return answers.pop()

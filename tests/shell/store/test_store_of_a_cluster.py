@@ -12,7 +12,7 @@ from worker_process import Worker
 from tidelog.shell.store.store_contents import read_contents
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-SETTINGS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+SETTINGS = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "500"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_no_broker_loses_its_session_because_of_a_stuck_writer(data: Path) -> No
     holder = Worker("holder", data / "cluster.db", "stopped")
     try:
         assert holder.said() == "ready"
-        assert holder.process.wait(10) == -signal.SIGKILL
+        assert holder.process.wait(120) == -signal.SIGKILL
     finally:
         holder.end()
     last = sessions_left_ms(data)
@@ -64,7 +64,7 @@ def test_the_registration_of_a_killed_broker_ends_before_its_session_times_out(d
     os.kill(int((data / "broker-3" / ".lock").read_text()), signal.SIGKILL)
     killed = time.monotonic()
     while "brokers/ids/3" in offices(data):
-        assert time.monotonic() - killed < 2.0
+        assert time.monotonic() - killed < 7
     left = offices(data)
     assert {key: left[key] for key in ("brokers/ids/1", "brokers/ids/2")} == {
         key: before[key] for key in ("brokers/ids/1", "brokers/ids/2")

@@ -3,12 +3,13 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from blocking_store import LocalClient
+from blocking_store import GIVE_UP_S, PATIENCE_S, LocalClient
 from worker_process import Start, Worker
 
 from tidelog.core.controller.metadata.metadata_store import (
@@ -22,6 +23,7 @@ from tidelog.shell.store.log_dir_lock import LogDirLock
 from tidelog.shell.store.sqlite_store_client import WakeSocket
 from tidelog.shell.store.write_lock_holder import Process, holds_write_lock, this_process
 
+T = TypeVar("T")
 linux_only = pytest.mark.skipif(
     not Path("/proc/self/fdinfo").exists(), reason="only Linux says who holds a lock"
 )
@@ -50,9 +52,24 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def client(path: str, tmp_path: Path) -> Iterator[LocalClient]:
-    client = LocalClient(path, stuck_after_ms=900)
-    yield client
-    client.close()
+    """It takes no writer for stuck that only got no CPU."""
+    with closing(LocalClient(path, stuck_after_ms=600_000)) as client:
+        yield client
+
+
+@pytest.fixture
+def strict_client(path: str) -> Iterator[LocalClient]:
+    """A client that kills a writer which is stuck for a second, and whose calls give up."""
+    with closing(LocalClient(path, stuck_after_ms=900, patience_s=GIVE_UP_S)) as client:
+        yield client
+
+
+def available(call: Callable[[], T | Unavailable]) -> T:
+    """The answer to a call that is repeated if its thread got no CPU for a second."""
+    give_up = time.monotonic() + PATIENCE_S
+    while isinstance(answer := call(), Unavailable):
+        assert time.monotonic() < give_up
+    return answer
 
 
 def keys(client: LocalClient) -> set[str]:
@@ -78,7 +95,7 @@ def test_no_change_is_lost_or_duplicated_when_a_writer_is_killed(
     assert client.until(lambda: any(f"rows/{victim.process.pid}/" in str(b) for b in seen.batches))
     victim.kill()
     client.client.probe_deaths()
-    assert client.until(lambda: victim.key in _deleted(seen.batches), 5.0)
+    assert client.until(lambda: victim.key in _deleted(seen.batches))
     for member in members:
         assert (member.said(), member.said()) == ("ready", "done")
     after = client.read()
@@ -109,19 +126,19 @@ def test_a_free_lock_ends_a_session_at_once(
     member.kill()
     killed = time.monotonic()
     assert client.probe() == client.read().rev == before + 1
-    assert client.until(lambda: seen.batches, 2.0)
-    assert time.monotonic() - killed < 5.0  # and not the sixty of the session
+    assert client.until(lambda: seen.batches)
+    assert time.monotonic() - killed < 45  # and not the sixty of the session
     assert member.key not in keys(client)
 
 
-def test_a_death_without_a_probe_is_detected_within_a_second(
+def test_a_death_without_a_probe_is_detected_before_the_session_ends(
     start: Start, path: str, client: LocalClient, tmp_path: Path
 ) -> None:
     member = start("member", path, log_dir(tmp_path, "b1"), 60_000, 0)
     assert member.said() == "ready"
     seen = client.watch(client.read().rev)
     member.kill()
-    assert client.until(lambda: member.key in _deleted(seen.batches), 5.0)
+    assert client.until(lambda: member.key in _deleted(seen.batches), 45)  # its session: 60 s
 
 
 def test_a_new_file_at_the_locks_place_proves_nothing(
@@ -159,15 +176,15 @@ def test_a_broker_started_again_ends_its_earlier_session(
 def test_without_a_lock_a_dead_broker_is_removed_when_its_session_expires(
     start: Start, path: str, client: LocalClient
 ) -> None:
-    member = start("member", path, "", 700, 0)
-    assert member.said() == "ready"
-    opened = time.monotonic()
     seen = client.watch(client.read().rev)
+    began = time.monotonic()
+    member = start("member", path, "", 2_000, 0)
+    assert member.said() == "ready"
     member.kill()
     client.client.probe_deaths()
-    assert client.until(lambda: seen.batches, 5.0)
+    assert client.until(lambda: _deleted(seen.batches))
     assert _deleted(seen.batches) == {member.key}
-    assert 0.4 < time.monotonic() - opened < 5.0
+    assert time.monotonic() - began >= 2
 
 
 def test_a_change_by_another_process_is_noticed_without_polling(
@@ -179,7 +196,7 @@ def test_a_change_by_another_process_is_noticed_without_polling(
         seen = client.watch(client.read().rev)
         member = start("member", path, "", 60_000, 50)
         assert (member.said(), member.said()) == ("ready", "done")
-        assert client.until(lambda: len(seen.batches) == 51, 5.0)
+        assert client.until(lambda: len(seen.batches) == 51, 45)
 
 
 def test_a_lost_datagram_costs_a_second(
@@ -196,7 +213,7 @@ def test_a_lost_datagram_costs_a_second(
         seen = other.watch(other.read().rev)
         assert not other.until(lambda: seen.batches, 0.1)
         client.transact((), (Put("a", b""),))
-        assert other.until(lambda: seen.batches, 3.0)
+        assert other.until(lambda: seen.batches)
 
 
 def test_a_writer_killed_inside_a_transaction_does_not_matter(
@@ -211,16 +228,18 @@ def test_a_writer_killed_inside_a_transaction_does_not_matter(
 
 @linux_only
 def test_a_holder_stopped_in_a_transaction_is_killed(
-    start: Start, path: str, client: LocalClient
+    start: Start, path: str, strict_client: LocalClient
 ) -> None:
+    client = strict_client
     holder = start("holder", path, "stopped")
     assert holder.said() == "ready"
     began = time.monotonic()
     while not isinstance(client.transact((), (Put("a", b""),)), TxnResult):
-        assert time.monotonic() - began < 10.0  # on a very busy machine
+        assert time.monotonic() - began < PATIENCE_S
     assert time.monotonic() - began > 0.25
-    assert holder.process.wait(5) == -signal.SIGKILL
-    assert keys(client) == {"meta/cluster", "a"}
+    assert holder.process.wait(PATIENCE_S) == -signal.SIGKILL
+    found = available(client.try_read)
+    assert {kv.key for kv in found.kvs} == {"meta/cluster", "a"}
     assert client.until(lambda: client.reports)
     assert f"killed process {holder.process.pid}" in client.reports[0]
 
@@ -230,31 +249,31 @@ def test_a_holder_that_hangs_in_a_transaction_is_killed_later(
     start: Start, path: str, tmp_path: Path
 ) -> None:
     """The call is answered in time, and the client frees the store later."""
-    with closing(LocalClient(path, stuck_after_ms=1_500)) as client:
+    with closing(LocalClient(path, stuck_after_ms=1_500, patience_s=GIVE_UP_S)) as client:
         holder = start("holder", path, "hung")
         assert holder.said() == "ready"
         began = time.monotonic()
         assert client.transact((), (Put("a", b""),)) == Unavailable()
-        assert 0.9 < time.monotonic() - began < 3.0
-        assert client.until(lambda: client.reports, 10.0)
+        assert time.monotonic() - began > 0.9
+        assert client.until(lambda: client.reports)
         assert time.monotonic() - began > 1.5
-        assert holder.process.wait(5) == -signal.SIGKILL
-        assert isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+        assert holder.process.wait(PATIENCE_S) == -signal.SIGKILL
+        assert isinstance(available(lambda: client.transact((), (Put("a", b""),))), TxnResult)
 
 
 @linux_only
 def test_a_stranger_is_reported_and_left_alone(
-    start: Start, path: str, client: LocalClient
+    start: Start, path: str, client: LocalClient, strict_client: LocalClient
 ) -> None:
     holder = start("holder", path, "stranger")
     assert holder.said() == "ready"
-    assert client.transact((), (Put("a", b""),)) == Unavailable()
-    assert client.until(lambda: client.reports, 4.0)
-    assert "not a known broker" in client.reports[0]
+    assert strict_client.transact((), (Put("a", b""),)) == Unavailable()
+    assert strict_client.until(lambda: strict_client.reports)
+    assert "not a known broker" in strict_client.reports[0]
     assert holder.process.poll() is None
-    assert client.read().rev == 1  # who reads is not blocked
+    assert available(client.try_read).rev == 1  # who reads is not blocked
     holder.kill()
-    assert isinstance(client.transact((), (Put("a", b""),)), TxnResult)
+    assert isinstance(available(lambda: client.transact((), (Put("a", b""),))), TxnResult)
 
 
 @linux_only
@@ -271,19 +290,22 @@ def test_only_the_same_process_counts_as_the_holder(start: Start, path: str) -> 
 
 
 def test_sessions_survive_a_time_in_which_no_client_could_renew(
-    start: Start, path: str, client: LocalClient
+    path: str,
 ) -> None:
-    session = client.open_session(1_500)
-    expires_s = time.monotonic() + 1.5
-    client.transact((), (Put("mine", b"", session),))
-    holder = start("holder", path, "stranger")
-    assert holder.said() == "ready"
-    assert client.renew(session) == Unavailable()
-    # Must stay: the blocked store shows nothing while the session's time passes.
-    time.sleep(max(0.0, expires_s - time.monotonic()))
-    holder.kill()
-    assert not isinstance(client.renew(session), Unavailable)
-    assert "mine" in keys(client)
+    with (
+        closing(LocalClient(path, stuck_after_ms=600_000, patience_s=GIVE_UP_S)) as client,
+        closing(cluster_file.connect(path, 0.0)) as holder,
+    ):
+        session = client.open_session(4_000)
+        expires_s = time.monotonic() + 4
+        available(lambda: client.transact((), (Put("mine", b"", session),)))
+        holder.execute("BEGIN IMMEDIATE")
+        assert client.renew(session) == Unavailable()
+        # Must stay: the blocked store shows nothing while the session's time passes.
+        time.sleep(max(0.0, expires_s - time.monotonic()))
+        holder.execute("ROLLBACK")
+        available(lambda: client.renew(session))
+        assert "mine" in keys(client)
 
 
 def test_three_brokers_may_prepare_the_store_at_once(start: Start, tmp_path: Path) -> None:

@@ -88,12 +88,14 @@ class SqliteStoreClient:
         deliver: Callable[[Callable[[], None]], None],
         *,
         stuck_after_ms: int = STUCK_AFTER_MS,
+        patience_s: float = PATIENCE_S,
         report: Callable[[str], None] | None = None,
     ) -> None:
         self._proof = proof
         self._now_ms = now_ms
         self._deliver = deliver
         self._report = report
+        self._patience_s = patience_s
         self._calls: deque[_Call | _Watch] = deque()
         self._signalled = False
         self._closing = False
@@ -167,7 +169,7 @@ class SqliteStoreClient:
         answered: Callable[[Any], None],
         unknown: object = Unavailable(),
     ) -> None:
-        self._post(_Call(time.monotonic() + PATIENCE_S, act, answered, unknown))
+        self._post(_Call(time.monotonic() + self._patience_s, act, answered, unknown))
 
     def _post(self, call: _Call | _Watch) -> None:
         self._calls.append(call)

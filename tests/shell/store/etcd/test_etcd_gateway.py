@@ -5,14 +5,16 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partialmethod
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
 import pytest
-from blocking_store import LocalClient
+from blocking_store import PATIENCE_S, LocalClient
 
 from tidelog.shell.clock import boot_ms
+from tidelog.shell.store.etcd import gateway as etcd_gateway
 from tidelog.shell.store.etcd.address import EtcdAddress, parse_address, parse_endpoint
 from tidelog.shell.store.etcd.etcd_store import EtcdStore
 from tidelog.shell.store.etcd.gateway import (
@@ -101,8 +103,15 @@ def gateway(nodes: list[ScriptedNode]) -> Iterator[Gateway]:
     gateway.close()
 
 
+@pytest.fixture(autouse=True)
+def _patient_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that gets no CPU for some seconds is not left for another one."""
+    monkeypatch.setattr(Gateway, "call", partialmethod(Gateway.call, attempt_s=PATIENCE_S))
+    monkeypatch.setattr(etcd_gateway, "_AVOID_S", PATIENCE_S)
+
+
 def soon() -> float:
-    return time.monotonic() + 1.0
+    return time.monotonic() + PATIENCE_S
 
 
 def test_a_node_with_a_lower_raft_term_is_left(gateway: Gateway, nodes: list[ScriptedNode]) -> None:
@@ -248,7 +257,7 @@ def test_the_error_names_why_no_node_answered(gateway: Gateway, nodes: list[Scri
     for node in nodes:
         node.answer = lambda _path, _body: (502, "bad gateway")
     with pytest.raises(NodesUnavailable, match="HTTP 502: bad gateway"):
-        gateway.call("/v3/kv/range", {}, time.monotonic() + 0.2)
+        gateway.call("/v3/kv/range", {}, time.monotonic() + 1)
 
 
 def test_a_token_is_renewed_when_it_expires(nodes: list[ScriptedNode], tmp_path: Any) -> None:
@@ -289,7 +298,7 @@ def test_a_login_that_no_node_accepts_is_not_repeated_without_a_pause(
         node.answer = answer
     gateway = Gateway(Nodes(address(nodes, access)))
     with pytest.raises(NodesUnavailable, match=r"login is not accepted: .*invalid auth token"):
-        gateway.call("/v3/kv/range", {}, soon())
+        gateway.call("/v3/kv/range", {}, time.monotonic() + 1)
     gateway.close()
     assert sum(len(node.calls) for node in nodes) < 60
 

@@ -13,6 +13,7 @@ from certificates import authority, certificate, openssl
 from real_cluster import eventually, make_topic, read_values, said, send_all
 from real_etcd import EtcdCluster, EtcdNode, b64, running_etcd
 
+from tidelog.core.controller.metadata.metadata_store import Snapshot
 from tidelog.shell.clock import boot_ms
 from tidelog.shell.store.log_dir_lock import LockProof
 from tidelog.shell.store.metadata_store_client import Renewed, SessionGrant
@@ -104,19 +105,27 @@ def test_a_client_logs_in_again_after_its_token_expired(etcd: EtcdCluster, files
         answers: list[Any] = []
         call(*words, answers.append)
         while not answers:
-            deliveries.get(timeout=20)()
+            deliveries.get(timeout=120)()
         return answers[0]
 
     def granted() -> SessionGrant | None:
-        answer = answered(opened.client.open_session, 9_000)
+        answer = answered(opened.client.open_session, 60_000)
         return answer if isinstance(answer, SessionGrant) else None
 
     grant = eventually(granted, "a session")
+
+    def is_renewed() -> bool:
+        return isinstance(answered(opened.client.renew_session, grant.session), Renewed)
+
+    def read() -> Snapshot | None:
+        answer = answered(opened.client.read, 0)
+        return answer if isinstance(answer, Snapshot) else None
+
     before = logins(etcd.nodes)
     for _ in range(2):
         time.sleep(TOKEN_S + EXPIRY_S)  # without a call, which would extend the token's life
-        assert isinstance(answered(opened.client.renew_session, grant.session), Renewed)
-        snapshot = answered(opened.client.read, 0)  # etcd checks no token at a renewal
+        eventually(is_renewed, "a renewal")
+        snapshot = eventually(read, "a snapshot")  # etcd checks no token at a renewal
         assert [kv.key for kv in snapshot.kvs] == ["meta/cluster"]
     assert logins(etcd.nodes) > before
     opened.client.close()
@@ -181,7 +190,10 @@ def test_brokers_follow_an_etcd_with_tls_and_a_user(files: Path, kind: str) -> N
         watched.kill()
         make_topic(cluster.bootstrap, "made-after-the-death")
         await_topic(cluster, "made-after-the-death")
-        assert sum(node.metric(WATCHERS) for node in others) >= len(cluster.ids)
+        eventually(
+            lambda: sum(node.metric(WATCHERS) for node in others) >= len(cluster.ids),
+            "all brokers watch another node",
+        )
         eventually(lambda: logins(others) > before, "a login at another node")
         send_all(cluster.bootstrap, "kept", VALUES, conf={"acks": "all"})
         assert read_values(cluster.bootstrap, "kept") == VALUES * 2
