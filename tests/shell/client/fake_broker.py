@@ -12,6 +12,7 @@ from tidelog.core.wire.codec import Struct, decode_request, encode_response
 from tidelog.core.wire.frames import RequestHeader, parse_request_header
 
 METADATA = 3
+PATIENCE_S = 120.0
 UNSUPPORTED_VERSION = 35
 HANG_UP = object()
 """Instead of an answer: close the connection."""
@@ -48,7 +49,7 @@ class FakeBroker:
         self._listener.close()
         self.hang_up()
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=PATIENCE_S)
             assert not thread.is_alive()
 
     def hang_up(self) -> None:

@@ -1,10 +1,11 @@
 """Finding brokers, leaders and the controller, also after changes."""
 
+import socket
 import time
 from collections.abc import Iterator
 
 import pytest
-from fake_broker import HANG_UP, METADATA, SILENCE, FakeBroker, fake_brokers, topic_id
+from fake_broker import HANG_UP, METADATA, PATIENCE_S, SILENCE, FakeBroker, fake_brokers, topic_id
 
 from tidelog.shell.client import admin
 from tidelog.shell.client.client_errors import BrokerError, CannotConnect, NoAnswer, NoSuchTopic
@@ -85,10 +86,11 @@ def test_the_next_bootstrap_address_is_tried(brokers: list[FakeBroker]) -> None:
 
 
 def test_the_error_names_the_address_that_was_given() -> None:
-    with fake_brokers(1) as (gone,):
-        address = gone.address
-    with Cluster(address) as cluster, pytest.raises(CannotConnect) as caught:
-        cluster.refresh()
+    with socket.socket() as unused:  # the port is taken, and nothing listens there
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with Cluster(address) as cluster, pytest.raises(CannotConnect) as caught:
+            cluster.refresh()
     assert str(caught.value).startswith(f"can't connect to {address}: connection refused; is the")
 
 
@@ -98,7 +100,7 @@ def test_an_unreachable_advertised_address_is_named_as_such(
     tell(brokers, {"orders": [2]})
     brokers[1].close()
     with (
-        Cluster(brokers[0].address, timeout_s=0.3) as cluster,
+        Cluster(brokers[0].address, timeout_s=3) as cluster,
         pytest.raises(CannotConnect, match=r"advertised\.listeners"),
     ):
         list_offset(cluster, "orders", 0)
@@ -106,7 +108,7 @@ def test_an_unreachable_advertised_address_is_named_as_such(
 
 def test_missing_topics_and_partitions_are_errors(brokers: list[FakeBroker]) -> None:
     tell(brokers, {"orders": [1]})
-    with Cluster(brokers[0].address, timeout_s=1) as cluster:
+    with Cluster(brokers[0].address, timeout_s=PATIENCE_S) as cluster:
         with pytest.raises(NoSuchTopic, match="no topic 'nothing' in the cluster"):
             cluster.leader("nothing", 0)
         with pytest.raises(NoSuchTopic, match="no partition 5 of topic 'orders'"):
@@ -120,10 +122,11 @@ def test_missing_topics_and_partitions_are_errors(brokers: list[FakeBroker]) -> 
 def test_a_leader_is_waited_for(brokers: list[FakeBroker]) -> None:
     leaders = {"orders": [-1]}
     tell(brokers, leaders)
-    with Cluster(brokers[0].address, timeout_s=0.2) as cluster:
+    with Cluster(brokers[0].address, timeout_s=2) as cluster:
         with pytest.raises(BrokerError, match="orders-0 has no leader: LEADER_NOT_AVAILABLE"):
             cluster.leader("orders", 0)
         leaders["orders"] = [2]
+        cluster.timeout_s = PATIENCE_S
         assert cluster.leader("orders", 0).leader == 2
 
 
@@ -278,7 +281,7 @@ def test_describe_state_is_none_for_kafka_and_fails_for_a_dead_broker(
     """Kafka closes the connection on a private call; so does a broker that dies."""
     tell(brokers, {})
     brokers[0].answers[32000] = lambda *_: {"document": b'{"broker_id": 1}'}
-    with Cluster(brokers[0].address, timeout_s=1) as cluster:
+    with Cluster(brokers[0].address, timeout_s=PATIENCE_S) as cluster:
         assert admin.describe_state(cluster, 1, "orders", 0) == {"broker_id": 1}
         assert admin.describe_state(cluster, 2) is None
         brokers[2].close()
@@ -289,11 +292,11 @@ def test_describe_state_is_none_for_kafka_and_fails_for_a_dead_broker(
 def test_a_broker_that_hangs_does_not_hide_the_others(brokers: list[FakeBroker]) -> None:
     tell(brokers, {"orders": [2]})
     brokers[0].answers[METADATA] = lambda *_: SILENCE
-    with Cluster([broker.address for broker in brokers], timeout_s=1.5) as cluster:
+    with Cluster([broker.address for broker in brokers], timeout_s=6) as cluster:
         began = time.monotonic()
         assert cluster.leader("orders", 0).leader == 2
         cluster.refresh()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
     assert len(brokers[0].requests(METADATA)) == 1, "once, for its share of the time"
 
 
@@ -304,13 +307,13 @@ def test_a_request_times_out_when_all_brokers_hang(brokers: list[FakeBroker]) ->
         began = time.monotonic()
         with pytest.raises(NoAnswer):
             cluster.refresh()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 60
 
 
 def test_a_refresh_reconnects_after_all_connections_were_lost(brokers: list[FakeBroker]) -> None:
     """All connections were closed; the next request opens new ones."""
     tell(brokers, {"orders": [2]})
-    with Cluster(brokers[0].address, timeout_s=2) as cluster:
+    with Cluster(brokers[0].address, timeout_s=PATIENCE_S) as cluster:
         cluster.refresh()
         for broker in brokers:
             broker.hang_up()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fake_broker import FakeBroker, fake_brokers
+from fake_broker import PATIENCE_S, FakeBroker, fake_brokers
 from test_client_golden_kafka import API_VERSIONS, METADATA, metadata, recorded
 
 from tidelog.apps.cli.main import cli
@@ -93,7 +93,19 @@ def ends(request: Struct) -> Struct:
 
 def run(kafka: list[FakeBroker], *words: str) -> dict[str, Any]:
     addresses = ",".join(broker.address for broker in kafka)
-    found = CliRunner().invoke(cli, ["group", *words, "--bootstrap", addresses, "--format", "json"])
+    found = CliRunner().invoke(
+        cli,
+        [
+            "group",
+            *words,
+            "--bootstrap",
+            addresses,
+            "--timeout",
+            str(PATIENCE_S),
+            "--format",
+            "json",
+        ],
+    )
     assert (found.exit_code, found.stderr) == (0, ""), found.output
     document: dict[str, Any] = json.loads(found.stdout)
     return document

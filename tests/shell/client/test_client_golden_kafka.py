@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fake_broker import Answer, FakeBroker, fake_brokers
+from fake_broker import PATIENCE_S, Answer, FakeBroker, fake_brokers
 
 from tidelog.apps.cli.main import cli
 from tidelog.core.wire.codec import Struct, decode_request, decode_response
@@ -107,7 +107,7 @@ def configs(request: Struct) -> Struct:
 
 def run(kafka: list[FakeBroker], *arguments: str) -> dict[str, Any]:
     addresses = ",".join(broker.address for broker in kafka)
-    words = [*arguments, "--bootstrap", addresses, "--format", "json"]
+    words = [*arguments, "--bootstrap", addresses, "--timeout", str(PATIENCE_S), "--format", "json"]
     found = CliRunner().invoke(cli, words)
     assert found.stderr == ""
     document: dict[str, Any] = json.loads(found.stdout)
@@ -143,7 +143,7 @@ def test_info_brokers_and_health(kafka: list[FakeBroker]) -> None:
 
 def test_health_reports_a_broker_that_is_down(kafka: list[FakeBroker]) -> None:
     kafka[1].close()
-    health = run(kafka, "cluster", "health", "--timeout", "1")
+    health = run(kafka, "cluster", "health")
     assert health["holds"] is False
     assert health["brokers_away"] == [2]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from fake_broker import FakeBroker, fake_brokers
+from fake_broker import PATIENCE_S, FakeBroker, fake_brokers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,7 +48,7 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def cluster(broker: FakeBroker) -> Iterator[Cluster]:
-    with Cluster(broker.address, timeout_s=3) as one:
+    with Cluster(broker.address, timeout_s=PATIENCE_S) as one:
         yield one
 
 
@@ -132,7 +132,7 @@ def test_lists_of_an_old_broker_have_no_states(broker: FakeBroker, cluster: Clus
     (listed,), failed = group_admin.list_groups(cluster)
     assert (listed.state, listed.coordinator, failed) == ("Empty", 1, [])
     broker.offered = KAFKA_2_1
-    with Cluster(broker.address, timeout_s=3) as older:
+    with Cluster(broker.address, timeout_s=PATIENCE_S) as older:
         (listed,), failed = group_admin.list_groups(older)
     assert (listed.state, listed.kind, failed) == (None, None, [])
 
@@ -293,12 +293,12 @@ def test_a_member_of_a_group_of_librdkafkas_mock() -> None:
     mock = confluent_kafka.Producer(
         {"test.mock.num.brokers": 3, "log_level": 0, "partitioner": "murmur2"}
     )
-    brokers = mock.list_topics(timeout=10).brokers.values()
+    brokers = mock.list_topics(timeout=PATIENCE_S).brokers.values()
     bootstrap = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     for number in range(20):
         mock.produce("orders", str(number), key=str(number))
-    assert mock.flush(10) == 0
-    with Cluster(bootstrap, timeout_s=10) as cluster:
+    assert mock.flush(PATIENCE_S) == 0
+    with Cluster(bootstrap, timeout_s=PATIENCE_S) as cluster:
         assert len(set(read_group(cluster, 7))) == 7
         every = [TopicPartition("orders", number) for number in range(4)]
         committed = group_admin.committed_offsets(cluster, "g", every)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from fake_broker import PATIENCE_S
 
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.record import Header, Record
@@ -17,13 +18,13 @@ from tidelog.shell.client.producer import Producer
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
-    brokers = mock.list_topics(timeout=10).brokers.values()
+    brokers = mock.list_topics(timeout=PATIENCE_S).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     mock.flush(1)
 
 
 def test_append_and_read(bootstrap: str) -> None:
-    with Cluster(bootstrap, timeout_s=10) as cluster:
+    with Cluster(bootstrap, timeout_s=PATIENCE_S) as cluster:
         assert len(cluster.refresh([]).brokers) == 3
         producer = Producer(cluster, codec=Codec.LZ4)
         wanted = [f"record {number}".encode() for number in range(100)]
@@ -49,5 +50,5 @@ def _make_topic(cluster: Cluster, name: str) -> None:
 
 
 def test_librdkafkas_mock_is_not_a_tidelog_broker(bootstrap: str) -> None:
-    with Cluster(bootstrap, timeout_s=10) as cluster:
+    with Cluster(bootstrap, timeout_s=PATIENCE_S) as cluster:
         assert admin.describe_state(cluster, 1) is None

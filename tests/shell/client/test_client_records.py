@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_broker import HANG_UP, SILENCE, FakeBroker, fake_brokers, topic_id
+from fake_broker import HANG_UP, PATIENCE_S, SILENCE, FakeBroker, fake_brokers, topic_id
 
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.control import ControlType
@@ -100,17 +100,21 @@ class OneLog:
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneLog]:
+def log() -> Iterator[OneLog]:
     with fake_brokers(1) as (broker,):
         broker.tell_metadata([broker], {"orders": [1]})
-        monkeypatch.setattr(producing, "REQUEST_TIMEOUT_MS", 200)
         yield OneLog(broker)
 
 
 @pytest.fixture
 def cluster(log: OneLog) -> Iterator[Cluster]:
-    with Cluster(log.broker.address, timeout_s=0.5) as one:
+    with Cluster(log.broker.address, timeout_s=PATIENCE_S) as one:
         yield one
+
+
+def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less than usual for the response to a Produce request."""
+    monkeypatch.setattr(producing, "REQUEST_TIMEOUT_MS", 200)
 
 
 def records(*values: str) -> list[Record]:
@@ -147,8 +151,10 @@ def test_batches_are_numbered_record_by_record(log: OneLog, cluster: Cluster) ->
     ids=["refused", "deposed", "timed out", "hung up", "silent", "partition missing"],
 )
 def test_a_batch_is_in_the_log_once_even_if_the_response_is_lost(
-    log: OneLog, cluster: Cluster, mishap: Any
+    log: OneLog, cluster: Cluster, mishap: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if mishap == ("answer", SILENCE):
+        give_up_soon(monkeypatch)
     log.mishaps = [None, mishap, mishap]
     producer = Producer(cluster)
     offsets = [producer.append("orders", 0, records(name)) for name in "abc"]
@@ -176,8 +182,9 @@ def test_a_permanent_error_means_that_nothing_was_written(log: OneLog, cluster: 
 
 
 def test_an_error_after_silence_does_not_mean_that_nothing_was_written(
-    log: OneLog, cluster: Cluster
+    log: OneLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    give_up_soon(monkeypatch)
     log.mishaps = [("answer", SILENCE), 45]  # OUT_OF_ORDER_SEQUENCE_NUMBER
     with pytest.raises(Unresolved, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
         Producer(cluster).append("orders", 0, records("a"))
@@ -199,7 +206,7 @@ def test_an_append_survives_a_short_outage_of_the_cluster(log: OneLog) -> None:
 
         other.answers[3] = answer
         other.answers[INIT_PRODUCER_ID] = log.on_init
-        with Cluster(other.address, timeout_s=0.5) as cluster:
+        with Cluster(other.address, timeout_s=PATIENCE_S) as cluster:
             producer = Producer(cluster)
             log.mishaps = [("answer", HANG_UP)]
             assert producer.append("orders", 0, records("a")) == 0
@@ -289,6 +296,7 @@ def test_reading_to_an_end_that_is_not_reached_times_out(log: OneLog, cluster: C
     log.write(bytes(encode_batch(records("a"))))
     found = Reader(cluster).read("orders", 0, 0, 5)
     assert next(found).value == b"a"
+    cluster.timeout_s = 1
     with pytest.raises(NothingMore, match="ends at offset 1, before the requested end 5"):
         next(found)
 
