@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ import pytest
 from tidelog.apps.stories.lessons import ClusterStep, Lesson, lessons
 
 PATIENCE_S = 120.0
+FENCED = 10
+"""The lesson in which the session of a paused broker ends."""
+LONG_SESSIONS = "--set broker.session.timeout.ms=120000 --set replica.lag.time.max.ms=120000"
+"""In the others, no paused broker leaves the ISR before the next command has run."""
 QUICK = (1, 4)
 """Lessons that run with the tests that take seconds."""
 
@@ -31,14 +36,31 @@ def run(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+@contextmanager
+def cluster_in(folder: Path, options: str) -> Iterator[Path]:
     """A folder in which `tidelog up` has started three brokers."""
-    found = tmp_path_factory.mktemp("lessons")
-    began = run("tidelog up --detach --port 0", found)
+    began = run(f"tidelog up --detach --port 0 --wait 120 {options}", folder)
     assert began.returncode == 0, began.stderr
-    yield found
-    run("tidelog down", found)
+    try:
+        yield folder
+    finally:
+        run("tidelog down", folder)
+
+
+@pytest.fixture(scope="module")
+def patient_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with cluster_in(tmp_path_factory.mktemp("lessons"), LONG_SESSIONS) as folder:
+        yield folder
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, lesson: Lesson, tmp_path: Path) -> Iterator[Path]:
+    """A folder in which a cluster runs, whose sessions last as long as the lesson needs."""
+    if lesson.number != FENCED:
+        yield request.getfixturevalue("patient_folder")
+        return
+    with cluster_in(tmp_path, "") as found:
+        yield found
 
 
 def is_done(step: ClusterStep, folder: Path) -> tuple[bool, str]:

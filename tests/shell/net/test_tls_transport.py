@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from certificates import authority, certificate
 from link_peer import LinkStage
-from net_stage import Stage, finish, framed
+from net_stage import PATIENCE_S, Stage, finish, framed
 
 from tidelog.core.controller.events import ListReassignmentsReceived
 from tidelog.core.node.messages import Forwarded
@@ -277,7 +277,7 @@ class TlsLink(LinkStage):
 
 
 def until(stage: LinkStage, done: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + PATIENCE_S
     while not done():
         assert time.monotonic() < give_up
         stage.loop.after(5, lambda: None)
