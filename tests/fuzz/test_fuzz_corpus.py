@@ -130,7 +130,7 @@ def test_mutated_frames_keep_their_api_and_version() -> None:
 
 def test_workers_share_the_frames(tmp_path: Path) -> None:
     told: list[int] = []
-    tally = in_memory.run(9, 600, 60, 2, CORPUS, told.append)
+    tally = in_memory.run(9, 600, FOREVER_S, 2, CORPUS, told.append)
     assert (tally.frames, tally.findings) == (600, [])
     assert told[-1] == 600
 
@@ -144,13 +144,17 @@ def test_a_worker_that_dies_leaves_its_frame(
     assert last_frame(tmp_path / "box") == b"the last"
     monkeypatch.setattr(in_memory, "WORKER", "tidelog.no_such_module")
     monkeypatch.setattr(in_memory, "last_frame", lambda _: b"the last")
-    tally = in_memory.run(9, 600, 60, 1, CORPUS, lambda _: None)
+    tally = in_memory.run(9, 600, FOREVER_S, 1, CORPUS, lambda _: None)
     assert tally.findings == [Finding(b"the last", "a worker exited with code 1", "")]
 
 
-def test_short_fuzz_run_through_sockets() -> None:
+def test_short_fuzz_run_through_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A broker that gets no CPU for some seconds has no fault.
+    limits = {"QUIET_S": 0.3, "ANSWER_S": 10.0, "CHECK_S": 120.0, "SETTLE_S": 120.0}
+    for name, limit in limits.items():
+        monkeypatch.setattr(over_sockets, name, limit)
     seeds = [kept.frame for kept in KEPT]
-    report = over_sockets.run(3, 1000, 60, seeds, lambda _: None)
+    report = over_sockets.run(3, 1000, FOREVER_S, seeds, lambda _: None)
     assert report.faults == []
     assert report.frames >= 1000
     assert report.answered > 50

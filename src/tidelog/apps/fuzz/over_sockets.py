@@ -137,7 +137,7 @@ class _Run:
         peers: dict[int, socket.socket] = {}
         try:
             for _ in range(AT_ONCE):
-                peer = socket.create_connection(("127.0.0.1", self._port), timeout=5)
+                peer = socket.create_connection(("127.0.0.1", self._port), timeout=CHECK_S)
                 peers[peer.fileno()] = peer
                 peer.setblocking(False)
                 count = self._random.choice((1, 1, 1, 2, 5))
