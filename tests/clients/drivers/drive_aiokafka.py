@@ -2,17 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import aiokafka  # type: ignore[import-untyped]
 from aiokafka import admin as aiokafka_admin
-from aiokafka.errors import KafkaError, ProducerFenced  # type: ignore[import-untyped]
+from aiokafka.errors import (  # type: ignore[import-untyped]
+    IllegalStateError,
+    InvalidPartitionsError,
+    KafkaError,
+    ProducerFenced,
+)
 from driver_lines import (
     BURST,
     CLIENT_LIMIT,
     CODECS,
     LARGE,
     PATIENCE_S,
+    RETENTION,
     TOO_LARGE,
     follow,
     large_value,
@@ -23,10 +30,17 @@ from driver_lines import (
     transform_all,
 )
 
+NONE, TOPIC_ALREADY_EXISTS = 0, 36
+
+
+def common(conf: dict[str, Any]) -> dict[str, Any]:
+    timeout_ms = int(PATIENCE_S * 1000)
+    return {"bootstrap_servers": conf["bootstrap"], "request_timeout_ms": timeout_ms}
+
 
 async def reader(conf: dict[str, Any], **more: Any) -> Any:
     consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=conf["bootstrap"],
+        **common(conf),
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
         **more,
@@ -36,16 +50,26 @@ async def reader(conf: dict[str, Any], **more: Any) -> Any:
 
 
 async def writer(conf: dict[str, Any], **more: Any) -> Any:
-    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=conf["bootstrap"], **more)
+    producer = aiokafka.AIOKafkaProducer(**common(conf), **more)
     await producer.start()
     return producer
 
 
 async def eventually(look: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(PATIENCE_S):
-        while not (found := await look()):
-            await asyncio.sleep(0.05)
-        return found
+    """Repeat a call until its result is true: the library does not repeat requests of admins, and
+    hides most of the errors in their responses."""
+    last: Exception | None = None
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    if found := await look():
+                        return found
+                except KafkaError as error:
+                    last = error
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise SystemExit(f"{look.__name__}: not in time; last error: {last!r}") from None
 
 
 async def tell(number: int, sent: Awaitable[Any]) -> None:
@@ -129,42 +153,65 @@ async def found_offsets(conf: dict[str, Any]) -> None:
 
 
 async def administered(conf: dict[str, Any]) -> None:
-    client = aiokafka_admin.AIOKafkaAdminClient(bootstrap_servers=conf["bootstrap"])
+    client = aiokafka_admin.AIOKafkaAdminClient(**common(conf))
     await client.start()
     topic, zero = conf["topic"], aiokafka.TopicPartition(conf["topic"], 0)
-    cluster = await client.describe_cluster()
     made = aiokafka_admin.NewTopic(topic, 2, 3, topic_configs={"retention.ms": "86400000"})
-    await client.create_topics([made])
-    again = await client.create_topics([made])
-    exists = str(again.topic_errors)
-    await eventually(lambda: listed_topic(client, topic))
-    await client.create_partitions({topic: aiokafka_admin.NewPartitions(3)})
     kind = aiokafka_admin.config_resource.ConfigResourceType.TOPIC
     resource = aiokafka_admin.config_resource.ConfigResource
-    await client.alter_configs([resource(kind, topic, {"retention.ms": "7200000"})])
+
+    async def whole() -> Any:
+        found = await client.describe_cluster()
+        has_all = len(found["brokers"]) == len(conf["bootstrap"].split(","))
+        return found if has_all and found["controller_id"] >= 0 else None
+
+    async def created() -> bool:
+        [(_, error, *_)] = (await client.create_topics([made])).topic_errors
+        return error in (NONE, TOPIC_ALREADY_EXISTS)
+
+    async def created_again() -> str | None:
+        [(_, error, *text)] = (await client.create_topics([made])).topic_errors
+        return str(text) if error == TOPIC_ALREADY_EXISTS else None
 
     async def three() -> Any:
+        with suppress(InvalidPartitionsError):  # it has three
+            await client.create_partitions({topic: aiokafka_admin.NewPartitions(3)})
         [found] = await client.describe_topics([topic])
         return found["partitions"] if len(found["partitions"]) == 3 else None
 
+    async def altered() -> Any:
+        await client.alter_configs([resource(kind, topic, {"retention.ms": RETENTION})])
+        [answer] = await client.describe_configs([resource(kind, topic)])
+        configs = {entry[0]: entry[1] for entry in answer.resources[0][4]}
+        return RETENTION if configs.get("retention.ms") == RETENTION else None
+
+    async def deleted() -> Any:
+        return (await client.delete_records({zero: aiokafka_admin.RecordsToDelete(5)}))[zero]
+
+    async def unlisted() -> bool:
+        await client.delete_topics([topic])
+        return topic not in await client.list_topics()
+
+    cluster = await eventually(whole)
+    await eventually(created)
+    exists = await eventually(created_again)
+    await eventually(lambda: listed_topic(client, topic))
     partitions = await eventually(three)
-    [answer] = await client.describe_configs([resource(kind, topic)])
-    configs = {entry[0]: entry[1] for entry in answer.resources[0][4]}
+    retention = await eventually(altered)
     producer = await writer(conf, acks="all")  # else there may be nothing to delete yet
     for number in range(10):
         await producer.send_and_wait(topic, b"%d" % number, partition=0)
     await producer.stop()
-    low = (await client.delete_records({zero: aiokafka_admin.RecordsToDelete(5)}))[zero]
+    low = await eventually(deleted)
     seen = await groups(conf, client, zero)
-    await client.delete_topics([topic])
-    await eventually(lambda: unlisted_topic(client, topic))
+    await eventually(unlisted)
     say(
         brokers=sorted(broker["node_id"] for broker in cluster["brokers"]),
         controller=cluster["controller_id"],
         exists=exists,
         partitions=len(partitions),
         replicas=len(partitions[0]["replicas"]),
-        retention=configs["retention.ms"],
+        retention=retention,
         low=low,
         **seen,
         gone=True,
@@ -174,10 +221,6 @@ async def administered(conf: dict[str, Any]) -> None:
 
 async def listed_topic(client: Any, topic: str) -> bool:
     return topic in await client.list_topics()
-
-
-async def unlisted_topic(client: Any, topic: str) -> bool:
-    return topic not in await client.list_topics()
 
 
 async def groups(conf: dict[str, Any], client: Any, zero: Any) -> dict[str, Any]:
@@ -190,14 +233,21 @@ async def groups(conf: dict[str, Any], client: Any, zero: Any) -> dict[str, Any]
     async def listed() -> bool:
         return group in {name for name, _ in await client.list_consumer_groups()}
 
-    was_listed = await listed()
-    committed = (await client.list_consumer_group_offsets(group))[zero].offset
-    [described] = (await client.describe_consumer_groups([group]))[0].groups
+    async def committed() -> Any:
+        return (await client.list_consumer_group_offsets(group)).get(zero)
+
+    async def described() -> Any:
+        [(error, _, state, *_)] = (await client.describe_consumer_groups([group]))[0].groups
+        return state if error == NONE else None
+
+    was_listed = await eventually(listed)
+    offset = (await eventually(committed)).offset
+    state = await eventually(described)
     # It can neither alter a group's offsets nor delete a group.
     return {
         "listed": was_listed,
-        "state": described[2],
-        "committed": committed,
+        "state": state,
+        "committed": offset,
         "altered": None,
         "listed_after": None,
     }
@@ -217,7 +267,7 @@ async def sent_large(conf: dict[str, Any]) -> None:
 
 def transactional(conf: dict[str, Any]) -> Any:
     return aiokafka.AIOKafkaProducer(
-        bootstrap_servers=conf["bootstrap"],
+        **common(conf),
         transactional_id=conf["id"],
         transaction_timeout_ms=conf["timeout_ms"],
     )
@@ -275,7 +325,13 @@ class Copier:
         self._run(asyncio.wait(self._sent))  # else its failures would be logged as unread
 
     def rewind(self) -> None:
-        self._run(self._consumer.seek_to_committed())
+        self._run(self._rewind())
+
+    async def _rewind(self) -> None:
+        """`seek_to_committed` would leave out partitions without a committed offset."""
+        for at in self._consumer.assignment():
+            with suppress(IllegalStateError):  # a rebalance took the partition away
+                self._consumer.seek(at, await self._consumer.committed(at) or 0)
 
     def must_abort(self, error: KafkaError) -> bool:
         return not isinstance(error, ProducerFenced)

@@ -29,9 +29,11 @@ from driver_lines import (
     CODECS,
     LARGE,
     PATIENCE_S,
+    RETENTION,
     TOO_LARGE,
     follow,
     large_value,
+    repeated,
     run,
     samples,
     say,
@@ -50,6 +52,18 @@ def common(conf: dict[str, Any], **more: Any) -> dict[str, Any]:
 def reader(conf: dict[str, Any], **more: Any) -> Consumer:
     off = {"enable_auto_commit": False, "group_id": "nobody", "fetch_wait_max_ms": 100}
     return Consumer(common(conf, **{**off, **more}))
+
+
+def checked(found: list[TopicPartition] | None) -> list[TopicPartition]:
+    """Raise KafkaException if one partition has an error."""
+    for one in found or []:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return found or []
+
+
+def at_times(consumer: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
+    return repeated(lambda: checked(consumer.offsets_for_times(asked, timeout=PATIENCE_S)))
 
 
 def told(number: int, error: KafkaError | None, message: Message) -> None:
@@ -84,7 +98,7 @@ def read(conf: dict[str, Any]) -> None:
     if conf["timestamp"] is not None:
         for one in at:
             one.offset = conf["timestamp"]
-        at = consumer.offsets_for_times(at, timeout=PATIENCE_S)
+        at = at_times(consumer, at)
     consumer.assign(at)
     seen: list[Message] = []
     while len(seen) < conf["count"]:
@@ -104,16 +118,18 @@ def read(conf: dict[str, Any]) -> None:
 
 def offsets(conf: dict[str, Any]) -> None:
     consumer = reader(conf)
-    ends = {
-        partition: consumer.get_watermark_offsets(
-            TopicPartition(conf["topic"], partition), timeout=PATIENCE_S
-        )
-        for partition in range(conf["partitions"])
-    }
+
+    def ends_of(partition: int) -> tuple[int, int]:
+        at = TopicPartition(conf["topic"], partition)
+        found = repeated(lambda: consumer.get_watermark_offsets(at, timeout=PATIENCE_S))
+        assert found is not None
+        return found
+
+    ends = {partition: ends_of(partition) for partition in range(conf["partitions"])}
     at = []
     for timestamp in conf["timestamps"]:
         asked = [TopicPartition(conf["topic"], partition, timestamp) for partition in ends]
-        found = consumer.offsets_for_times(asked, timeout=PATIENCE_S)
+        found = at_times(consumer, asked)
         at.append({one.partition: one.offset if one.offset >= 0 else None for one in found})
     say(
         earliest={partition: low for partition, (low, _) in ends.items()},
@@ -127,45 +143,55 @@ def admin(conf: dict[str, Any]) -> None:
     client = AdminClient(common(conf))
     topic, group = conf["topic"], conf["group"]
 
-    def result(futures: Any) -> Any:
-        [future] = futures.values()
-        return future.result(PATIENCE_S)
+    def result(send: Callable[..., Any], what: Any) -> Any:
+        def attempt() -> Any:
+            [future] = send([what]).values()
+            return future.result(PATIENCE_S)
 
-    cluster = client.describe_cluster().result(PATIENCE_S)
+        return repeated(attempt)
+
+    def whole() -> Any:
+        found = client.describe_cluster().result(PATIENCE_S)
+        addresses = conf["bootstrap"].split(",")
+        return found if len(found.nodes) == len(addresses) and found.controller else None
+
+    cluster = until(whole, "all brokers and a controller")
     made = NewTopic(topic, 2, 3, config={"retention.ms": "86400000"})
-    result(client.create_topics([made]))
+    result(client.create_topics, made)
     try:
-        result(client.create_topics([made]))
+        result(client.create_topics, made)
         exists = ""
     except KafkaException as error:
         exists = str(error)
     until(lambda: topic in client.list_topics(timeout=PATIENCE_S).topics, "the topic")
-    result(client.create_partitions([NewPartitions(topic, 3)]))
-    entry = ConfigEntry("retention.ms", "7200000", incremental_operation=AlterConfigOpType.SET)
-    result(
-        client.incremental_alter_configs(
-            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
-        )
-    )
+    result(client.create_partitions, NewPartitions(topic, 3))
+    entry = ConfigEntry("retention.ms", RETENTION, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    result(client.incremental_alter_configs, resource)
 
     def three() -> Any:
-        found = result(client.describe_topics(TopicCollection([topic])))
+        found = result(lambda names: client.describe_topics(TopicCollection(names)), topic)
         return found if len(found.partitions) == 3 else None
 
+    def altered() -> Any:
+        found = result(client.describe_configs, ConfigResource(ResourceType.TOPIC, topic))
+        value = found["retention.ms"].value
+        return value if value == RETENTION else None
+
     described = until(three, "three partitions")
-    configs = result(client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+    retention = until(altered, "the new retention")
     producer = Producer(common(conf))
     for number in range(10):
         producer.produce(topic, b"%d" % number, partition=0)
     producer.flush(PATIENCE_S)
-    low = result(client.delete_records([TopicPartition(topic, 0, 5)])).low_watermark
+    low = result(client.delete_records, TopicPartition(topic, 0, 5)).low_watermark
     say(
         brokers=sorted(node.id for node in cluster.nodes),
         controller=cluster.controller.id,
         exists=exists,
         partitions=len(described.partitions),
         replicas=len(described.partitions[0].replicas),
-        retention=configs["retention.ms"].value,
+        retention=retention,
         low=low,
         **groups(conf, client, group, topic),
         gone=delete(client, topic),
@@ -174,36 +200,40 @@ def admin(conf: dict[str, Any]) -> None:
 
 def groups(conf: dict[str, Any], client: Any, group: str, topic: str) -> dict[str, Any]:
     consumer = reader(conf, group_id=group)
-    consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    offsets = [TopicPartition(topic, 0, 7)]
+    repeated(lambda: checked(consumer.commit(offsets=offsets, asynchronous=False)))
     consumer.close()
 
     def listed() -> bool:
         found = client.list_consumer_groups().result(PATIENCE_S)
         return group in {one.group_id for one in found.valid}
 
-    def committed() -> int:
-        asked = [ConsumerGroupTopicPartitions(group)]
-        found = client.list_consumer_group_offsets(asked)[group].result(PATIENCE_S)
-        return int(found.topic_partitions[0].offset)
+    def result(send: Callable[..., Any], what: Any = group) -> Any:
+        return repeated(lambda: send([what])[group].result(PATIENCE_S))
 
-    was_listed = listed()
-    described = client.describe_consumer_groups([group])[group].result(PATIENCE_S)
+    def committed() -> int:
+        asked = ConsumerGroupTopicPartitions(group)
+        return int(result(client.list_consumer_group_offsets, asked).topic_partitions[0].offset)
+
+    was_listed = until(listed, "the group")
+    described = result(client.describe_consumer_groups)
     before = committed()
-    wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 6)])]
-    client.alter_consumer_group_offsets(wanted)[group].result(PATIENCE_S)
+    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 6)])
+    result(client.alter_consumer_group_offsets, wanted)
     after = committed()
-    client.delete_consumer_groups([group])[group].result(PATIENCE_S)
+    result(client.delete_consumer_groups)
+    until(lambda: not listed(), "no group")
     return {
         "listed": was_listed,
         "state": described.state.name,
         "committed": before,
         "altered": after,
-        "listed_after": listed(),
+        "listed_after": False,
     }
 
 
 def delete(client: Any, topic: str) -> bool:
-    client.delete_topics([topic])[topic].result(PATIENCE_S)
+    repeated(lambda: client.delete_topics([topic])[topic].result(PATIENCE_S))
     until(lambda: topic not in client.list_topics(timeout=PATIENCE_S).topics, "no topic")
     return True
 
@@ -284,7 +314,10 @@ class Copier:
         self._producer.abort_transaction(PATIENCE_S)
 
     def rewind(self) -> None:
-        for at in self._consumer.committed(self._consumer.assignment(), PATIENCE_S):
+        assigned = self._consumer.assignment()
+        if not assigned:
+            return  # a rebalance took the partitions away
+        for at in repeated(lambda: checked(self._consumer.committed(assigned, PATIENCE_S))):
             at.offset = max(at.offset, 0)
             self._consumer.seek(at)
 

@@ -1,5 +1,6 @@
 """The jobs of driver_lines.py with kafka-python."""
 
+from collections.abc import Callable
 from typing import Any
 
 import kafka  # type: ignore[import-untyped]
@@ -9,9 +10,11 @@ from driver_lines import (
     CODECS,
     LARGE,
     PATIENCE_S,
+    RETENTION,
     TOO_LARGE,
     follow,
     large_value,
+    repeated,
     run,
     samples,
     say,
@@ -20,16 +23,24 @@ from driver_lines import (
     until,
 )
 from kafka import admin as kafka_admin
+from kafka import errors as kafka_errors
 from kafka.errors import (  # type: ignore[import-untyped]
     KafkaConnectionError,
     KafkaError,
     ProducerFencedError,
 )
 
+PATIENCE_MS = int(PATIENCE_S * 1000)
+
+
+def common(conf: dict[str, Any]) -> dict[str, Any]:
+    bootstrap = conf["bootstrap"].split(",")
+    return {"bootstrap_servers": bootstrap, "bootstrap_timeout_ms": PATIENCE_MS}
+
 
 def reader(conf: dict[str, Any], **more: Any) -> Any:
     return kafka.KafkaConsumer(
-        bootstrap_servers=conf["bootstrap"].split(","),
+        **common(conf),
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
         **more,
@@ -37,7 +48,7 @@ def reader(conf: dict[str, Any], **more: Any) -> Any:
 
 
 def writer(conf: dict[str, Any], **more: Any) -> Any:
-    return kafka.KafkaProducer(bootstrap_servers=conf["bootstrap"].split(","), **more)
+    return kafka.KafkaProducer(**common(conf), max_block_ms=PATIENCE_MS, **more)
 
 
 def produce(conf: dict[str, Any]) -> None:
@@ -111,35 +122,54 @@ def offsets(conf: dict[str, Any]) -> None:
     consumer.close()
 
 
+def administrator(conf: dict[str, Any]) -> Any:
+    return kafka_admin.KafkaAdminClient(**common(conf), request_timeout_ms=PATIENCE_MS)
+
+
 def admin(conf: dict[str, Any]) -> None:
-    client = kafka_admin.KafkaAdminClient(bootstrap_servers=conf["bootstrap"].split(","))
+    client = administrator(conf)
     topic, zero = conf["topic"], kafka.TopicPartition(conf["topic"], 0)
-    cluster = client.describe_cluster()
+
+    def whole() -> Any:
+        found = client.describe_cluster()
+        has_all = len(found["brokers"]) == len(conf["bootstrap"].split(","))
+        return found if has_all and found["controller_id"] >= 0 else None
+
+    cluster = until(whole, "all brokers and a controller")
     made = kafka_admin.NewTopic(topic, 2, 3, topic_configs={"retention.ms": "86400000"})
-    client.create_topics([made])
+    repeated(lambda: client.create_topics([made]))
     try:
-        client.create_topics([made])
+        repeated(lambda: client.create_topics([made]))
         exists = ""
     except KafkaError as error:
         exists = repr(error)
-    client.wait_for_topics([topic])
-    client.create_partitions({topic: 3})
+    client.wait_for_topics([topic], PATIENCE_MS)
+    repeated(lambda: client.create_partitions({topic: 3}))
     kind = kafka_admin.ConfigResourceType.TOPIC
-    client.alter_configs([kafka_admin.ConfigResource(kind, topic, {"retention.ms": "7200000"})])
+
+    def altered() -> Any:
+        """Repeat the change too: the client hides errors, such as that of a missing topic."""
+        changed = kafka_admin.ConfigResource(kind, topic, {"retention.ms": RETENTION})
+        repeated(lambda: client.alter_configs([changed]))
+        asked = kafka_admin.ConfigResource(kind, topic)
+        found = repeated(lambda: client.describe_configs([asked]))["topic"][topic]
+        value = found.get("retention.ms", {}).get("value")
+        return value if value == RETENTION else None
+
+    retention = until(altered, "the new retention")
 
     def three() -> Any:
         [found] = client.describe_topics([topic])
         return found["partitions"] if len(found["partitions"]) == 3 else None
 
     partitions = until(three, "three partitions")
-    configs = client.describe_configs([kafka_admin.ConfigResource(kind, topic)])["topic"][topic]
     producer = writer(conf)
     for number in range(10):
         producer.send(topic, b"%d" % number, partition=0)
     producer.close(PATIENCE_S)
-    low = client.delete_records({zero: 5})[zero]["low_watermark"]
-    seen = groups(conf, client, zero)
-    client.delete_topics([topic])
+    low = repeated(lambda: client.delete_records({zero: 5}))[zero]["low_watermark"]
+    seen = groups(conf, zero)
+    repeated(lambda: client.delete_topics([topic]))
     until(lambda: topic not in client.list_topics(), "no topic")
     say(
         brokers=sorted(broker["broker_id"] for broker in cluster["brokers"]),
@@ -147,7 +177,7 @@ def admin(conf: dict[str, Any]) -> None:
         exists=exists,
         partitions=len(partitions),
         replicas=len(partitions[0]["replica_nodes"]),
-        retention=configs["retention.ms"]["value"],
+        retention=retention,
         low=low,
         **seen,
         gone=True,
@@ -155,30 +185,60 @@ def admin(conf: dict[str, Any]) -> None:
     client.close()
 
 
-def groups(conf: dict[str, Any], client: Any, zero: Any) -> dict[str, Any]:
+def groups(conf: dict[str, Any], zero: Any) -> dict[str, Any]:
     group = conf["group"]
+
+    def asked(call: Callable[[Any], Any]) -> Any:
+        """Make a call, if necessary again by another client: a client keeps its coordinators."""
+
+        def attempt() -> Any:
+            client = administrator(conf)
+            try:
+                return call(client)
+            finally:
+                client.close()
+
+        return repeated(attempt)
+
     consumer = reader(conf, group_id=group)
     consumer.assign([zero])
     consumer.commit({zero: kafka.OffsetAndMetadata(7, "", -1)})
     consumer.close()
 
     def listed() -> bool:
-        return group in {one["group_id"] for one in client.list_groups()}
+        return group in {one["group_id"] for one in asked(lambda client: client.list_groups())}
 
     def committed() -> int:
-        return int(client.list_group_offsets(group)[group][zero].offset)
+        found = asked(lambda client: client.list_group_offsets(group))
+        return int(found[group][zero].offset)
 
-    was_listed, before = listed(), committed()
-    state = client.describe_groups([group])[group]["group_state"]
-    client.alter_group_offsets(group, {zero: kafka.OffsetAndMetadata(6, "", -1)})
+    def described() -> Any:
+        found = asked(lambda client: client.describe_groups([group]))[group]
+        return None if found["error"] else found["group_state"]
+
+    def alter(client: Any) -> None:
+        wanted = {zero: kafka.OffsetAndMetadata(6, "", -1)}
+        error = client.alter_group_offsets(group, wanted)[zero]
+        if error.errno:
+            raise error
+
+    def delete(client: Any) -> None:
+        error = client.delete_groups([group])[group]
+        if error != "OK":
+            raise getattr(kafka_errors, error)
+
+    was_listed, before = until(listed, "the group"), committed()
+    state = until(described, "the group's state")
+    asked(alter)
     after = committed()
-    client.delete_groups([group])
+    asked(delete)
+    until(lambda: not listed(), "no group")
     return {
         "listed": was_listed,
         "state": state,
         "committed": before,
         "altered": after,
-        "listed_after": listed(),
+        "listed_after": False,
     }
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_TIMESTAMP = 1_700_000_000_000
@@ -28,7 +28,13 @@ PATIENCE_S = 120.0
 LARGE, TOO_LARGE, CLIENT_LIMIT = 900_000, 2_000_000, 4_000_000
 LONG_VALUE = 1000
 BURST, PAUSE_S = 25, 0.02
+PASSING_ERRORS = (3, 5, 6, 14, 15, 16, 41, 78)
+"""Kafka's numbers of the errors that brokers return while a leader, coordinator or controller
+changes, or before they know a new topic. The request changed nothing."""
+RETENTION = "7200000"
+"""What the job `admin` sets for its topic."""
 Job = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
 
 
 class Sample(NamedTuple):
@@ -98,6 +104,26 @@ def until(look: Callable[[], Any], what: str) -> Any:
             raise SystemExit(f"it never came: {what}")
         time.sleep(0.05)
     return found
+
+
+def repeated(call: Callable[[], T]) -> T:
+    """Make a call, and again while brokers return a passing error: the library does not retry."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            if error_number(error) not in PASSING_ERRORS or time.monotonic() > end:
+                raise
+        time.sleep(0.05)
+
+
+def error_number(error: Exception) -> int | None:
+    """Return Kafka's number of an error of librdkafka or of a library in Python."""
+    first = error.args[0] if error.args else None
+    code: Callable[[], int] | None = getattr(first, "code", None)
+    number: int | None = getattr(error, "errno", None) if code is None else code()
+    return number
 
 
 def follow(
