@@ -3,7 +3,6 @@
 Clients have principals by their certificates. Responses are brought into a comparable form.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from broker_process import STOP_S, listening_event
 from certificates import authority, certificate
 from real_cluster import eventually
 from real_kafka import ONE_COPY, running_kafka
@@ -26,7 +26,6 @@ from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.client.security import ClientSecurity, read_security
 
 HOST = "127.0.0.1"
-STOP_S = 30.0
 TIMEOUT_MS = 60_000
 ADMIN, ALLOWED, HALF, STRANGER = "admin", "allowed", "half", "stranger"
 CLIENTS = (ADMIN, ALLOWED, HALF, STRANGER)
@@ -117,12 +116,11 @@ def running_tidelog(folder: Path, settings: Mapping[str, str]) -> Iterator[int]:
 
 
 def _port(log: Path) -> int | None:
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
-        if event.get("event") == "listening":
-            [address] = event["listeners"]
-            return int(str(address).rpartition(":")[2])
-    return None
+    event = listening_event(log)
+    if event is None:
+        return None
+    [address] = event["listeners"]
+    return int(str(address).rpartition(":")[2])
 
 
 class AuthorizedSide:

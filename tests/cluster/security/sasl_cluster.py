@@ -9,15 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from broker_process import LONG_SESSIONS, STOP_S, listening_event
 from certificates import authority, certificate
 from real_cluster import eventually
 
 from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, module_of
 from tidelog.core.storage import layout
+from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.security import read_security
 
-STOP_S = 30.0
 PATIENCE_S = 120
+ANSWER_S, COMMAND_S = 100, 300
 HOST = "127.0.0.1"
 USER, PASSWORD = "alice", "pass of, alice="
 ADMIN_PASSWORD, BROKER_PASSWORD = "pass-of-admin", "pass-of-brokers"
@@ -62,6 +65,7 @@ class SaslCluster:
             "min.insync.replicas": 2,
             "group.initial.rebalance.delay.ms": 0,
             "tidelog.log.format": "json",
+            **LONG_SESSIONS,
         }
         path = self.folder / f"{broker}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in sets.items()))
@@ -107,11 +111,11 @@ class SaslCluster:
         protocol = chosen.get("protocol", PROTOCOLS[0])
         config = ("-b", self.bootstrap(protocol), "--command-config", self.properties(**chosen))
         return subprocess.run(
-            [sys.executable, "-m", "tidelog", *words, *config],
+            [sys.executable, "-m", "tidelog", *words, *config, "--timeout", str(ANSWER_S)],
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=COMMAND_S,
             check=False,
         )
 
@@ -135,7 +139,19 @@ class SaslCluster:
             done = [self.tidelog(*words, each, stdin=PASSWORD) for each in SCRAM]
             return all(one.returncode == 0 for one in done)
 
+        def known() -> bool:
+            """Log in at each broker, which fails until the broker has the user."""
+            for mechanism in SCRAM:
+                security = read_security(self.texts(mechanism, USER, PASSWORD))
+                for each in self.addresses:
+                    host, _, port = each[PROTOCOLS[0]].rpartition(":")
+                    KafkaConnection(
+                        host, int(port), timeout_s=PATIENCE_S, security=security
+                    ).close()
+            return True
+
         eventually(created, "the users are created", PATIENCE_S)
+        eventually(known, "all brokers know the users", PATIENCE_S)
 
     def close(self) -> None:
         self._stack.close()
@@ -143,8 +159,5 @@ class SaslCluster:
 
 def client_addresses(log: Path) -> dict[str, str] | None:
     """The addresses of a broker by listener, once it listens."""
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
-        if event.get("event") == "listening":
-            return dict(str(address).split("://") for address in event["listeners"])
-    return None
+    event = listening_event(log)
+    return event and dict(str(address).split("://") for address in event["listeners"])

@@ -11,17 +11,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from authorized_sides import ADMIN, ALLOWED, AUTHORIZED, STRANGER, Certificates, running_tidelog
+from authorized_sides import (
+    ADMIN,
+    ALLOWED,
+    AUTHORIZED,
+    HALF,
+    STRANGER,
+    Certificates,
+    running_tidelog,
+)
+from broker_process import STOP_S, free_port, logged_events
 from certificates import openssl
 from client_programs import java_tools
 from real_cluster import eventually
 from real_kafka import ONE_COPY
-from test_real_encrypt_page import BLOCK, free_port
+from test_real_encrypt_page import BLOCK
 
 from tidelog.core.authorization.authorizer import STANDARD_AUTHORIZER
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-acls.md"
-COMMAND_S = 120
+ANSWER_S, COMMAND_S = 100, 300
+CREATE = ("topic", "create", "orders", "--partitions", "1", "--if-not-exists")
 
 
 class Authorized(NamedTuple):
@@ -33,7 +43,8 @@ class Authorized(NamedTuple):
     def tidelog(self, *words: str, who: str = ADMIN, given: str = "") -> tuple[int, str]:
         """Run a command as a client; return the exit code and all output."""
         config = self.folder / f"{who}.properties"
-        command = [sys.executable, "-m", "tidelog", *words, "-b", self.bootstrap]
+        where = ("-b", self.bootstrap, "--timeout", str(ANSWER_S))
+        command = [sys.executable, "-m", "tidelog", *words, *where]
         done = subprocess.run(
             [*command, "--command-config", str(config)],
             capture_output=True,
@@ -55,13 +66,12 @@ class Authorized(NamedTuple):
 def authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authorized]:
     folder = tmp_path_factory.mktemp("acls")
     keys = Certificates(folder)
-    for who in (ADMIN, ALLOWED, STRANGER):
+    for who in (ADMIN, ALLOWED, HALF, STRANGER):
         lines = [f"{name}={value}\n" for name, value in keys.properties(who).items()]
         (folder / f"{who}.properties").write_text("".join(lines))
     with running_tidelog(folder, {**AUTHORIZED, **keys.broker_settings}) as port:
         cluster = Authorized(folder, f"127.0.0.1:{port}")
-        create = ("topic", "create", "orders", "--partitions", "1")
-        eventually(lambda: cluster.tidelog(*create)[0] == 0 or None, "the broker is ready")
+        eventually(lambda: cluster.tidelog(*CREATE)[0] == 0 or None, "the broker is ready")
         yield cluster
 
 
@@ -80,11 +90,18 @@ def test_an_acl_allows_what_was_refused(authorized: Authorized) -> None:
     eventually(lambda: produce()[0] == 0 or None, "the ACL is in force")
     code, text = authorized.tidelog("consume", "orders", "-e", who=ALLOWED)
     assert (code, "hello" in text) == (0, True), text
-    log = (authorized.folder / "tidelog.log").read_text()
-    events = [json.loads(line) for line in log.splitlines()]
-    refused = [each for each in events if each["event"] == "operation_refused"]
-    wanted = {"principal": principal, "operation": "DESCRIBE", "resource": "orders"}
-    assert wanted.items() <= refused[0].items()
+    wanted = {
+        "event": "operation_refused",
+        "principal": principal,
+        "operation": "DESCRIBE",
+        "resource": "orders",
+    }
+
+    def recorded() -> bool:
+        events = logged_events(authorized.folder / "tidelog.log")
+        return any(wanted.items() <= each.items() for each in events)
+
+    eventually(recorded, "the refusal is in the log")
 
 
 @pytest.mark.parametrize("spelled", ["::1", "0:0:0:0:0:0:0:1"])
@@ -126,7 +143,7 @@ def test_acls_are_listed_and_removed_by_filters(authorized: Authorized) -> None:
     assert add("User:a", "--group", "g", "--host", "10.0.0.1")[0] == 0
     assert add("User:b", "--topic", "*", "--operation", "describe", "--cluster")[0] == 0
 
-    [prefixed] = authorized.listed("--topic", "app-", "--prefix")
+    [prefixed] = eventually(lambda: authorized.listed("--topic", "app-", "--prefix"), "the ACL")
     assert prefixed == {
         "principal": "User:a",
         "permission": "DENY",
@@ -136,8 +153,11 @@ def test_acls_are_listed_and_removed_by_filters(authorized: Authorized) -> None:
         "pattern": "PREFIXED",
         "host": "*",
     }
-    matching = {each["name"] for each in authorized.listed("--topic", "app-1", "--matching")}
-    assert matching == {"app-", "*"}
+
+    def matching() -> set[str]:
+        return {each["name"] for each in authorized.listed("--topic", "app-1", "--matching")}
+
+    eventually(lambda: matching() == {"app-", "*"}, "the ACLs of a matching topic")
     assert [each["resource"] for each in authorized.listed("--host", "10.0.0.1")] == ["GROUP"]
     assert len(authorized.listed("--principal", "User:b", "--operation", "DESCRIBE")) == 2
 
@@ -176,8 +196,8 @@ def test_a_stranger_gets_one_line(authorized: Authorized) -> None:
 
 
 def test_details_of_replicas_need_describe_on_the_cluster(authorized: Authorized) -> None:
-    authorized.tidelog("acl", "add", f"User:CN={ALLOWED}", "--topic", "orders")
-    describe = partial(authorized.tidelog, "partition", "describe", "orders/0", who=ALLOWED)
+    authorized.tidelog("acl", "add", f"User:CN={HALF}", "--topic", "orders")
+    describe = partial(authorized.tidelog, "partition", "describe", "orders/0", who=HALF)
 
     def text_of_refusal() -> str | None:
         _, text = describe()
@@ -186,7 +206,7 @@ def test_details_of_replicas_need_describe_on_the_cluster(authorized: Authorized
     text = eventually(text_of_refusal, "the topic is visible")
     assert "Traceback" not in text
     assert "DESCRIBE on the cluster is needed" in text
-    authorized.tidelog("acl", "add", f"User:CN={ALLOWED}", "--operation", "DESCRIBE", "--cluster")
+    authorized.tidelog("acl", "add", f"User:CN={HALF}", "--operation", "DESCRIBE", "--cluster")
     eventually(lambda: describe()[0] == 0 or None, "it is allowed")
 
 
@@ -242,8 +262,7 @@ def test_users_of_sasl_are_principals(tmp_path: Path) -> None:
     with running_tidelog(tmp_path, settings) as port:
         cluster = Authorized(tmp_path, f"127.0.0.1:{port}")
         admin, alice = (partial(cluster.tidelog, who=name) for name in passwords)
-        create = ("topic", "create", "orders", "--partitions", "1")
-        eventually(lambda: admin(*create)[0] == 0 or None, "the broker is ready")
+        eventually(lambda: admin(*CREATE)[0] == 0 or None, "the broker is ready")
 
         code, text = alice("produce", "orders", given="hello\n")
         assert (code, "AUTHORIZATION_FAILED" in text) == (1, True), text
@@ -288,7 +307,7 @@ def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
         assert "removed: User:alice may READ topic orders" in done.stdout
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(STOP_S)
 
 
 LIST = "\ntidelog topic list --command-config admin.properties\n"

@@ -2,22 +2,17 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+from broker_process import STOP_S, free_port
 from real_cluster import eventually
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "authenticate-clients.md"
 BLOCK = re.compile(r"```(?:sh|properties)\n(.*?)```", re.DOTALL)
 PATIENCE_S = 120
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+REFUSED = "Authentication failed during authentication due to invalid credentials"
 
 
 def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
@@ -55,15 +50,10 @@ def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
         assert "SCRAM-SHA-512" in succeeds(create)
         assert "hello" in succeeds(use), log.read_text()
         succeeds(remove)
-        done = eventually(
-            lambda: done if (done := run(use)).returncode != 0 else None,
-            "alice can't connect",
-            PATIENCE_S,
-        )
+        eventually(lambda: REFUSED in run(use).stderr, "alice can't connect", PATIENCE_S)
     finally:
         process.terminate()
-        process.wait(30)
-    assert "Authentication failed during authentication due to invalid credentials" in done.stderr
+        process.wait(STOP_S)
     named = "failed authentication by SCRAM-SHA-512: wrong password or unknown user 'alice'"
     assert named in log.read_text()
     assert named in page

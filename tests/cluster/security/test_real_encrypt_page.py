@@ -2,23 +2,17 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from broker_process import STOP_S, free_port
 from certificates import openssl
 from real_cluster import eventually
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "encrypt-connections.md"
 BLOCK = re.compile(r"```(sh|properties)\n(.*?)```", re.DOTALL)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.ci
@@ -59,5 +53,5 @@ def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
         )
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(STOP_S)
     assert "hello" in done.stdout, log.read_text()

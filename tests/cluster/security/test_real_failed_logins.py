@@ -1,15 +1,14 @@
 """A real broker records failed logins, on its listener for clients and on the one for brokers."""
 
-import json
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
+from broker_process import STOP_S, listening_event, logged_events
 from real_cluster import eventually
 
 from tidelog.core.api.sasl_login import SaslLogin, sasl_client
@@ -17,7 +16,6 @@ from tidelog.core.sasl.mechanism import PLAIN
 from tidelog.core.settings.jaas import PLAIN_MODULE
 
 PATIENCE_S = 120
-STOP_S = 30
 HOST = "127.0.0.1"
 LISTENERS = ("CLIENTS", "BETWEEN")
 LONG_MS = 24 * 60 * 60 * 1000
@@ -49,13 +47,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str,
             process = subprocess.Popen(command, cwd=folder, stderr=file)
         stack.callback(process.wait, STOP_S)
         stack.callback(process.terminate)
-        [event] = eventually(lambda: logged(log, "listening"), "it listens", PATIENCE_S)
+        event = eventually(lambda: listening_event(log), "it listens", PATIENCE_S)
         yield dict(zip(LISTENERS, (event["port"], event["internal_port"]), strict=True)), log
-
-
-def logged(log: Path, event: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    return [line for line in lines if line.get("event") == event]
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
@@ -73,8 +66,9 @@ def test_a_client_that_hangs_up_during_the_delay_leaves_a_trace(
         assert token is not None
         peer.sendall(token)
 
-    def recorded() -> list[dict[str, Any]]:
-        return [one for one in logged(log, "connection_dropped") if user in one["why"]]
+    def reasons() -> list[str]:
+        events = logged_events(log)
+        dropped = [one for one in events if one.get("event") == "connection_dropped"]
+        return [one["reason"] for one in dropped if user in one["why"]]
 
-    [line] = eventually(recorded, "the failure is in the log", PATIENCE_S)
-    assert line["reason"] == "authentication"
+    assert eventually(reasons, "the failure is in the log", PATIENCE_S) == ["authentication"]

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from client_programs import java_tools, run_tool
 from real_cluster import eventually, make_topic, read, send_all
-from sasl_cluster import PASSWORD, PATIENCE_S, PROTOCOLS, SECRETS, USER, SaslCluster
+from sasl_cluster import COMMAND_S, PASSWORD, PATIENCE_S, PROTOCOLS, SECRETS, USER, SaslCluster
 
 from tidelog.core.sasl.mechanism import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.types import LOSSES_TOPIC
@@ -146,7 +147,9 @@ def test_other_clients_authenticate(
     def run(**changed: Any) -> str:
         words = (cluster.bootstrap(protocol), name, json.dumps({**settings, **changed}))
         command = [sys.executable, "-W", "ignore", "-c", PROGRAMS[program], *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        )
         return done.stdout or done.stderr
 
     assert run() == f"{mechanism}\n"
@@ -191,10 +194,10 @@ def test_the_command_line_authenticates(
     cluster: SaslCluster, name: str, protocol: str, mechanism: str
 ) -> None:
     login = {"mechanism": mechanism, "user": USER, "protocol": protocol}
-    done = cluster.tidelog("topic", "create", name, password=PASSWORD, **login)
-    assert done.returncode == 0, done.stderr
-    shown = cluster.tidelog("topic", "list", password=PASSWORD, **login)
-    assert name in shown.stdout
+    right = partial(cluster.tidelog, password=PASSWORD, **login)
+    create = ("topic", "create", name, "--if-not-exists")
+    eventually(lambda: right(*create).returncode == 0, "the topic is created", PATIENCE_S)
+    eventually(lambda: name in right("topic", "list").stdout, "the topic is listed", PATIENCE_S)
     wrong = cluster.tidelog("topic", "list", password="wrong", **login)
     assert wrong.returncode == 1
     assert "authentication at" in wrong.stderr
@@ -204,7 +207,7 @@ def test_the_command_line_authenticates(
 
 def test_a_client_without_sasl_gets_nothing(cluster: SaslCluster) -> None:
     command = [sys.executable, "-m", "tidelog", "topic", "list", "-b", cluster.bootstrap()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 1
     assert not done.stdout
     eventually(lambda: "before the authentication" in cluster.logged(), "the broker logs it")
@@ -217,8 +220,14 @@ def test_users_are_listed_and_deleted(cluster: SaslCluster) -> None:
     eventually(
         lambda: cluster.tidelog("topic", "list", **login).returncode == 0, "bob logs in", PATIENCE_S
     )
-    listed = json.loads(cluster.tidelog("user", "list", "--format", "json").stdout)["users"]
-    found = {one["user"]: one["credentials"] for one in listed}
+
+    def users() -> dict[str, Any] | None:
+        done = cluster.tidelog("user", "list", "--format", "json")
+        listed = json.loads(done.stdout)["users"] if done.returncode == 0 else []
+        found = {one["user"]: one["credentials"] for one in listed}
+        return found if "bob" in found else None
+
+    found = eventually(users, "bob is listed", PATIENCE_S)
     assert found["bob"] == [{"mechanism": SCRAM_SHA_512, "iterations": 4096}]
     assert [each["mechanism"] for each in found[USER]] == [SCRAM_SHA_256, SCRAM_SHA_512]
     assert cluster.tidelog("user", "delete", "bob").returncode == 0
@@ -238,7 +247,8 @@ def test_each_broker_publishes_its_losses_at_the_broker_that_leads(cluster: Sasl
             entries = [record.value for record in Reader(client).read(LOSSES_TOPIC, 0, 0)]
         return {json.loads(entry or b"")["broker"] for entry in entries} == {1, 2, 3}
 
-    eventually(published, "the entries of all brokers are in the topic", PATIENCE_S)
+    # A broker pauses for up to a minute before it tries again.
+    eventually(published, "the entries of all brokers are in the topic", 3 * PATIENCE_S)
 
 
 def test_records_survive_the_kill_of_a_leader(cluster: SaslCluster, name: str) -> None:
@@ -256,11 +266,14 @@ def test_records_survive_the_kill_of_a_leader(cluster: SaslCluster, name: str) -
 def test_no_password_is_in_a_log_or_in_the_settings_that_brokers_show(
     cluster: SaslCluster,
 ) -> None:
-    shown = cluster.tidelog("config", "describe", "broker", "2", "--all")
-    assert shown.returncode == 0, shown.stderr
-    assert "sasl.jaas.config" in shown.stdout
+    def described() -> str | None:
+        done = cluster.tidelog("config", "describe", "broker", "2", "--all")
+        return done.stdout if done.returncode == 0 else None
+
+    shown = eventually(described, "the settings of a broker", PATIENCE_S)
+    assert "sasl.jaas.config" in shown
     for secret in SECRETS:
         assert secret not in cluster.logged()
-        assert secret not in shown.stdout
+        assert secret not in shown
         for process in cluster.processes[1:]:
             assert secret.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()

@@ -62,7 +62,7 @@ class SaslBroker(LocalCluster):
         }
         super().__init__(brokers=1, settings={**settings, **sasl})
 
-    def metadata(self, broker: int, topics: list[str] | None = None) -> MetadataView:  # noqa: ARG002
+    def metadata(self, broker: int, *_: object) -> MetadataView:
         """Return what a query would: one without a login gets no response."""
         return MetadataView({broker: (self.host(broker), self.port(broker))}, broker, {})
 
