@@ -1,6 +1,6 @@
 """Helpers for tests of transactions on real brokers, with librdkafka as the client."""
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from real_cluster import PATIENCE_S, consumer, ends, eventually
 
 from tidelog.core.api_table import FIND_COORDINATOR
@@ -11,9 +11,12 @@ from tidelog.shell.client.connection import KafkaConnection
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+SHOW_END = {"enable.partition.eof": True}
 _TRANSACTION = 1
 _ONE_KEY = 3
 RECOVERY_S = 240.0
+TIMEOUT_MS = 600_000
+"""No transaction of a test takes so long, also on a busy machine."""
 FEW_INTERNAL_PARTITIONS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
@@ -23,7 +26,7 @@ FEW_INTERNAL_PARTITIONS = {
 class TransactionalProducer:
     """A transactional producer of librdkafka. Its records are on the brokers after `send`."""
 
-    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int = TIMEOUT_MS) -> None:
         conf = {
             "bootstrap.servers": bootstrap,
             "transactional.id": transactional_id,
@@ -61,22 +64,30 @@ def values_of(
     bootstrap: str, topic: str, partition: int = 0, isolation: str = COMMITTED
 ) -> list[bytes]:
     """Return the values up to the last stable offset, or with UNCOMMITTED all values."""
-    conf = {"isolation.level": isolation, "enable.partition.eof": True}
-    found: list[bytes] = []
-    with consumer(bootstrap, conf) as client:
-        low, _ = ends(client, topic, partition)
-        client.assign([TopicPartition(topic, partition, low)])
+    with consumer(bootstrap, {"isolation.level": isolation, **SHOW_END}) as client:
+        return [message.value() or b"" for message in all_records(client, topic, partition)]
 
-        def at_end() -> bool:
-            for message in client.consume(500, 0.2):
-                error = message.error()
-                if error is None:
-                    found.append(message.value() or b"")
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return True
-            return False
 
-        eventually(at_end, f"the end of {topic}-{partition}", RECOVERY_S)
+def all_records(client: Consumer, topic: str, partition: int = 0) -> list[Message]:
+    """Return all records of a partition, with a client that has SHOW_END.
+
+    A leader that was just elected may send less at first: its high watermark may be an older one.
+    So the end is that of ListOffsets, which such a leader does not answer yet.
+    """
+    found: list[Message] = []
+    low, end = ends(client, topic, partition)
+    client.assign([TopicPartition(topic, partition, low)])
+
+    def at_end() -> bool:
+        for message in client.consume(500, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return (message.offset() or 0) >= end
+        return False
+
+    eventually(at_end, f"the end of {topic}-{partition}", RECOVERY_S)
     return found
 
 

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import TopicPartition as At
 from real_cluster import (
     PATIENCE_S,
-    QUICK_SESSIONS,
     admin_client,
     await_isr,
     await_members,
@@ -36,6 +35,7 @@ from real_transactions import (
 )
 
 from tidelog.core.coordinator.lookup import TRANSACTIONS_TOPIC, partition_for
+from tidelog.core.errors import ErrorCode
 from tidelog.core.types import TopicPartition
 from tidelog.shell.client.admin import await_leaders
 from tidelog.shell.client.administration.partitions import alter_reassignments
@@ -46,18 +46,19 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 pytestmark = pytest.mark.ci
 
 SETTINGS = {
-    **QUICK_SESSIONS,
     **FEW_INTERNAL_PARTITIONS,
     "min.insync.replicas": "2",
     "log.cleaner.backoff.ms": "100",
 }
+LONG_SESSIONS = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "60000"}
+"""A broker that gets no CPU for seconds stays in the ISR; one that is killed leaves at once."""
 SMALL_SEGMENTS = {"segment.bytes": "3000"}
 FILL = b"x" * 500
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as cluster:
+    with LocalCluster(settings={**SETTINGS, **LONG_SESSIONS}) as cluster:
         yield cluster
 
 
@@ -68,8 +69,12 @@ def make_placed(cluster: LocalCluster, topic: str, *replicas: int, unclean: bool
         configs["unclean.leader.election.enable"] = "true"
     with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         placed = NewTopic(topic, assignment=[replicas], configs=configs)
-        [created] = create_topics(client, [placed])
-        assert created.outcome.holds, created
+
+        def create() -> bool:
+            [created] = create_topics(client, [placed])
+            return created.outcome.holds or created.outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS
+
+        eventually(create, f"topic {topic} is created")
         await_leaders(client, topic)
     return topic
 
@@ -79,8 +84,18 @@ def assert_same_log_everywhere(cluster: LocalCluster, topic: str) -> None:
     await_isr(cluster, topic, cluster.ids)
     first, *others = cluster.ids
     for other in others:
-        assert segment_bytes(cluster, other, topic) == segment_bytes(cluster, first, topic)
-        assert aborted(cluster, other, topic) == aborted(cluster, first, topic)
+        await_same_log(cluster, first, other, topic)
+
+
+def await_same_log(cluster: LocalCluster, one: int, other: int, topic: str) -> None:
+    """Wait until two replicas are equal: a follower may be in the ISR and some records behind."""
+
+    def is_same() -> bool:
+        return segment_bytes(cluster, one, topic) == segment_bytes(cluster, other, topic) and (
+            aborted(cluster, one, topic) == aborted(cluster, other, topic)
+        )
+
+    eventually(is_same, f"replicas {one} and {other} of {topic} are equal")
 
 
 def aborted(cluster: LocalCluster, broker: int, topic: str) -> dict[str, bytes]:
@@ -119,7 +134,13 @@ def test_a_decided_transaction_is_completed_after_its_coordinator_was_killed(nam
     with LocalCluster(settings={**SETTINGS, **two_copies}) as cluster:
         producer = TransactionalProducer(cluster.bootstrap, name)
         count = int(FEW_INTERNAL_PARTITIONS["transaction.state.log.num.partitions"])
-        holders = isr_of(cluster, TRANSACTIONS_TOPIC, partition_for(name, count))
+        partition = partition_for(name, count)
+
+        def both() -> list[int] | None:
+            isr = isr_of(cluster, TRANSACTIONS_TOPIC, partition)
+            return isr if len(isr) == 2 else None
+
+        holders = eventually(both, "both replicas are in the ISR")
         [paused] = set(cluster.ids) - set(holders)
         away = make_placed(cluster, f"{name}-away", paused)
         dead = coordinator_of(cluster, name)
@@ -128,6 +149,7 @@ def test_a_decided_transaction_is_completed_after_its_coordinator_was_killed(nam
         producer.begin()
         for topic in (away, here):
             producer.send(topic, b"a", b"b")
+        await_isr(cluster, TRANSACTIONS_TOPIC, holders, partition)
         cluster.pause(paused)
         try:
             producer.commit()
@@ -266,8 +288,12 @@ def test_records_of_an_open_transaction_are_deleted(cluster: LocalCluster, name:
     other.write(topic, b"d")
     assert stable_end(cluster.bootstrap, topic) == 0
     client = admin_client(cluster.bootstrap)
-    [deleted] = client.delete_records([At(topic, 0, 2)]).values()
-    assert deleted.result(PATIENCE_S).low_watermark == 2
+
+    def delete() -> int:
+        [deleted] = client.delete_records([At(topic, 0, 2)]).values()
+        return int(deleted.result(PATIENCE_S).low_watermark)
+
+    assert eventually(delete, "records are deleted") == 2
     assert stable_end(cluster.bootstrap, topic) == 2
     producer.send(topic, b"e")
     producer.commit()
@@ -293,7 +319,7 @@ def test_a_partition_is_moved_while_it_has_an_open_transaction(
     producer.send(topic, b"b")
     with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         moved = TopicPartition(topic, 0)
-        assert alter_reassignments(client, {moved: [2]})[moved].holds
+        eventually(lambda: alter_reassignments(client, {moved: [2]})[moved].holds, "a move begins")
     await_isr(cluster, topic, [2])
     eventually(lambda: leader_of(cluster, topic) == 2, "the new replica leads")
     assert values_of(cluster.bootstrap, topic) == [b"a"]
@@ -318,6 +344,9 @@ def test_an_unclean_election_removes_a_part_of_a_transaction(
     await_isr(cluster, topic, [1, 2])
     producer.begin()
     producer.send(topic, b"b")
+    await_isr(cluster, topic, [1, 2])  # so broker 2 has the record
+    for partition in range(int(FEW_INTERNAL_PARTITIONS["transaction.state.log.num.partitions"])):
+        await_isr(cluster, TRANSACTIONS_TOPIC, cluster.ids, partition)
     cluster.kill(2)
     producer.send(topic, b"only on broker 1")
     cluster.kill(1)
@@ -329,8 +358,7 @@ def test_an_unclean_election_removes_a_part_of_a_transaction(
     cluster.start_broker(1)
     await_members(cluster)
     await_isr(cluster, topic, [1, 2])
-    assert segment_bytes(cluster, 1, topic) == segment_bytes(cluster, 2, topic)
-    assert aborted(cluster, 1, topic) == aborted(cluster, 2, topic)
+    await_same_log(cluster, 1, 2, topic)
     # The first producer would notice that sequence numbers are missing.
     TransactionalProducer(cluster.bootstrap, name).write(topic, b"c")
     await_stable(cluster.bootstrap, topic)

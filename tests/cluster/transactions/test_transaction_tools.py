@@ -8,6 +8,7 @@ from confluent_kafka import KafkaException
 from real_cluster import leader_of, make_topic
 from real_transactions import (
     FEW_INTERNAL_PARTITIONS,
+    TIMEOUT_MS,
     UNCOMMITTED,
     TransactionalProducer,
     await_stable,
@@ -52,7 +53,7 @@ def test_transactions_are_listed_and_described(cluster: LocalCluster, name: str)
     assert table(cluster, "list", "--duration-filter", "600000") == []
     [found] = table(cluster, "describe", "--transactional-id", name)
     assert found["ProducerId"] == listed["ProducerId"]
-    assert found["TransactionTimeoutMs"] == "60000"
+    assert found["TransactionTimeoutMs"] == str(TIMEOUT_MS)
     assert f"{topic}-0,{topic}-1" in " ".join(found.values())
     of_one = ("--topic", topic, "--partition", "0")
     [active] = table(cluster, "describe-producers", *of_one)
