@@ -41,7 +41,7 @@ TRANSACTIONAL_CLIENTS = (*ALL_CLIENTS, pytest.param(JAVA_3, marks=pytest.mark.sl
 CI_CLIENTS = tuple(pytest.param(n, marks=pytest.mark.ci) for n in (KAFKA_PYTHON, AIOKAFKA))
 CONFLUENT_FIRST = (CONFLUENT, *CI_CLIENTS, *SLOW_CLIENTS)
 """For what takes many seconds: one client in `make test`, all of Python's in `make ci`."""
-BUILD_S, JOB_S, TOOL_S = 280, 150, 90
+BUILD_S, JOB_S, TOOL_S = 280, 300, 120
 
 
 class Program:
