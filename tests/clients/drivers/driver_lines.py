@@ -28,9 +28,10 @@ PATIENCE_S = 120.0
 LARGE, TOO_LARGE, CLIENT_LIMIT = 900_000, 2_000_000, 4_000_000
 LONG_VALUE = 1000
 BURST, PAUSE_S = 25, 0.02
-PASSING_ERRORS = (3, 5, 6, 14, 15, 16, 41, 78)
+PASSING_ERRORS = (3, 5, 6, 14, 15, 16, 41, 78, -188, -190)
 """Kafka's numbers of the errors that brokers return while a leader, coordinator or controller
-changes, or before they know a new topic. The request changed nothing."""
+changes, or before they know a new topic; librdkafka's for an unknown topic or partition. The
+request changed nothing."""
 RETENTION = "7200000"
 """What the job `admin` sets for its topic."""
 Job = Callable[[dict[str, Any]], None]

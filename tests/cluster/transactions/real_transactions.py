@@ -75,7 +75,7 @@ def all_records(client: Consumer, topic: str, partition: int = 0) -> list[Messag
     So the end is that of ListOffsets, which such a leader does not answer yet.
     """
     found: list[Message] = []
-    low, end = ends(client, topic, partition)
+    low, end = known_ends(client, topic, partition)
     client.assign([TopicPartition(topic, partition, low)])
 
     def at_end() -> bool:
@@ -91,16 +91,24 @@ def all_records(client: Consumer, topic: str, partition: int = 0) -> list[Messag
     return found
 
 
+def known_ends(client: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Return the low and high watermark. librdkafka may not know the partition for a moment after
+    brokers have restarted."""
+    return eventually(
+        lambda: ends(client, topic, partition), f"the end of {topic}-{partition}", RECOVERY_S
+    )
+
+
 def stable_end(bootstrap: str, topic: str, partition: int = 0) -> int:
     """Return the last stable offset."""
     with consumer(bootstrap, {"isolation.level": COMMITTED}) as client:
-        return ends(client, topic, partition)[1]
+        return known_ends(client, topic, partition)[1]
 
 
 def is_stable(bootstrap: str, topic: str, partition: int = 0) -> bool:
     """Return whether the partition has no open transaction."""
     with consumer(bootstrap, {"isolation.level": UNCOMMITTED}) as client:
-        _, end = ends(client, topic, partition)
+        _, end = known_ends(client, topic, partition)
     return stable_end(bootstrap, topic, partition) == end
 
 
