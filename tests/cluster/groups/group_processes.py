@@ -12,7 +12,10 @@ from typing import Any
 from group_member import CONFLUENT
 from real_cluster import PATIENCE_S, eventually
 
+from tidelog.shell.client.client_errors import ClientError
+from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.connection import KafkaConnection
+from tidelog.shell.client.groups.group_admin import describe_group
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 FIND_COORDINATOR = 10
@@ -169,7 +172,15 @@ class GroupStage:
             eventually(look, f"{len(members)} members share {partitions} partitions")
         except AssertionError as error:
             told = [(m.assignments, m.errors, m.process.poll()) for m in members]
-            raise AssertionError(f"{error}: {told}") from None
+            raise AssertionError(f"{error}: {told}; {self._description()}") from None
+
+    def _description(self) -> object:
+        """Return the group as its coordinator describes it, for the text of a failure."""
+        try:
+            with Cluster(self.cluster.bootstrap, timeout_s=PATIENCE_S) as client:
+                return describe_group(client, self.group)
+        except ClientError as error:
+            return error
 
     def coordinator(self) -> int:
         """Return the group's coordinator, as a running broker reports it."""
