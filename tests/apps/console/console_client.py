@@ -15,6 +15,10 @@ from tidelog.apps.console.server import Console, Options
 from tidelog.apps.console.target import Target
 
 PATIENCE_S = 120.0
+CALM = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "120000"}
+"""Settings with which a broker that gets no CPU time for seconds causes no election and leaves no
+ISR. The end of a broker's process is detected without its session timeout."""
+UNAVAILABLE, NOT_FOUND = 503, 404
 INDEX = "<!doctype html><title>Tidelog console</title>"
 Json = dict[str, Any]
 
@@ -87,11 +91,31 @@ class Client:
         finally:
             connection.close()
 
+    def settled(self, path: str) -> Answer:
+        """Return the answer as soon as the cluster has responded to the console in time."""
+        found: Answer = eventually(
+            lambda: (answer := self.get(path)).status != UNAVAILABLE and answer,
+            f"the cluster responds: {path}",
+        )
+        return found
+
     def read(self, path: str) -> Any:
-        """Return the JSON of a page that must exist."""
-        found = self.get(f"/api/{path}")
+        """Return the JSON of a page that exists, or will as soon as the console knows it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self.get(f"/api/{path}")).status in (UNAVAILABLE, NOT_FOUND):
+            assert time.monotonic() < deadline, (path, found.status, found.body)
+            time.sleep(0.02)
         assert found.status == 200, (found.status, found.body)
         return found.json()
+
+    def until(self, path: str, holds: Callable[[Any], object]) -> Any:
+        """Read a page until `holds` is true of its data. A single page may lack the state of a
+        broker that responded too late."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(data := self.read(path)):
+            assert time.monotonic() < deadline, f"{path} does not show it: {data}"
+            time.sleep(0.02)
+        return data
 
     def post(self, name: str, body: object, headers: dict[str, str] | None = None) -> Answer:
         """Send an action, or a request to a path."""
@@ -107,6 +131,32 @@ class Client:
             return Answer(connection.getresponse())
         finally:
             connection.close()
+
+    def post_settled(self, name: str, body: object) -> Answer:
+        """Send an action that may be repeated, until the cluster responds to the console in
+        time."""
+        found: Answer = eventually(
+            lambda: (answer := self.post(name, body)).status != UNAVAILABLE and answer,
+            f"the cluster responds: {name}",
+        )
+        return found
+
+    def post_until_done(self, name: str, body: object) -> Answer:
+        """Repeat an action until it has succeeded; the result of a repeated one is the same."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self.post(name, body)).status != 200:
+            assert time.monotonic() < deadline, (name, found.status, found.body)
+            time.sleep(0.02)
+        return found
+
+    def create_topic(self, topic: str, path: str = "create-topic", **more: Any) -> None:
+        """Create a topic; a request whose response was late may have created it."""
+
+        def created() -> bool:
+            found = self.post(path, {"topic": topic, **more})
+            return found.status == 200 or b"TOPIC_ALREADY_EXISTS" in found.body
+
+        eventually(created, f"topic {topic} is created")
 
     @contextmanager
     def page(self, path: str) -> Iterator[Page]:

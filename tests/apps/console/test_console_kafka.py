@@ -3,11 +3,12 @@
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
-from console_client import Client, eventually, serve
+from console_client import PATIENCE_S, Client, serve
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.console.target import RemoteCluster
@@ -19,10 +20,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     conf = {"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0}
     kafka = confluent_kafka.Producer(conf)
     kafka.produce("orders", b"x", partition=0)
-    assert kafka.flush(30) == 0
-    brokers = kafka.list_topics("orders").brokers.values()
+    assert kafka.flush(PATIENCE_S) == 0
+    brokers = kafka.list_topics("orders", PATIENCE_S).brokers.values()
     bootstrap = ",".join(f"{each.host}:{each.port}" for each in brokers)
     with serve(RemoteCluster(bootstrap), tmp_path_factory.mktemp("pages")) as found:
+        # Until a broker has responded in time, the console does not know what it is.
+        found.until("overview", lambda data: data["kind"] == "kafka")
         yield found
 
 
@@ -37,13 +40,15 @@ def test_overview_of_kafka_has_brokers_and_topics(client: Client) -> None:
 
 
 def test_partition_of_kafka_says_what_is_unknown(client: Client) -> None:
-    found = client.read("partitions/orders/0")
-    assert "not a Tidelog cluster" in found["missing"]
-    partition = found["partition"]
-    leader = next(r for r in partition["replicas"] if r["broker"] == partition["leader"])
-    assert leader["high_watermark"] == 1
-    assert client.get("/api/partitions/none/0").status == 404
-    assert client.get("/api/partitions/orders/77").status == 404
+    def leader_is_shown(found: Any) -> bool:
+        assert "not a Tidelog cluster" in found["missing"]
+        partition = found["partition"]
+        leader = next(r for r in partition["replicas"] if r["broker"] == partition["leader"])
+        return bool(leader["high_watermark"] == 1)
+
+    client.until("partitions/orders/0", leader_is_shown)
+    assert client.settled("/api/partitions/none/0").status == 404
+    assert client.settled("/api/partitions/orders/77").status == 404
 
 
 def test_pages_of_kafka_are_pushed(client: Client) -> None:
@@ -54,8 +59,8 @@ def test_pages_of_kafka_are_pushed(client: Client) -> None:
 
 
 def test_records_of_kafka_are_read(client: Client) -> None:
-    found = eventually(lambda: client.read("records/orders/0")["records"], "the record")
-    assert [each["value"] for each in found] == ["x"]
+    found = client.until("records/orders/0", lambda data: data["records"])
+    assert [each["value"] for each in found["records"]] == ["x"]
 
 
 def test_without_its_packages_the_console_says_what_to_install(

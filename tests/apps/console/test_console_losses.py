@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from console_client import Client, eventually, serve
+from console_client import CALM, PATIENCE_S, Client, Json, serve
 
 from tidelog.apps.console.target import RemoteCluster
 from tidelog.core.record.record import Record
@@ -11,28 +11,25 @@ from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
 
-SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 CONFIGS = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
 
 
 def await_partition(pages: Client, leader: int, isr: list[int]) -> None:
-    def reached() -> bool:
-        answer = pages.get("/api/partitions/orders/0")
-        if answer.status != 200:
-            return False  # the console does not know the topic yet
-        found = answer.json()["partition"]
-        return found["leader"] == leader and sorted(found["isr"]) == isr
+    def reached(data: Json) -> bool:
+        found = data["partition"]
+        return bool(found["leader"] == leader and sorted(found["isr"]) == isr)
 
-    eventually(reached, f"broker {leader} leads with ISR {isr}")
+    pages.until("partitions/orders/0", reached)
 
 
 def test_losses_list_records_with_acks_1_that_an_unclean_election_lost(tmp_path: Path) -> None:
     with (
-        LocalCluster(brokers=3, settings=SETTINGS) as running,
+        LocalCluster(brokers=3, settings=CALM) as running,
         serve(RemoteCluster(running.bootstrap), tmp_path) as pages,
     ):
-        assert pages.read("losses") == {"losses": [], "unread": {}, "topic_problem": None}
-        with Cluster(running.bootstrap) as client:
+        nothing: Json = {"losses": [], "unread": {}, "topic_problem": None}
+        pages.until("losses", lambda data: data == nothing)
+        with Cluster(running.bootstrap, timeout_s=PATIENCE_S) as client:
             admin.create_topic(client, "orders", 1, 2, CONFIGS)
             known = client.refresh(["orders"]).topics["orders"].partitions[0]
             old, (new,) = known.leader, set(known.replicas) - {known.leader}
@@ -44,15 +41,11 @@ def test_losses_list_records_with_acks_1_that_an_unclean_election_lost(tmp_path:
         running.kill(old)
         running.start_broker(new)
         await_partition(pages, new, [new])
-        eventually(
-            lambda: list(pages.read("losses")["unread"]) == [f"broker {old}"],
-            f"only the ledger of broker {old} can't be read",
-        )
+        pages.until("losses", lambda data: list(data["unread"]) == [f"broker {old}"])
         running.start_broker(old)
         await_partition(pages, new, sorted([old, new]))
 
-        eventually(lambda: not pages.read("losses")["unread"], "all ledgers can be read")
-        found = pages.read("losses")
+        found = pages.until("losses", lambda data: data["losses"][1:] and not data["unread"])
         election, loss = found["losses"]
         assert (election["event"], election["leader"]) == ("unclean_election", new)
         assert (loss["topic"], loss["partition"], loss["broker"]) == ("orders", 0, old)
@@ -61,8 +54,8 @@ def test_losses_list_records_with_acks_1_that_an_unclean_election_lost(tmp_path:
         assert (loss["committed"], loss["acked_all"], loss["not_acked"]) == (0, 0, 0)
         # The last batch before a kill may be unknown.
         assert loss["acked_1"] + loss["acks_unknown"] == 3
-        assert pages.read("losses?topic=orders")["losses"] == [election, loss]
+        pages.until("losses?topic=orders", lambda data: data["losses"] == [election, loss])
         assert pages.read("losses?topic=others")["losses"] == []
-        assert loss in pages.read(f"losses?since={loss['at_ms']}")["losses"]
+        pages.until(f"losses?since={loss['at_ms']}", lambda data: loss in data["losses"])
         assert pages.read(f"losses?since={loss['at_ms'] + 1}")["losses"] == []
         assert pages.get("/api/losses?since=yesterday").status == 400

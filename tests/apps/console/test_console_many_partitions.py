@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console_client import Page
+from console_client import CALM, PATIENCE_S, Page
 
 from tidelog.core.record.record import Record
 from tidelog.shell.client import admin
@@ -34,7 +34,10 @@ def committed(end: int, data: dict[str, Any]) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_memory_is_bounded_with_3000_partitions(tmp_path: Path) -> None:
-    with LocalCluster(brokers=1) as running, Cluster(running.bootstrap, timeout_s=60) as cluster:
+    with (
+        LocalCluster(brokers=1, settings=CALM) as running,
+        Cluster(running.bootstrap, timeout_s=PATIENCE_S) as cluster,
+    ):
         admin.create_topic(cluster, "many", 3000, 1)
         command = [sys.executable, "-m", "tidelog", "console", "-b", running.bootstrap]
         with subprocess.Popen(
@@ -44,12 +47,12 @@ def test_memory_is_bounded_with_3000_partitions(tmp_path: Path) -> None:
                 assert console.stdout is not None
                 port = int(console.stdout.readline().rpartition(":")[2])
                 pages = [
-                    Page(HTTPConnection("127.0.0.1", port, timeout=30), f"/api/live/{path}")
+                    Page(HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S), f"/api/live/{path}")
                     for path in ("overview", "topics/many", "partitions/many/2999", "brokers/1")
                 ]
                 assert pages[0].until(lambda data: data["counts"]["partitions"] == 3000)
                 assert len(pages[1].until(lambda data: data["partitions"])["partitions"]) == 3000
-                producer = Producer(cluster)
+                producer = Producer(cluster, timeout_s=PATIENCE_S)
                 end, until = 0, time.monotonic() + WATCHED_S
                 while time.monotonic() < until:
                     producer.append("many", 2999, [Record(None, b"x", 1)])

@@ -4,10 +4,11 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from console_client import INDEX, Client, eventually, serve
+from console_client import CALM, INDEX, PATIENCE_S, Client, serve
 
 from tidelog.apps.console.avro_values import BadSchema, read_schemas
 from tidelog.apps.console.target import RemoteCluster
@@ -25,8 +26,8 @@ HOSTILE = '<img src=x onerror="alert(1)">/../\u202e"\'; --'
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Three brokers; `orders` has two partitions, the first with six records."""
-    with LocalCluster(brokers=3) as running:
-        with Cluster(running.bootstrap) as client:
+    with LocalCluster(brokers=3, settings=CALM) as running:
+        with Cluster(running.bootstrap, timeout_s=PATIENCE_S) as client:
             admin.create_topic(client, "orders", 2, 3, {"min.insync.replicas": "2"})
             producer = Producer(client)
             producer.append("orders", 0, [Record(b"k", b'{"a": 1}', 5), Record(None, b"plain", 6)])
@@ -50,9 +51,15 @@ def client(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def test_overview_lists_brokers_topics_and_no_problems(client: Client) -> None:
-    found = eventually(
-        lambda: (o := client.read("overview"))["counts"]["under_replicated"] == 0 and o, "in sync"
-    )
+    def all_responded(found: Any) -> bool:
+        brokers = found["brokers"]
+        return (
+            found["counts"]["under_replicated"] == 0
+            and found["controller"] is not None
+            and all(each["unreachable"] is None for each in brokers)
+        )
+
+    found = client.until("overview", all_responded)
     assert found["kind"] == "tidelog"
     assert [each["id"] for each in found["brokers"]] == [1, 2, 3]
     assert found["controller"] in (1, 2, 3)
@@ -66,7 +73,10 @@ def test_overview_lists_brokers_topics_and_no_problems(client: Client) -> None:
 
 
 def test_topic_has_configs_with_sources_and_partitions(client: Client) -> None:
-    found = client.read("topics/orders")
+    found = client.until(
+        "topics/orders",
+        lambda data: data["configs"] and data["partitions"][0]["log_end_offset"] is not None,
+    )
     own = next(each for each in found["configs"] if each["name"] == "min.insync.replicas")
     assert own == {
         "name": "min.insync.replicas",
@@ -82,12 +92,11 @@ def test_topic_has_configs_with_sources_and_partitions(client: Client) -> None:
 
 
 def test_partition_has_replicas_with_epochs_and_followers(client: Client) -> None:
-    def committed() -> dict[str, object] | None:
-        found: dict[str, object] = client.read("partitions/orders/0")
-        marks = [each["high_watermark"] for each in found["partition"]["replicas"]]  # type: ignore[index]
-        return found if marks == [6, 6, 6] else None
+    def committed(found: Any) -> bool:
+        marks = [each["high_watermark"] for each in found["partition"]["replicas"]]
+        return marks == [6, 6, 6] and found["pending_isr"] is None
 
-    found = eventually(committed, "all replicas know the high watermark")
+    found = client.until("partitions/orders/0", committed)
     partition = found["partition"]
     assert [each["epochs"] for each in partition["replicas"]] == [[[0, 0]]] * 3
     assert {each["broker"] for each in found["followers"]} == {1, 2, 3} - {partition["leader"]}
@@ -99,7 +108,7 @@ def test_partition_has_replicas_with_epochs_and_followers(client: Client) -> Non
 
 
 def test_broker_has_replicas_and_its_own_configs(client: Client) -> None:
-    found = client.read("brokers/2")
+    found = client.until("brokers/2", lambda data: data["state"] and data["configs"])
     assert found["broker"]["id"] == 2
     assert found["state"]["acting"] is True
     orders = [each["partition"] for each in found["replicas"] if each["topic"] == "orders"]
@@ -108,9 +117,9 @@ def test_broker_has_replicas_and_its_own_configs(client: Client) -> None:
 
 
 def test_groups_have_lag_also_with_hostile_names(client: Client) -> None:
-    names = [each["group"] for each in client.read("groups")["groups"]]
-    assert sorted(names) == sorted([HOSTILE, "readers"])
-    (row,) = client.read("groups/readers")["offsets"]
+    listed = client.until("groups", lambda data: len(data["groups"]) == 2)["groups"]
+    assert sorted(each["group"] for each in listed) == sorted([HOSTILE, "readers"])
+    (row,) = client.until("groups/readers", lambda data: data["lag"])["offsets"]
     assert (row["topic"], row["partition"], row["lag"]) == ("orders", 0, 2)
     assert client.read(f"groups/{quote(HOSTILE, safe='')}")["group"] == HOSTILE
 
@@ -158,7 +167,7 @@ def test_avro_is_decoded_with_the_schema_of_its_topic(
     json_framed = b'\x00\x00\x00\x00\x09{"a": 1}'
     (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
     avro = read_schemas([f"avro={tmp_path / 'order.avsc'}"])
-    with Cluster(cluster.bootstrap) as admin_client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as admin_client:
         admin.create_topic(admin_client, "avro", 1, 3)
         values = [plain, framed, framed[:-1], plain + b"x", json_framed, b"no Avro"]
         Producer(admin_client).append("avro", 0, [Record(None, each, 5) for each in values])
@@ -207,7 +216,7 @@ def test_records_are_read_page_by_page(client: Client) -> None:
     assert found["next_offset"] == 3
     last = client.read("records/orders/0?limit=1")
     assert [each["offset"] for each in last["records"]] == [5]
-    assert client.get("/api/records/orders/0?offset=99").status == 400
+    assert client.settled("/api/records/orders/0?offset=99").status == 400
 
 
 @pytest.mark.parametrize(
@@ -227,7 +236,7 @@ def test_records_are_read_page_by_page(client: Client) -> None:
     ],
 )
 def test_unknown_names_are_not_found(client: Client, path: str) -> None:
-    found = client.get(f"/api/{path}")
+    found = client.settled(f"/api/{path}")
     assert found.status == 404, found.body
     assert set(found.json()) == {"error", "advice"}
 
@@ -241,10 +250,9 @@ def test_a_page_of_an_unknown_topic_gets_an_error_and_then_its_state(
     client: Client, cluster: LocalCluster
 ) -> None:
     with client.page("topics/late") as page:
-        error = page.until(lambda _: True, "error")
-        assert error["status"] == 404
+        error = page.until(lambda found: found["status"] == 404, "error")
         assert "late" in error["error"]
-        with Cluster(cluster.bootstrap) as connected:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as connected:
             admin.create_topic(connected, "late", 1, 1)
         assert page.until(lambda data: data["topic"] == "late")["partitions"]
 
@@ -252,7 +260,7 @@ def test_a_page_of_an_unknown_topic_gets_an_error_and_then_its_state(
 def test_a_page_is_told_of_a_produced_record(client: Client, cluster: LocalCluster) -> None:
     with client.page("partitions/orders/1") as page:
         page.until(lambda data: data["partition"]["replicas"][0]["log_end_offset"] == 0)
-        with Cluster(cluster.bootstrap) as connected:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as connected:
             Producer(connected).append("orders", 1, [Record(None, b"x", 1)])
         page.until(
             lambda data: (
@@ -264,10 +272,10 @@ def test_a_page_is_told_of_a_produced_record(client: Client, cluster: LocalClust
 def test_groups_are_pushed_too(client: Client, cluster: LocalCluster) -> None:
     with client.page("groups/readers") as page:
         page.until(lambda data: data["lag"] == 2)
-        with Cluster(cluster.bootstrap) as connected:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as connected:
             commit_offsets(connected, "readers", {TopicPartition("orders", 0): Committed(5)})
         page.until(lambda data: data["lag"] == 1)
-        with Cluster(cluster.bootstrap) as connected:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as connected:
             commit_offsets(connected, "readers", {TopicPartition("orders", 0): Committed(4)})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from console_client import Client, serve
+from console_client import PATIENCE_S, Client, serve
 
 from tidelog.apps.console.security import TokenUnusable, read_token
 from tidelog.apps.console.target import RemoteCluster
@@ -167,4 +167,4 @@ def test_credentials_of_the_console_need_a_token(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert ("token=" in process.stdout.readline()) is has_token
             process.terminate()
-            assert process.wait(120) == 0
+            assert process.wait(PATIENCE_S) == 0

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import confluent_kafka
 import pytest
-from console_client import Client, eventually, serve
+from console_client import CALM, PATIENCE_S, Client, eventually, serve
 
 from tidelog.apps.console.history.place import recorder_for
 from tidelog.apps.console.target import RemoteCluster
@@ -24,8 +24,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 pytestmark = pytest.mark.ci
 
-PATIENCE_S = 60
-TRUSTING = {"transaction.partition.verification.enable": "false"}
+TRUSTING = {**CALM, "transaction.partition.verification.enable": "false"}
 """Leaders that do not verify: otherwise no transaction hangs."""
 UNVERIFIED = 11
 """The last version of Produce that does not add partitions to the transaction."""
@@ -49,7 +48,7 @@ def client(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def create(cluster: LocalCluster, topic: str) -> None:
-    with Cluster(cluster.bootstrap) as found:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as found:
         admin.create_topic(found, topic, 1, 3, {"min.insync.replicas": "2"})
 
 
@@ -80,30 +79,44 @@ def test_an_open_transaction_is_listed_until_it_is_committed(
 ) -> None:
     create(cluster, "payments")
     producer = begun(cluster, HOSTILE, "payments", "m1", "m2")
-    row = eventually(lambda: waiting(client, "payments"), "the partition is listed")
-    assert (row["last_stable_offset"], row["high_watermark"]) == (0, 2)
-    assert (row["transactional_id"], row["hangs"]) == (HOSTILE, False)
-    [listed] = [
-        each
-        for each in client.read("transactions")["transactions"]
-        if each["transactional_id"] == HOSTILE
-    ]
+    row = eventually(
+        lambda: (
+            (row := waiting(client, "payments"))
+            and (row["high_watermark"], row["transactional_id"]) == (2, HOSTILE)
+            and row
+        ),
+        "the partition is listed, with both records",
+    )
+    assert (row["last_stable_offset"], row["hangs"]) == (0, False)
+
+    def described() -> Any:
+        rows = client.read("transactions")["transactions"]
+        found = [each for each in rows if each["transactional_id"] == HOSTILE]
+        return found if found and found[0]["timeout_ms"] else None
+
+    [listed] = eventually(described, "its coordinator describes it")
     assert (listed["state"], listed["partitions"]) == ("Ongoing", 1)
     assert listed["timeout_ms"] == 600_000
     one = client.read(f"transactions/{quote(HOSTILE, safe='')}")
     assert (one["state"], one["producer_id"]) == ("Ongoing", row["producer_id"])
     [partition] = one["partitions"]
     assert (partition["topic"], partition["start_offset"]) == ("payments", 0)
-    shown = client.read("partitions/payments/0")
+    shown = client.until("partitions/payments/0", lambda data: data["partition"]["unstable"])
     assert shown["partition"]["unstable"]["producer_id"] == row["producer_id"]
     assert "lso" in [each["topic"] for each in shown["explain"]]
 
     with client.page("transactions") as page:
         page.until(lambda data: any(each["topic"] == "payments" for each in data["open"]))
-        open_ms = time.time_ns() // 1_000_000
+
+        def recorded() -> int | None:
+            """Return a moment at which the history has it; it samples offsets once a second."""
+            now_ms = time.time_ns() // 1_000_000
+            return now_ms if waiting(client, "payments", f"?at={now_ms}") else None
+
+        open_ms = eventually(recorded, "it is in the history")
         producer.commit_transaction(PATIENCE_S)
         page.until(lambda data: all(each["topic"] != "payments" for each in data["open"]))
-    eventually(lambda: waiting(client, "payments", f"?at={open_ms}"), "it is in the history")
+    assert waiting(client, "payments", f"?at={open_ms}"), "it stays in the history"
     past = client.read(f"transactions?at={open_ms}")
     assert past["transactions"] is None
     assert "no transactional ids" in past["missing"]
@@ -138,7 +151,7 @@ def test_records_say_how_their_transaction_ended(cluster: LocalCluster, client: 
         ("plain", None),
     ]
     eventually(lambda: found(0) == complete, "all records, and the state of each")
-    assert found(4) == complete[4:], "a page that begins above the last stable offset"
+    eventually(lambda: found(4) == complete[4:], "a page that begins above the last stable offset")
     producer.abort_transaction(PATIENCE_S)
 
 
@@ -146,9 +159,12 @@ def test_a_transaction_is_aborted_from_the_page(cluster: LocalCluster, client: C
     create(cluster, "stuck")
     producer = begun(cluster, "stuck", "stuck", "m1")
     eventually(lambda: waiting(client, "stuck"), "the partition is listed")
-    refused = client.post("abort-transaction", {"topic": "stuck", "partition": 0, "offset": 0})
-    assert refused.status == 400
-    assert "does not hang" in refused.json()["error"]
+
+    def refused() -> bool:
+        found = client.post("abort-transaction", {"topic": "stuck", "partition": 0, "offset": 0})
+        return found.status == 400 and "does not hang" in found.json()["error"]
+
+    eventually(refused, "a transaction that its coordinator will end is not aborted")
     done = client.post("abort-transaction", {"transactional_id": "stuck"})
     assert done.status == 200, done.body
     assert "aborted its transaction" in done.json()["message"]
@@ -165,8 +181,7 @@ def test_a_transaction_that_hangs_is_named_and_aborted(
     row = eventually(lambda: (row := waiting(client, "late")) and row["hangs"] and row, "it hangs")
     assert row["transactional_id"] is None
     body = {"topic": "late", "partition": 0, "offset": row["offset"]}
-    done = client.post("abort-transaction", body)
-    assert done.status == 200, done.body
+    client.post_until_done("abort-transaction", body)
     eventually(lambda: waiting(client, "late") is None, "consumers go on")
 
 
@@ -174,7 +189,6 @@ def leave_hanging(bootstrap: str, topic: str) -> None:
     """Write a record in a transaction that no coordinator knows."""
     record = Record(None, b"late", int(time.time() * 1000), ())
     with Cluster(bootstrap, timeout_s=PATIENCE_S) as found:
-        found.refresh([topic])
         producer_id, epoch = init_producer_id(found)
         stamp = Stamp(producer_id, epoch, 0)
         batch = encode_batch([record], attributes=TRANSACTIONAL, producer=stamp)
@@ -186,12 +200,19 @@ def leave_hanging(bootstrap: str, topic: str) -> None:
                 {"name": topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}
             ],
         }
-        leader = found.broker(found.leader(topic, 0).leader)
-        answer = leader.answer(leader.ask(PRODUCE, body, UNVERIFIED))
-    assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
+
+        def written() -> bool:
+            """Send the batch; a leader that has it already reports no error."""
+            found.refresh([topic])
+            leader = found.broker(found.leader(topic, 0).leader)
+            answer = leader.answer(leader.ask(PRODUCE, body, UNVERIFIED))
+            return not answer["responses"][0]["partition_responses"][0]["error_code"]
+
+        eventually(written, "the leader accepts the batch")
 
 
 def test_an_unknown_transactional_id_is_not_found(client: Client) -> None:
-    assert client.get("/api/transactions/nobody").status == 404
-    assert client.post("abort-transaction", {"transactional_id": "nobody"}).status == 404
+    assert client.settled("/api/transactions/nobody").status == 404
+    unknown = {"transactional_id": "nobody"}
+    assert client.post_settled("abort-transaction", unknown).status == 404
     assert client.post("abort-transaction", {}).status == 400
