@@ -86,7 +86,7 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
         env={"PYTHONPATH": str(Path(tidelog.__file__).parents[1]), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -38,7 +38,7 @@ def run(temporary: Path, **variables: str) -> None:
         "TMPDIR": str(temporary),
         **variables,
     }
-    subprocess.run([sys.executable, "-c", "import kept"], env=environment, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", "import kept"], env=environment, timeout=300, check=True)
 
 
 def kept_in(folder: Path) -> list[Path]:

@@ -17,6 +17,6 @@ print(pyspark_tidelog.DefaultSource.name(), pyspark_tidelog_log.DefaultSource.na
 @pytest.mark.spark
 def test_formats_are_found_without_arrow() -> None:
     found = subprocess.run(
-        [sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=300, check=False
     )
     assert found.stdout.split() == ["tidelog", "tidelog-log"], found.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from lake_rows import orders, places, rows_of
-from real_cluster import consumer, make_topic, take
+from real_cluster import consumer, ends, make_topic, take
 from topic_data import append
 
 from tidelog.apps.pipeline.backfill import backfill
@@ -92,7 +92,7 @@ def test_each_row_is_landed_once_if_the_driver_is_killed_or_stopped(
                 assert process.poll() is None, process.communicate()[1][-2000:]
                 time.sleep(0.3)
             process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -152,6 +152,6 @@ def test_a_killed_backfill_continues(
 def read_all(client: Any, topic: str, partition: int) -> list[Any]:
     from confluent_kafka import TopicPartition
 
-    low, high = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    low, high = ends(client, topic, partition)
     client.assign([TopicPartition(topic, partition, low)])
     return list(take(client, high - low))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from real_cluster import QUICK_SESSIONS
+from real_cluster import PATIENCE_S, eventually
 
 from tidelog.apps.spark.columns import arrow_schema
 from tidelog.apps.spark.source.range_reader import (
@@ -36,7 +36,8 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 NOW_MS = int(time.time() * 1000)
 QUICK = ReadLimits(timeout_s=1)
-PATIENT = ReadLimits(timeout_s=30)
+SHORT = ReadLimits(timeout_s=5)
+PATIENT = ReadLimits(timeout_s=PATIENCE_S)
 DELETE_RECORDS = 21
 
 
@@ -49,7 +50,7 @@ def client(calm: LocalCluster) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[LocalCluster]:
     """A cluster whose brokers a test may kill; all of them run again between tests."""
-    with LocalCluster(settings=QUICK_SESSIONS) as cluster:
+    with LocalCluster() as cluster:
         yield cluster
 
 
@@ -155,7 +156,7 @@ def test_offsets_outside_of_the_log_are_an_error(client: Cluster, name: str) -> 
 def test_rows_before_an_error_are_returned(client: Cluster, name: str) -> None:
     """The log ends before the range does."""
     written(client, name, 100)
-    reading = read_range(client, planned(client, name, 0, 150), arrow_schema(), limits=QUICK)
+    reading = read_range(client, planned(client, name, 0, 150), arrow_schema(), limits=SHORT)
     assert next(reading).num_rows == 100
     with pytest.raises(RangeUnreachable, match="the readable records end at offset 100") as caught:
         next(reading)
@@ -186,17 +187,18 @@ def _until(reading: Iterator[Any], error: type[RangeError]) -> Iterator[Any]:
 def _all_run(cluster: LocalCluster) -> None:
     for broker in cluster.ids:
         if not cluster.is_running(broker):
-            cluster.start_broker(broker)
-    cluster.wait_ready()
+            cluster.start_broker(broker, timeout_s=PATIENCE_S)
+    cluster.wait_ready(PATIENCE_S)
 
 
 @pytest.mark.ci
 def test_a_read_survives_the_death_of_the_leader(fragile: LocalCluster, name: str) -> None:
     """Then the next leader hangs."""
+    with Cluster(fragile.bootstrap) as writer:
+        values = written(writer, name, 6000)
+        wanted = planned(writer, name, 0, 6000, writer.leader(name, 0).leader_epoch)
     with Cluster(fragile.bootstrap, timeout_s=3) as client:
-        values = written(client, name, 6000)
-        limits = ReadLimits(rows=200, fetch_bytes=1, timeout_s=40)
-        wanted = planned(client, name, 0, 6000, client.leader(name, 0).leader_epoch)
+        limits = ReadLimits(rows=200, fetch_bytes=1, timeout_s=PATIENCE_S)
         found: list[bytes] = []
         hung = None
         for number, batch in enumerate(
@@ -220,20 +222,21 @@ def test_a_slow_consumer_of_rows_does_not_time_out(fragile: LocalCluster, name: 
     """Reading takes longer than the timeout of a response, and the leader changes meanwhile."""
     with Cluster(fragile.bootstrap) as client:
         written(client, name, 3000, each=100)
-        limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=4)
+        limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=10)
         reading = read_range(client, planned(client, name, 0, 3000), arrow_schema(), limits=limits)
         count = next(reading).num_rows
         fragile.kill(client.leader(name, 0).leader)
-        time.sleep(4.5)
+        time.sleep(10.5)
         assert count + sum(batch.num_rows for batch in reading) == 3000
     _all_run(fragile)
 
 
 @pytest.mark.ci
 def test_a_partition_without_a_leader_times_out(fragile: LocalCluster, name: str) -> None:
+    with Cluster(fragile.bootstrap) as writer:
+        written(writer, name, 10)
     with Cluster(fragile.bootstrap, timeout_s=1) as client:
-        written(client, name, 10)
-        wanted = planned(client, name, 0, 10)
+        wanted = eventually(lambda: planned(client, name, 0, 10), "the brokers respond")
         for broker in fragile.ids:
             fragile.kill(broker)
         with pytest.raises(RangeUnreachable, match="no records arrived within 1 s"):
@@ -259,7 +262,7 @@ def test_a_recreated_topic_is_an_error(client: Cluster, name: str) -> None:
 def test_a_topic_recreated_during_the_read_is_an_error(client: Cluster, name: str) -> None:
     written(client, name, 3000, each=100)
     wanted = planned(client, name, 0, 3000)
-    limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=30)
+    limits = ReadLimits(rows=50, fetch_bytes=1, timeout_s=PATIENCE_S)
     reading = read_range(client, wanted, arrow_schema(), limits=limits)
     assert next(reading).num_rows == 50
     with Cluster(client.bootstrap[0][0] + f":{client.bootstrap[0][1]}") as other:

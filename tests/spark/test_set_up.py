@@ -15,7 +15,6 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -125,6 +124,12 @@ class Place:
 
     def set_up(self, **environment: str) -> tuple[int, str]:
         """Run the script; return its exit code and output."""
+        with self.start(**environment) as script:
+            said, _ = script.communicate(timeout=LIMIT_S)
+            return script.returncode, said
+
+    def start(self, **environment: str) -> "subprocess.Popen[str]":
+        """Start the script, with one pipe for all that it prints."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
         set_here = {
             "PIP_CONFIG_FILE": os.devnull,
@@ -133,15 +138,13 @@ class Place:
             "TIDELOG_WHEELS": str(self.wheels),
             "NO_PROXY": "127.0.0.1",
         }
-        done = subprocess.run(
+        return subprocess.Popen(
             [sys.executable, str(SCRIPT), "--no-java", "--pins", str(self.pins)],
             env={**kept, **set_here, **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=LIMIT_S,
-            check=False,
         )
-        return done.returncode, done.stdout + done.stderr
 
     def is_installed(self) -> bool:
         module = self.environment / "pyspark" / "__init__.py"
@@ -248,16 +251,18 @@ def test_an_index_that_refuses_is_not_retried_repeatedly(place: Place) -> None:
 
 def test_two_runs_at_once_wait_for_each_other(place: Place) -> None:
     place.wheels.mkdir()
-    with ThreadPoolExecutor(1) as pool:
-        with (place.wheels / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            second = pool.submit(place.set_up)
-            with pytest.raises(TimeoutError):
-                second.result(timeout=2)
-            assert not place.index.asked
-        code, said = second.result(timeout=LIMIT_S)
-    assert code == 0, said
-    assert "another process is setting up Spark" in said
+    with (place.wheels / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = place.start(PYTHONUNBUFFERED="1")
+        assert second.stdout is not None
+        waiting = second.stdout.readline()
+        assert "another process is setting up Spark" in waiting
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(1)
+        assert not place.index.asked
+    with second:
+        said, _ = second.communicate(timeout=LIMIT_S)
+    assert second.returncode == 0, said
     assert place.is_installed()
 
 

@@ -88,7 +88,7 @@ def test_a_leader_is_killed_while_rows_are_written(spark: Any, name: str) -> Non
 
         def kill_when_some_are_there() -> None:
             with Cluster(cluster.bootstrap) as client:
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + PATIENCE_S
                 while time.monotonic() < deadline:
                     client.refresh([name])
                     if any(ends(client, name)):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from real_cluster import PATIENCE_S
 from sink_rows import rows_of, values_of
 
 from tidelog.apps.spark.sink.commit_plan import Written
@@ -91,9 +92,9 @@ def test_leaders_are_killed_and_come_back(brokers: LocalCluster) -> None:
         options,
         {
             5: lambda: brokers.kill(first),
-            12: lambda: brokers.start_broker(first),
+            12: lambda: brokers.start_broker(first, timeout_s=PATIENCE_S),
             20: lambda: brokers.kill(second),
-            26: lambda: brokers.start_broker(second),
+            26: lambda: brokers.start_broker(second, timeout_s=PATIENCE_S),
         },
     )
     check(brokers, topic)
@@ -128,24 +129,29 @@ def test_a_leader_hangs_for_a_while(brokers: LocalCluster) -> None:
 def test_too_few_replicas_end_the_attempt_and_the_next_one_completes(
     brokers: LocalCluster,
 ) -> None:
-    topic, options, leaders = prepared(brokers, **{"kafka.delivery.timeout.ms": "1500"})
+    topic, options, leaders = prepared(brokers, **{"kafka.delivery.timeout.ms": "8000"})
     origin = Origin(f"few-{topic}", 0, 0)
     others = [broker for broker in brokers.ids if broker != leaders[0]]
 
     def kill_the_others() -> None:
         for broker in others:
             brokers.kill(broker)
+            killed.append(broker)
 
+    killed: list[int] = []
     dying = rows({10: kill_the_others})
     with pytest.raises((SinkError, ClientError)) as refused:
         write_in_ledger(options, COLUMNS, origin, Attempt("one", 0), dying)
+    assert killed == others, refused.value
     assert "\n" not in str(refused.value)
     for broker in others:
         brokers.start_broker(broker, wait=False)
-    brokers.wait_ready()
-    again = write_in_ledger(options, COLUMNS, origin, Attempt("two", 0), rows({}))
+    brokers.wait_ready(PATIENCE_S)
+    # The ISR may still have one replica only.
+    patient = options._replace(delivery_s=PATIENCE_S)
+    again = write_in_ledger(patient, COLUMNS, origin, Attempt("two", 0), rows({}))
     assert again.delivered is not None
     assert again.delivered.found > 0
     assert again.delivered.rows + again.delivered.found == ROWS
-    commit_batch(options, [again])
+    commit_batch(patient, [again])
     check(brokers, topic)

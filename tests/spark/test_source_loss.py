@@ -11,16 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import TopicPartition
 from real_cluster import (
     PATIENCE_S,
-    QUICK_SESSIONS,
     admin_client,
     await_isr,
     eventually,
     make_topic,
 )
-from topic_data import append, failed_with, last_end, numbered, numbers_in, run_available, streaming
+from topic_data import (
+    append,
+    elect_unclean,
+    failed_with,
+    last_end,
+    numbered,
+    numbers_in,
+    run_available,
+    streaming,
+)
 
 from tidelog.shell.client import admin
 from tidelog.shell.client.administration.configs import ConfigChange, Resource, alter_configs
@@ -34,7 +42,11 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    settings = {**QUICK_SESSIONS, "log.retention.check.interval.ms": "300"}
+    settings = {
+        # A broker that gets no CPU time for seconds causes no election; a death is detected.
+        "broker.session.timeout.ms": "120000",
+        "log.retention.check.interval.ms": "300",
+    }
     with LocalCluster(settings=settings) as cluster:
         yield cluster
 
@@ -102,14 +114,14 @@ def test_retention_deletes_unread_records(
 
 
 def set_retention(cluster: LocalCluster, name: str, size: str) -> None:
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         whose = Resource(admin.TOPIC_RESOURCE, name)
         change = ConfigChange(0, "retention.bytes", size)
         assert not alter_configs(client, whose, [change]).error
 
 
 def log_start(cluster: LocalCluster, name: str) -> int:
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         return list_offset(client, name, 0, EARLIEST).offset
 
 
@@ -144,7 +156,7 @@ def test_a_recreated_topic_is_read_from_its_start(
     append(cluster.bootstrap, name, numbered(100, 150), partition=1)
     stream = Stream(spark, cluster.bootstrap, name, tmp_path)
     stream.run()
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         admin.delete_topic(client, name)
     make_topic(cluster.bootstrap, name, partitions=1)
     append(cluster.bootstrap, name, numbered(1000, 1300))  # more than there was
@@ -158,7 +170,7 @@ def test_a_recreated_topic_is_read_from_its_start(
         ("recreated", 1, 50, None, None),
     ]
     assert stream.values() == [*range(150), *range(1000, 1300)]
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         admin.delete_topic(client, name)
     assert f"{name}-0: offsets from 300 on were deleted with their topic" in (
         failed_with(stream.run)
@@ -170,7 +182,7 @@ def test_an_unclean_election_truncates_read_records(
 ) -> None:
     make_topic(cluster.bootstrap, name, replicas=2, configs={"min.insync.replicas": "1"})
     append(cluster.bootstrap, name, numbered(0, 80))
-    with Cluster(cluster.bootstrap) as client:
+    with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
         known = client.refresh([name]).topics[name].partitions[0]
     (follower,) = set(known.replicas) - {known.leader}
     cluster.kill(follower)
@@ -179,11 +191,8 @@ def test_an_unclean_election_truncates_read_records(
     stream = Stream(spark, cluster.bootstrap, name, tmp_path)
     stream.run()  # to the end, of which only one replica has the last 20
     cluster.kill(known.leader)
-    cluster.start_broker(follower)
-    partition = TopicPartition(name, 0)
-    librdkafka = admin_client(cluster.bootstrap)
-    election = librdkafka.elect_leaders(ElectionType.UNCLEAN, [partition])
-    assert election.result(PATIENCE_S)[partition] is None
+    cluster.start_broker(follower, timeout_s=PATIENCE_S)
+    elect_unclean(cluster.bootstrap, name, known.leader)
     append(cluster.bootstrap, name, numbered(1000, 1060))
     told = failed_with(stream.run)
     assert (
@@ -194,7 +203,7 @@ def test_an_unclean_election_truncates_read_records(
     assert (offset["lostOffsets"], offset["topics"][name]["partitions"]["0"]["from"]) == (20, 80)
     assert summary(stream.report()) == [("truncated", 0, 80, 100, 80)]
     assert stream.values() == [*range(100), *range(1000, 1060)]
-    cluster.start_broker(known.leader)
+    cluster.start_broker(known.leader, timeout_s=PATIENCE_S)
     append(cluster.bootstrap, name, numbered(1060, 1070))
     stream.run()
     assert stream.values() == [*range(100), *range(1000, 1070)]

@@ -208,7 +208,7 @@ def test_spark_finds_the_format_without_much_to_import() -> None:
         "print(sorted(name for name in set(sys.modules) - before if 'tidelog' in name))\n"
     )
     found = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=300
     )
     assert ast.literal_eval(found.stdout) == [
         "pyspark_tidelog",

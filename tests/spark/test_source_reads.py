@@ -115,7 +115,9 @@ def test_the_lag_ends_at_the_last_stable_offset_for_committed_reads(
     register(spark)
     make_topic(calm.bootstrap, name)
     append(calm.bootstrap, name, numbered(0, 10))
-    producer = Producer({"bootstrap.servers": calm.bootstrap, "transactional.id": name})
+    # The coordinator must not abort it while Spark reads.
+    limits = {"transactional.id": name, "transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": calm.bootstrap, **limits})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     for number in range(10, 15):

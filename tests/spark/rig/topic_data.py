@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import ElectionType, TopicPartition
+from real_cluster import PATIENCE_S, admin_client, eventually
+
 from tidelog.core.record.compression import Codec
 from tidelog.core.record.record import Record
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
-
-PATIENCE_S = 120
 
 
 def append(
@@ -26,8 +27,8 @@ def append(
     now = int(time.time() * 1000)
     ready = [each if isinstance(each, Record) else Record(None, each, now) for each in records]
     first = -1
-    with Cluster(bootstrap) as cluster:
-        producer = Producer(cluster, codec=codec)
+    with Cluster(bootstrap, timeout_s=PATIENCE_S) as cluster:
+        producer = Producer(cluster, codec=codec, timeout_s=PATIENCE_S)
         for start in range(0, len(ready), batch):
             offset = producer.append(topic, partition, ready[start : start + batch])
             first = offset if first < 0 else first
@@ -37,6 +38,23 @@ def append(
 def numbered(start: int, end: int) -> list[bytes]:
     """Return values that contain their number."""
     return [b"%d" % number for number in range(start, end)]
+
+
+def elect_unclean(bootstrap: str, topic: str, dead: int) -> None:
+    """Let a broker that was not in sync lead partition 0, after the death of its leader.
+
+    librdkafka does not retry while the controller changes, or has not noticed the death.
+    """
+    partition = TopicPartition(topic, 0)
+    librdkafka = admin_client(bootstrap)
+
+    def elected() -> bool:
+        librdkafka.elect_leaders(ElectionType.UNCLEAN, [partition]).result(PATIENCE_S)
+        with Cluster(bootstrap) as client:
+            leader = client.refresh([topic]).topics[topic].partitions[0].leader
+        return leader not in (-1, dead)
+
+    eventually(elected, f"another broker than {dead} leads {topic}-0")
 
 
 def reading(spark: Any, bootstrap: str, **options: Any) -> Any:
