@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console_client import Client, eventually, serve
+from console_client import CALM, PATIENCE_S, Client, eventually, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import BEGAN_MS, FakeCluster, sample
@@ -134,7 +134,7 @@ def test_moments_after_a_deletion_of_old_rows_are_unchanged(
 
 def test_pages_show_a_group_as_it_was(tmp_path: Path) -> None:
     key = TopicPartition("orders", 0)
-    with LocalCluster(brokers=3, data=str(tmp_path / "data")) as running:
+    with LocalCluster(brokers=3, data=str(tmp_path / "data"), settings=CALM) as running:
         options: dict[str, Any] = {
             "recorder": recorder_for(str(tmp_path / "data")),
             "group_pace": GroupPace(0.1, 0.1, 1.0, 1.0),
@@ -142,7 +142,7 @@ def test_pages_show_a_group_as_it_was(tmp_path: Path) -> None:
         target = RemoteCluster(running.bootstrap)
         with (
             serve(target, tmp_path / "static", **options) as pages,
-            Cluster(running.bootstrap) as client,
+            Cluster(running.bootstrap, timeout_s=PATIENCE_S) as client,
         ):
             admin.create_topic(client, "orders", 1, 3)
             Producer(client).append("orders", 0, [Record(None, b"x", 1)] * 10)
@@ -162,7 +162,7 @@ def test_pages_show_a_group_as_it_was(tmp_path: Path) -> None:
             assert (listed["group"], listed["members"], listed["lag"]) == ("readers", 0, 1)
             now_ms = time.time_ns() // 1_000_000
             assert pages.read(f"groups?at={now_ms}")["groups"] == []
-            assert pages.get(f"/api/groups/readers?at={now_ms}").status == 404
+            assert pages.settled(f"/api/groups/readers?at={now_ms}").status == 404
             assert pages.get("/api/groups?at=5").status == 404
 
 
@@ -178,8 +178,12 @@ def seen(pages: Client, offset: int, lag: int) -> int:
         return at_ms if shown == [(offset, lag)] else None
 
     found: int = eventually(moment, f"offset {offset} with lag {lag} is in the history")
-    live = pages.read("groups")["groups"]
-    assert [(each["group"], each["lag"]) for each in live] == [("readers", lag)]
+    pages.until(
+        "groups",
+        lambda data: (
+            [(each["group"], each["lag"]) for each in data["groups"]] == [("readers", lag)]
+        ),
+    )
     return found
 
 

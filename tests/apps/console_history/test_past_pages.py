@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from console_client import eventually, serve
+from console_client import CALM, PATIENCE_S, eventually, serve
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.console.history.place import FILE, recorder_for, state_folder
@@ -25,8 +25,8 @@ def watermarks(data: dict[str, Any]) -> list[int | None]:
 
 def test_scrub_back_before_the_death_of_a_leader(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with LocalCluster(brokers=3, data=str(data)) as running:
-        with Cluster(running.bootstrap) as client:
+    with LocalCluster(brokers=3, data=str(data), settings=CALM) as running:
+        with Cluster(running.bootstrap, timeout_s=PATIENCE_S) as client:
             admin.create_topic(client, "orders", 1, 3, {"min.insync.replicas": "2"})
             Producer(client).append("orders", 0, [Record(None, b"x", 1)] * 10)
             leader = client.leader("orders", 0).leader
@@ -41,8 +41,9 @@ def test_scrub_back_before_the_death_of_a_leader(tmp_path: Path) -> None:
                     """Return a moment whose sample has all records; the history samples offsets
                     once a second."""
                     at_ms = time.time_ns() // 1_000_000
-                    past = pages.read(f"{partition}?at={at_ms}")
-                    return at_ms if watermarks(past) == [10, 10, 10] else None
+                    past = pages.get(f"/api/{partition}?at={at_ms}")
+                    found = past.status == 200 and watermarks(past.json()) == [10, 10, 10]
+                    return at_ms if found else None
 
                 before_ms = eventually(recorded, "all records are in the history")
                 running.kill(leader)
@@ -55,13 +56,19 @@ def test_scrub_back_before_the_death_of_a_leader(tmp_path: Path) -> None:
                 ),
                 "the election is an event",
             )
-            for moment in ("", f"?at={time.time_ns() // 1_000_000}"):
-                (seen,) = pages.read(partition + moment)["last_seen"]
-                assert (seen["broker"], seen["log_end_offset"], seen["epochs"]) == (
-                    leader,
-                    10,
-                    [[0, 0]],
-                ), moment
+
+            def last_seen(moment: str) -> bool:
+                """A killed broker may have responded just before the first new sample, and another
+                one too late."""
+                shown = pages.read(partition + moment)["last_seen"]
+                found = [(each["broker"], each["log_end_offset"], each["epochs"]) for each in shown]
+                return found == [(leader, 10, [[0, 0]])]
+
+            eventually(lambda: last_seen(""), "the log of the dead broker, as it was last seen")
+            eventually(
+                lambda: last_seen(f"?at={time.time_ns() // 1_000_000}"),
+                "the same in the history",
+            )
             past = pages.read(f"{partition}?at={before_ms}")
             assert past["last_seen"] == []
             assert past["partition"]["leader"] == leader
@@ -72,8 +79,10 @@ def test_scrub_back_before_the_death_of_a_leader(tmp_path: Path) -> None:
             assert any(e["text"].startswith("Every record is committed") for e in past["explain"])
             overview = pages.read(f"overview?at={before_ms}")
             assert [each["fenced"] for each in overview["brokers"]] == [False] * 3
-            marks = pages.read("timeline?topic=orders&partition=0")["marks"]
-            assert {"leader", "isr", "broker"} <= {mark["kind"] for mark in marks}
+            pages.until(
+                "timeline?topic=orders&partition=0",
+                lambda data: {"leader", "isr", "broker"} <= {e["kind"] for e in data["marks"]},
+            )
             now_ms = time.time_ns() // 1_000_000
             changed = pages.read(f"diff?from={before_ms}&to={now_ms}")
             (found,) = [each for each in changed["partitions"] if each["topic"] == "orders"]
@@ -102,7 +111,8 @@ def test_history_of_a_remote_cluster_is_kept_by_its_id(
     with LocalCluster(brokers=1) as running:
         target = RemoteCluster(running.bootstrap)
         with serve(target, tmp_path / "static", recorder=recorder_for(None)) as pages:
-            cluster_id = pages.read("overview")["cluster_id"]
+            overview = pages.until("overview", lambda data: data["cluster_id"])
+            cluster_id = overview["cluster_id"]
             eventually(lambda: pages.read("session")["history"], "samples")
     assert Path(state_folder(), cluster_id, FILE).exists()
     assert recorder_for(None, 0).span() is None
