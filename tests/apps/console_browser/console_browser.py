@@ -26,7 +26,13 @@ FLAGS = [
     "--disable-sync",
 ]
 TIDELOG = [sys.executable, "-m", "tidelog"]
-QUICK = ["--set", "broker.session.timeout.ms=2000", "--set", "broker.heartbeat.interval.ms=500"]
+CALM = [
+    *("--set", "broker.session.timeout.ms=120000"),
+    *("--set", "replica.lag.time.max.ms=120000"),
+]
+"""A broker that gets no CPU time for seconds causes no election. The end of a broker's process is
+detected without its session timeout."""
+UNAVAILABLE, NOT_FOUND = 503, 404
 PATIENCE_S = 120.0
 PATIENCE_MS = PATIENCE_S * 1000
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{@html 1}\'"&amp;'
@@ -42,7 +48,12 @@ def browser_path() -> str:
 
 def tidelog(*words: str, given: str = "") -> str:
     done = subprocess.run(
-        [*TIDELOG, *words], input=given, capture_output=True, text=True, check=False, timeout=60
+        [*TIDELOG, *words],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout
@@ -51,7 +62,7 @@ def tidelog(*words: str, given: str = "") -> str:
 @contextmanager
 def cluster(data: Path) -> Iterator[str]:
     """Run three brokers with fault switches; yield the bootstrap addresses."""
-    words = ["up", "--data", str(data), "--port", "0", "--detach", "--format", "json", *QUICK]
+    words = ["up", "--data", str(data), "--port", "0", "--detach", "--format", "json", *CALM]
     up = json.loads(tidelog(*words, "--set", "tidelog.fault.switches=true"))
     try:
         yield up["bootstrap"]
@@ -60,7 +71,7 @@ def cluster(data: Path) -> Iterator[str]:
             [*TIDELOG, "down", "--data", str(data), "--wait", "10"],
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
 
 
@@ -78,11 +89,18 @@ class ConsoleProcess:
         return f"http://localhost:{self.port}"
 
     def start(self) -> None:
+        eventually(self._serves, "the console serves; after a kill, its port must be free")
+
+    def _serves(self) -> bool:
         words = ["console", *self._data, "--port", str(self.port), *self._options]
         self._process = subprocess.Popen([*TIDELOG, *words], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
+        if not line:  # another process has taken the port meanwhile
+            self.kill()
+            return False
         self.port = int(line.strip().rstrip("/").rpartition(":")[2])
+        return True
 
     def kill(self) -> None:
         if self._process is not None:
@@ -98,9 +116,32 @@ class ConsoleProcess:
         assert status == 200, found
         return found
 
-    def read(self, path: str) -> Any:
+    def create_topic(self, topic: str, **more: Any) -> None:
+        """Create a topic; a request whose response was late may have created it."""
+
+        def created() -> bool:
+            body = {"topic": topic, **more}
+            status, found = self._request("POST", "/api/actions/create-topic", body)
+            return status == 200 or "TOPIC_ALREADY_EXISTS" in found["error"]
+
+        eventually(created, f"topic {topic} is created")
+
+    def look(self, path: str) -> Any:
+        """Return the data of a page; None if it has none, or the cluster did not respond."""
         status, found = self._request("GET", f"/api/{path}", None)
-        assert status == 200, found
+        assert status in (200, UNAVAILABLE, NOT_FOUND), found
+        return found if status == 200 else None
+
+    def read(self, path: str) -> Any:
+        """Return the data of a page that exists, or will as soon as the console knows it."""
+        return self.until_shown(path, lambda _: True)
+
+    def until_shown(self, path: str, holds: Callable[[Any], object]) -> Any:
+        """Read a page until `holds` is true of its data, and return them."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self.look(path)) is None or not holds(found):
+            assert time.monotonic() < deadline, (path, found)
+            time.sleep(0.1)
         return found
 
     def _request(self, method: str, path: str, body: Any) -> tuple[int, Any]:
@@ -115,23 +156,21 @@ class ConsoleProcess:
 
     def until_in_sync(self, topic: str, partition: int = 0) -> None:
         """Wait until all replicas of a partition are in sync."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            found = self.read(f"partitions/{topic}/{partition}")["partition"]
-            if found["leader"] is not None and len(found["isr"]) == len(found["replicas"]):
-                return
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
+
+        def in_sync(data: Any) -> bool:
+            found = data["partition"]
+            return found["leader"] is not None and len(found["isr"]) == len(found["replicas"])
+
+        self.until_shown(f"partitions/{topic}/{partition}", in_sync)
 
     def until(self, topic: str, *, leader: int, isr: list[int], partition: int = 0) -> None:
         """Wait until a partition has this leader and ISR."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            found = self.read(f"partitions/{topic}/{partition}")["partition"]
-            if (found["leader"], sorted(found["isr"])) == (leader, isr):
-                return
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
+
+        def reached(data: Any) -> bool:
+            found = data["partition"]
+            return (found["leader"], sorted(found["isr"])) == (leader, isr)
+
+        self.until_shown(f"partitions/{topic}/{partition}", reached)
 
 
 def eventually(look: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:

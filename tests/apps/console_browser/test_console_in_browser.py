@@ -20,6 +20,7 @@ from console_browser import (
     ConsoleProcess,
     browser_path,
     cluster,
+    eventually,
     tidelog,
 )
 from tab import Tab
@@ -57,7 +58,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
         console = ConsoleProcess(folder, "--allow-actions")
         console.start()
         try:
-            console.act("create-topic", topic="orders", partitions=2, replication_factor=3)
+            console.create_topic("orders", partitions=2, replication_factor=3)
             console.act("produce", topic="orders", partition=0, value="a record", count=40)
             console.act(
                 "produce",
@@ -96,7 +97,7 @@ def test_every_page_renders_and_fits(
         page = tab.open(path)
         tab.expect("h1", title)
         page.wait_for_selector("[data-loading]", state="detached")
-        assert page.locator("[data-failure]").count() == 0, path
+        sync_api.expect(page.locator("[data-failure]"), path).to_have_count(0)
         assert page.evaluate("document.documentElement.dataset.theme") == theme
         overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert page.evaluate(overflow) <= 0, f"{path} is wider than {width} px"
@@ -131,13 +132,22 @@ def test_partition_page_draws_each_replica(tab: Tab) -> None:
 def test_produced_records_appear_without_reload(tab: Tab, console: ConsoleProcess) -> None:
     page = tab.open("/topics/orders/1")
     tab.expect(".lane-row.leads", "LEO")
-    before = console.read("partitions/orders/1")["partition"]["replicas"][0]["log_end_offset"]
+
+    def ends(data: Any) -> set[int | None]:
+        return {each["log_end_offset"] for each in data["partition"]["replicas"]}
+
+    (before,) = ends(
+        console.until_shown(
+            "partitions/orders/1", lambda data: len(ends(data)) == 1 and None not in ends(data)
+        )
+    )
+    assert before is not None
     page.get_by_role("button", name="Produce").click()
     page.get_by_label("Value").fill("from the page")
     page.get_by_label("How often").fill("5")
     page.locator("dialog").get_by_role("button", name="Produce").click()
+    tab.expect("[role=status].toasts", "wrote 5 records")  # for some seconds
     tab.expect(".lane-row.leads", f"LEO {before + 5}")
-    tab.expect("[role=status].toasts", "wrote 5 records")
 
 
 # -- a killed leader -------------------------------------------------------------------------
@@ -174,6 +184,7 @@ def test_leader_killed_from_the_page_is_replaced_live(tab: Tab, console: Console
     page.locator("dialog").get_by_role("button", name="Start").click()
     tab.expect(".page-head", "all in sync")
     console.until_in_sync("orders")
+    console.until_in_sync("orders", 1)
 
 
 # -- addresses -------------------------------------------------------------------------------
@@ -291,9 +302,10 @@ def test_hostile_records_and_groups_are_shown_as_text(tab: Tab) -> None:
 def test_an_open_transaction_is_shown_where_it_holds_back_consumers(
     tab: Tab, console: ConsoleProcess
 ) -> None:
-    console.act("create-topic", topic="payments", partitions=1, replication_factor=3)
+    console.create_topic("payments", partitions=1, replication_factor=3)
     bootstrap = console.read("session")["bootstrap"]
-    settings = {"transactional.id": HOSTILE, "log_level": 0}
+    # The coordinator must not abort it while the pages are read.
+    settings = {"transactional.id": HOSTILE, "transaction.timeout.ms": 600_000, "log_level": 0}
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **settings})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -328,14 +340,21 @@ def test_an_open_transaction_is_shown_where_it_holds_back_consumers(
 def test_groups_are_listed_with_members_and_lag(tab: Tab, console: ConsoleProcess) -> None:
     page = tab.open("/groups")
     row = page.get_by_role("table", name="Groups").get_by_role("row").filter(has_text="billing")
-    known = next(each for each in console.read("groups")["groups"] if each["group"] == "billing")
-    assert known["lag"] is not None
+
+    def billing(data: Any) -> Any:
+        return next((each for each in data["groups"] if each["group"] == "billing"), None)
+
+    known = billing(
+        console.until_shown(
+            "groups", lambda data: (found := billing(data)) and found["lag"] is not None
+        )
+    )
     sync_api.expect(row.get_by_role("cell").nth(2)).to_have_text("0")
     sync_api.expect(row.get_by_role("cell").nth(3)).to_have_text(str(known["lag"]))
 
 
 def test_values_are_shown_as_they_were_written(tab: Tab, console: ConsoleProcess) -> None:
-    console.act("create-topic", topic="values", partitions=1, replication_factor=1)
+    console.create_topic("values", partitions=1, replication_factor=1)
     big = '{"id":12345678901234567890,"id":1.50}'
     console.act("produce", topic="values", partition=0, value=big)
     console.act("produce", topic="values", partition=0, value="\x00\x01\x02\x03\x04\x05\x06")
@@ -463,7 +482,7 @@ def test_lost_records_are_listed_and_link_to_their_moment(
     tab.open("/losses")
     tab.expect("main", "No loss is recorded. This page would show")
     configs = {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
-    console.act("create-topic", topic="lossy", assignment=[[1, 2]], configs=configs)
+    console.create_topic("lossy", assignment=[[1, 2]], configs=configs)
     console.until_in_sync("lossy")
     console.act("kill", broker=2)
     console.until("lossy", leader=1, isr=[1])
@@ -479,7 +498,12 @@ def test_lost_records_are_listed_and_link_to_their_moment(
     for text in ("broker 1", "truncated after an unclean election", "broker 2 led", "0 to 2"):
         tab.expect(row, text)
     tab.page.get_by_label("Filter losses").fill("another topic")
-    tab.expect("main", "None of 2 losses matches.")
+
+    def all_are_counted() -> bool:
+        count = len(console.read("losses")["losses"])
+        return f"None of {count} losses matches." in tab.page.locator("main").inner_text()
+
+    eventually(all_are_counted, "the page counts the losses")
     tab.page.get_by_label("Filter losses").fill("")
     page = tab.open("/topics/lossy/0")
     tab.expect("[data-losses]", "truncated after an unclean election")

@@ -85,9 +85,9 @@ def test_a_story_is_played_by_keys_buttons_and_the_slider(page: "Page") -> None:
 def test_a_story_plays_by_itself_until_it_is_paused(page: "Page") -> None:
     page.goto(LOSS)
     at_step(page, 6)
-    page.get_by_label("Speed").select_option("4")
+    page.get_by_label("Speed").select_option("2")
     page.get_by_role("button", name="Play", exact=True).click()
-    at_step(page, PARTING)
+    sync_api.expect(page.locator(".count").first).not_to_have_text(f"step 6 of {STEPS}")
     page.get_by_role("button", name="Pause").click()
     shown = page.locator(".count").first.inner_text()
     page.wait_for_timeout(1200)
@@ -245,6 +245,7 @@ def test_no_page_is_wider_than_the_window(
             color_scheme=scheme,  # type: ignore[arg-type]
             base_url=console.url,
         )
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.goto(path)
         page.locator("h1").wait_for()
