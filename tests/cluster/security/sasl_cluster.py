@@ -13,7 +13,7 @@ from broker_process import LONG_SESSIONS, STOP_S, listening_event
 from certificates import authority, certificate
 from real_cluster import eventually
 
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.sasl.mechanism import PASSWORD_MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, module_of
 from tidelog.core.storage import layout
 from tidelog.shell.client.connection import KafkaConnection
@@ -53,7 +53,7 @@ class SaslCluster:
             "listeners": ",".join(f"{name}://{HOST}:0" for name in (*PROTOCOLS, "BROKERS")),
             "inter.broker.listener.name": "BROKERS",
             "listener.security.protocol.map": "BROKERS:SASL_SSL",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
             "listener.name.brokers.sasl.enabled.mechanisms": SCRAM_SHA_512,
             "sasl.mechanism.inter.broker.protocol": SCRAM_SHA_512,
             "listener.name.brokers.scram-sha-512.sasl.jaas.config": BROKERS,

@@ -13,7 +13,7 @@ from client_programs import java_tools, run_tool
 from real_cluster import eventually, make_topic, read, send_all
 from sasl_cluster import COMMAND_S, PASSWORD, PATIENCE_S, PROTOCOLS, SECRETS, USER, SaslCluster
 
-from tidelog.core.sasl.mechanism import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.sasl.mechanism import PASSWORD_MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.types import LOSSES_TOPIC
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.consumer import Reader
@@ -126,7 +126,7 @@ asyncio.run(run())
 PROGRAMS = {"librdkafka": CONFLUENT, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_other_clients_authenticate(
@@ -188,7 +188,7 @@ def test_kafkas_own_tools(cluster: SaslCluster, name: str, protocol: str) -> Non
 # -- Tidelog's own client ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_command_line_authenticates(
     cluster: SaslCluster, name: str, protocol: str, mechanism: str

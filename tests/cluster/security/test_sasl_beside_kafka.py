@@ -26,7 +26,12 @@ from tidelog.core.api_table import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.sasl.mechanism import (
+    PASSWORD_MECHANISMS,
+    PLAIN,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+)
 from tidelog.core.sasl.scram import ScramClient
 from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE
 from tidelog.core.wire.codec import decode_response, encode_request
@@ -43,7 +48,7 @@ STOP_S = 30
 CLUSTER_ID = "dGlkZWxvZy1jb21wYXJlMQ"
 PREFIX = "listener.name.sasl_plaintext"
 SASL = {
-    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
     f"{PREFIX}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret";',
     f"{PREFIX}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
     f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",

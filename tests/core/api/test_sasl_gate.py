@@ -11,13 +11,26 @@ from dispatch_cluster import Answer, Line
 from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.sasl_exchange import Login, SaslRules
 from tidelog.core.api.sasl_gate import SaslGate
-from tidelog.core.api.sasl_login import SaslLogin, sasl_client
-from tidelog.core.api.sasl_rules import CLUSTER_MECHANISM, cluster_login, sasl_rules
+from tidelog.core.api.sasl_login import LoginRefused, SaslLogin, sasl_client
+from tidelog.core.api.sasl_rules import (
+    CLUSTER_MECHANISM,
+    TokenCheck,
+    cluster_login,
+    sasl_rules,
+    token_login,
+)
 from tidelog.core.api_table import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.errors import ErrorCode
 from tidelog.core.principal import ANONYMOUS, BROKER, USER, Principal
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from tidelog.core.sasl.access_token import AcceptedToken, refused
+from tidelog.core.sasl.mechanism import (
+    OAUTHBEARER,
+    PASSWORD_MECHANISMS,
+    PLAIN,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+)
 from tidelog.core.sasl.plain import PlainServer, PlainUsers
 from tidelog.core.sasl.scram import ITERATIONS_MIN, ScramClient, credential_of, salted_password
 from tidelog.core.settings.broker_settings import BrokerLogin, settings_of
@@ -63,19 +76,25 @@ class Listener:
             {
                 "node.id": "1",
                 "listeners": "SASL_PLAINTEXT://localhost:1",
-                "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+                "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
                 "sasl.jaas.config": JAAS,
                 **{name.replace("_", "."): text for name, text in texts.items()},
             }
         )
         self.sasl = settings.sasl(settings.listener)
-        self.rules = rules = sasl_rules(self.sasl, self.image, SECRET, bytes, address=ADDRESS)
+        tokens = self.tokens()
+        self.rules = rules = sasl_rules(
+            self.sasl, self.image, SECRET, bytes, address=ADDRESS, tokens=tokens
+        )
         self.served: list[bytes] = []
         self.authenticated: list[Line] = []
         self.failed: list[tuple[Line, str]] = []
         self.later: list[tuple[int, Callable[[], None]]] = []
         self.faults: list[Exception] = []
         self.gate = self.gate_of(rules)
+
+    def tokens(self) -> TokenCheck | None:
+        return None
 
     def gate_of(self, rules: SaslRules) -> SaslGate:
         return SaslGate(
@@ -141,7 +160,7 @@ def run(line: GatedLine, login: SaslLogin) -> SaslLogin:
 # -- who passes ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 def test_a_user_with_the_right_password_passes(listener: Listener, mechanism: str) -> None:
     line = listener.connect()
     login = log_in(line, "alice", "wonderland", mechanism)
@@ -152,7 +171,7 @@ def test_a_user_with_the_right_password_passes(listener: Listener, mechanism: st
     assert listener.served == [b"anything"]
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("user", ["alice", "nobody"])
 def test_a_wrong_password_fails_after_a_delay(
     listener: Listener, mechanism: str, user: str
@@ -183,7 +202,7 @@ def test_a_wrong_password_fails_after_a_delay(
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_every_version_of_sasl_authenticate(listener: Listener, version: int) -> None:
     line = listener.connect()
-    assert handshake(line, PLAIN) == {"error_code": 0, "mechanisms": list(MECHANISMS)}
+    assert handshake(line, PLAIN) == {"error_code": 0, "mechanisms": list(PASSWORD_MECHANISMS)}
     authenticate(line, ALICE, version)
     response = last(line, SASL_AUTHENTICATE, version)
     assert response["error_code"] == ErrorCode.NONE
@@ -355,7 +374,7 @@ def test_a_mechanism_that_is_not_enabled_is_refused(listener: Listener, mechanis
     listener.run_later()
     response = last(line, SASL_HANDSHAKE, 1)
     assert response["error_code"] == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert response["mechanisms"] == list(MECHANISMS)
+    assert response["mechanisms"] == list(PASSWORD_MECHANISMS)
     assert line.closed is not None
     assert len(line.closed) < 200
 
@@ -529,3 +548,129 @@ def test_other_requests_wait_until_the_second_authentication_is_complete(
     send(line, METADATA, 12, METADATA_REQUEST)
     limited.run_later()
     assert line.closed == "Metadata version 12 during authentication"
+
+
+# -- access tokens -------------------------------------------------------------------------
+
+INVALID = '{"status":"invalid_token"}'
+
+
+class TokenListener(Listener):
+    """A listener with OAUTHBEARER; its tokens are the names of users."""
+
+    def __init__(self, *, between_brokers: bool = False, **texts: str) -> None:
+        self.wall_ms = 70_000
+        super().__init__(
+            sasl_enabled_mechanisms=OAUTHBEARER,
+            sasl_oauthbearer_jwks_endpoint_url="file:///keys.json",
+            **texts,
+        )
+        if between_brokers:
+            own = BrokerLogin(OAUTHBEARER, "", "")
+            rules = sasl_rules(self.sasl, self.image, SECRET, bytes, own, tokens=self.tokens())
+            self.gate = self.gate_of(rules)
+
+    def tokens(self) -> TokenCheck:
+        return TokenCheck(self.check, lambda: self.wall_ms)
+
+    def check(self, token: str) -> AcceptedToken:
+        if token == "wrong":
+            raise refused("the token is wrong")
+        return AcceptedToken(token, 80_000)
+
+
+def is_closed(line: Line) -> bool:
+    return bool(line.closed)
+
+
+def by_token(line: GatedLine, token: str) -> SaslLogin:
+    return run(line, token_login(token, {}, "test"))
+
+
+def test_a_token_is_an_authentication_until_it_expires() -> None:
+    listener = TokenListener()
+    line = listener.connect()
+    assert by_token(line, "alice").lifetime_ms == 10_000
+    assert line.session.principal == Principal(USER, "alice")
+    listener.now_ms += 10_000
+    send(line, METADATA, 12, METADATA_REQUEST)
+    assert len(listener.served) == 1
+    listener.now_ms += 1
+    send(line, METADATA, 12, METADATA_REQUEST)
+    assert line.closed == "User:alice did not authenticate again in time"
+    assert len(listener.served) == 1
+
+
+def test_a_new_token_of_the_same_user_prolongs_the_authentication() -> None:
+    listener = TokenListener()
+    line = listener.connect()
+    by_token(line, "alice")
+    listener.now_ms += 5000
+    listener.wall_ms += 5000
+    assert by_token(line, "alice").lifetime_ms == 5000
+    listener.now_ms += 2000
+    with pytest.raises(NoResponse):
+        by_token(line, "bob")
+    listener.run_later()
+    assert "Cannot change principals" in last(line, SASL_AUTHENTICATE, 1)["error_message"]
+    assert line.closed
+
+
+def test_the_shorter_one_of_two_limits_holds() -> None:
+    for limit_ms, lifetime_ms in ((4000, 4000), (60_000, 10_000)):
+        listener = TokenListener(connections_max_reauth_ms=str(limit_ms))
+        assert by_token(listener.connect(), "alice").lifetime_ms == lifetime_ms
+
+
+def test_between_brokers_the_end_of_a_token_does_not_end_a_link() -> None:
+    listener = TokenListener(between_brokers=True)
+    line = listener.connect()
+    assert by_token(line, "alice").lifetime_ms == 0
+    listener.now_ms += 1_000_000
+    send(line, METADATA, 12, METADATA_REQUEST)
+    assert len(listener.served) == 1
+
+
+@pytest.mark.parametrize("second", [b"\1", b"n,,\1auth=Bearer alice\1\1"])
+def test_a_refused_token_is_recorded_before_the_client_acknowledges_it(second: bytes) -> None:
+    listener = TokenListener()
+    line = listener.connect()
+    handshake(line, OAUTHBEARER)
+    authenticate(line, b"n,,\1auth=Bearer wrong\1\1")
+    response = last(line, SASL_AUTHENTICATE, 2)
+    assert response["error_code"] == ErrorCode.NONE
+    assert response["auth_bytes"] == INVALID.encode()
+    recorded = [(line, "failed authentication by OAUTHBEARER: the token is wrong")]
+    assert listener.failed == recorded
+    assert not is_closed(line)
+    authenticate(line, second)
+    listener.run_later()
+    response = last(line, SASL_AUTHENTICATE, 2)
+    assert response["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    generic = GENERIC + OAUTHBEARER
+    assert response["error_message"] == (INVALID if second == b"\1" else generic)
+    assert line.closed
+    assert listener.failed == recorded, "one failure"
+    assert not listener.authenticated
+
+
+def test_a_refused_token_without_headers() -> None:
+    listener = TokenListener()
+    line = listener.connect()
+    handshake(line, OAUTHBEARER, 0)
+    line.handle(line, memoryview(bytearray(b"n,,\1auth=Bearer wrong\1\1")))
+    frame = line.answers[-1].frame
+    assert frame is not None
+    assert bytes(frame)[4:] == INVALID.encode()
+    answers = len(line.answers)
+    line.handle(line, memoryview(bytearray(b"\1")))
+    listener.run_later()
+    assert len(line.answers) == answers
+    assert line.closed
+    assert len(listener.failed) == 1
+
+
+def test_a_client_learns_that_its_token_is_refused() -> None:
+    listener = TokenListener(connection_failed_authentication_delay_ms="0")
+    with pytest.raises(LoginRefused, match="invalid_token"):
+        by_token(listener.connect(), "wrong")

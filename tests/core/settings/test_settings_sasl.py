@@ -2,6 +2,7 @@
 
 import pytest
 
+from tidelog.core.sasl.access_token import TokenRules, UnsecuredRules
 from tidelog.core.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.settings.broker_settings import (
     BrokerLogin,
@@ -12,7 +13,13 @@ from tidelog.core.settings.broker_settings import (
     resolve,
     settings_of,
 )
-from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from tidelog.core.settings.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, parse_jaas
+from tidelog.core.settings.oauth import (
+    SIGNED_HANDLER,
+    UNSECURED_HANDLER,
+    OauthSettings,
+    TokenSource,
+)
 from tidelog.core.settings.sasl import sasl_listener_key
 from tidelog.core.settings.setting import WrongValue
 
@@ -141,7 +148,8 @@ def test_the_names_of_a_listeners_own_settings(name: str, key: str | None) -> No
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "Kerberos"),
         ({"sasl.enabled.mechanisms": ""}, "set sasl.enabled.mechanisms"),
-        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "OAUTHBEARER is not supported"),
+        ({"sasl.enabled.mechanisms": "PLAIN,DIGEST-MD5"}, "DIGEST-MD5 is not supported"),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "set sasl.oauthbearer.jwks.endpoint.url"),
         (
             {"listener.name.sasl_plaintext.plain.sasl.jaas.config": ""},
             "set listener.name.sasl_plaintext.plain.sasl.jaas.config to",
@@ -280,3 +288,177 @@ def test_each_listener_of_kafkas_own_files_may_have_settings(listener: str) -> N
             name: "none",
         }
     )
+
+
+# -- OAUTHBEARER ---------------------------------------------------------------------------
+
+OAUTH = "listener.name.sasl_plaintext.oauthbearer.sasl"
+TOKENS = {
+    "sasl.enabled.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/keys",
+}
+
+
+def oauth_of(**texts: str) -> OauthSettings:
+    settings = settings_of({"node.id": "1", "listeners": "SASL_PLAINTEXT://localhost:1", **texts})
+    found = settings.sasl(settings.listener).oauth
+    assert found is not None
+    return found
+
+
+def test_how_tokens_are_checked() -> None:
+    found = oauth_of(
+        **TOKENS,
+        **{
+            "sasl.oauthbearer.expected.audience": "a,b",
+            "listener.name.sasl_plaintext.sasl.oauthbearer.expected.issuer": "me",
+            f"{OAUTH}.oauthbearer.sub.claim.name": "mail",
+            "sasl.oauthbearer.sub.claim.name": "name",
+            "sasl.oauthbearer.clock.skew.seconds": "5",
+            f"{OAUTH}.server.callback.handler.class": SIGNED_HANDLER,
+        },
+    )
+    assert found.rules == TokenRules(("a", "b"), "me", "mail", "scope", 5)
+    assert found.unsecured is None
+    assert (found.refresh_ms, found.retry_ms, found.retry_max_ms) == (3_600_000, 100, 10_000)
+
+
+def test_tokens_without_signature_must_be_asked_for() -> None:
+    jaas = f'{OAUTH_MODULE} required unsecuredValidatorPrincipalClaimName="name"'
+    found = oauth_of(
+        **{
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{OAUTH}.server.callback.handler.class": UNSECURED_HANDLER,
+            f"{OAUTH}.jaas.config": f'{jaas} unsecuredValidatorRequiredScope="read write";',
+        }
+    )
+    assert found.unsecured == UnsecuredRules("name", "scope", ("read", "write"), 0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://issuer.example/keys",
+        "https://[::1]:8443/keys",
+        "http://localhost:8080/keys",
+        "http://127.0.0.1/keys",
+        "http://[::1]:80/keys",
+        "file:///etc/keys.json",
+        "file:/etc/keys.json",
+        "file://localhost/etc/keys.json",
+    ],
+)
+def test_addresses_of_keys(url: str) -> None:
+    assert oauth_of(**{**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": url}).keys_url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://issuer.example/keys", "must use https"),
+        ("http://127.issuer.example/keys", "must use https"),
+        ("http://localhost.example/keys", "must use https"),
+        ("https://", "must be https://HOST"),
+        ("https:issuer.example", "must be https://HOST"),
+        ("https://user@issuer.example/", "must be https://HOST"),
+        ("ftp://issuer.example/", "must be https://HOST"),
+        ("keys.json", "must be https://HOST"),
+        ("file://keys.json", "absolute path"),
+        ("file:keys.json", "absolute path"),
+    ],
+)
+def test_addresses_of_keys_that_are_refused(url: str, reason: str) -> None:
+    with pytest.raises(InvalidSettings, match=reason):
+        oauth_of(**{**TOKENS, "sasl.oauthbearer.jwks.endpoint.url": url})
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ({f"{OAUTH}.server.callback.handler.class": "my.Handler"}, "must be one of"),
+        ({"sasl.server.callback.handler.class": SIGNED_HANDLER}, "no plug-ins"),
+        (
+            {"listener.name.sasl_plaintext.plain.sasl.server.callback.handler.class": "my.Handler"},
+            "no plug-ins",
+        ),
+        ({"sasl.oauthbearer.sub.claim.name": ""}, "must not be empty"),
+        ({f"{OAUTH}.jaas.config": "x.Module required;"}, "needs org.apache.kafka"),
+        (
+            {
+                f"{OAUTH}.server.callback.handler.class": UNSECURED_HANDLER,
+                f"{OAUTH}.jaas.config": f"{OAUTH_MODULE} required"
+                ' unsecuredValidatorAllowableClockSkewMs="-1";',
+            },
+            "must be a whole number",
+        ),
+    ],
+)
+def test_checks_of_tokens_that_are_refused(texts: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidSettings, match=reason):
+        oauth_of(**TOKENS, **texts)
+
+
+def own_token(**texts: str) -> TokenSource:
+    settings = settings_of(
+        {
+            "node.id": "1",
+            "listeners": "SASL_PLAINTEXT://localhost:1",
+            "security.inter.broker.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            **TOKENS,
+            **texts,
+        }
+    )
+    login = settings.broker_login
+    assert login is not None
+    assert login.token is not None
+    return login.token
+
+
+def test_where_a_broker_gets_its_token() -> None:
+    file = own_token(**{"sasl.oauthbearer.token.endpoint.url": "file:///token"})
+    assert file.url == "file:///token"
+    options = 'clientId="broker" clientSecret="hush" scope="kafka" extension_traceId="7"'
+    found = own_token(
+        **{
+            f"{OAUTH}.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+            f"{OAUTH}.jaas.config": f"{OAUTH_MODULE} required {options};",
+            f"{OAUTH}.oauthbearer.header.urlencode": "true",
+        }
+    )
+    assert found.url == "https://issuer.example/token"
+    assert (found.client_id, found.client_secret, found.scope) == ("broker", "hush", "kafka")
+    assert found.extensions == (("traceId", "7"),)
+    assert found.urlencode
+    assert "hush" not in repr(found)
+    newer = own_token(
+        **{
+            "sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token",
+            "sasl.oauthbearer.client.credentials.client.id": "broker",
+            "sasl.oauthbearer.client.credentials.client.secret": "hush",
+            "sasl.oauthbearer.scope": "kafka",
+        }
+    )
+    assert newer == found._replace(extensions=(), urlencode=False)
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ({}, "set sasl.oauthbearer.token.endpoint.url"),
+        (
+            {"sasl.oauthbearer.token.endpoint.url": "https://issuer.example/token"},
+            "needs a client id and a secret",
+        ),
+        (
+            {
+                "sasl.oauthbearer.token.endpoint.url": "file:///token",
+                f"{OAUTH}.jaas.config": f'{OAUTH_MODULE} required extension_auth="x";',
+            },
+            "extension_auth",
+        ),
+    ],
+)
+def test_own_tokens_that_are_refused(texts: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidSettings, match=reason):
+        own_token(**texts)

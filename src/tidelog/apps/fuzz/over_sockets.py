@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from tidelog.core.api_table import API_VERSIONS, CREATE_PARTITIONS, CREATE_TOPICS
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN
+from tidelog.core.sasl.mechanism import PASSWORD_MECHANISMS, PLAIN
 from tidelog.core.settings.jaas import PLAIN_MODULE
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.lab.fuzz.mutators import mutate
@@ -57,7 +57,7 @@ class SaslBroker(LocalCluster):
         jaas = f'{PLAIN_MODULE} required user_{USER}="{PASSWORD}";'
         sasl = {
             "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
             "listener.name.plaintext.plain.sasl.jaas.config": jaas,
         }
         super().__init__(brokers=1, settings={**settings, **sasl})

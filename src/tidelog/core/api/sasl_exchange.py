@@ -24,11 +24,17 @@ REAUTHENTICATION_INTERVAL_MS = 1000
 """A connection may begin to authenticate again this long after the last time, as in Kafka."""
 
 
+def _no_end() -> None:
+    return None
+
+
 class Login(NamedTuple):
     """An authentication that begins: the broker's side, and the principal of its user."""
 
     server: SaslServer
     principal_of: Callable[[str], Principal]
+    remaining_ms: Callable[[], int | None] = _no_end
+    """How long the accepted credentials are still valid; None: without end."""
 
 
 class SaslRules(NamedTuple):
@@ -64,6 +70,10 @@ class Outcome(NamedTuple):
     response: Chunks | None = None
     failure: str = ""
     """Why the authentication failed; the connection is closed after the response."""
+    refused: str = ""
+    """Why the authentication will fail: the mechanism has one more message of the client first."""
+    is_recorded: bool = False
+    """An earlier outcome had the reason of this failure in `refused`."""
     forward: bool = False
     """The frame is a request that is served as on other listeners."""
 
@@ -79,6 +89,7 @@ class SaslExchange:
         "_began_ms",
         "_has_headers",
         "_login",
+        "_refused",
         "_rules",
         "expires_ms",
         "mechanism",
@@ -96,6 +107,8 @@ class SaslExchange:
         """When the client must have authenticated again; None: never."""
         self._login: Login | None = None
         self._has_headers = False
+        self._refused = False
+        """The client's credentials were refused, and it has to acknowledge that."""
         self._again = ""
         """The mechanism of the first authentication, if the client authenticates again."""
         self._began_ms: int | None = None
@@ -156,15 +169,19 @@ class SaslExchange:
             self.state = State.FAILED
             raise SaslRefused(f"{api_name(key)} version {version} during authentication")
         token = bytes(decode_request(key, version, frame, header.position)["auth_bytes"])
-        error, message, answer, failure = ErrorCode.NONE, "", b"", ""
+        error, message, answer, failure, refused = ErrorCode.NONE, "", b"", "", ""
+        is_recorded = self._refused
         try:
             answer = self._respond(token, now_ms)
         except SaslFailed as failed:
-            error, failure = ErrorCode.SASL_AUTHENTICATION_FAILED, self._failure(failed)
-            message = failed.public or (
-                f"Authentication failed during {self._kind} due to invalid credentials with SASL"
-                f" mechanism {self.mechanism}"
-            )
+            if self._has_challenge(failed):
+                answer, refused = failed.challenge, self._reason(failed)
+            else:
+                error, failure = ErrorCode.SASL_AUTHENTICATION_FAILED, self._failure(failed)
+                message = failed.public or (
+                    f"Authentication failed during {self._kind} due to invalid credentials with"
+                    f" SASL mechanism {self.mechanism}"
+                )
         lifetime_ms = 0
         if self.state is State.COMPLETE and self.expires_ms is not None:
             lifetime_ms = self.expires_ms - now_ms
@@ -174,24 +191,35 @@ class SaslExchange:
             "auth_bytes": answer,
             "session_lifetime_ms": lifetime_ms,
         }
-        return Outcome([encode_response(key, version, header.correlation_id, body)], failure)
+        response = encode_response(key, version, header.correlation_id, body)
+        return Outcome([response], failure, refused, is_recorded)
 
     def _bare_token(self, token: bytes, now_ms: int) -> Outcome:
+        is_recorded, refused = self._refused, ""
         try:
             answer = self._respond(token, now_ms)
         except SaslFailed as failed:
-            return Outcome(failure=self._failure(failed))
-        return Outcome([len(answer).to_bytes(4, "big") + answer])
+            if not self._has_challenge(failed):
+                return Outcome(failure=self._failure(failed), is_recorded=is_recorded)
+            answer, refused = failed.challenge, self._reason(failed)
+        return Outcome([len(answer).to_bytes(4, "big") + answer], refused=refused)
+
+    def _has_challenge(self, failed: SaslFailed) -> bool:
+        """Return whether the client gets a message of the mechanism before the failure."""
+        if self._refused or not failed.challenge:
+            return False
+        self._refused = True
+        return True
 
     def _respond(self, token: bytes, now_ms: int) -> bytes:
         assert self._login is not None, "SaslHandshake began an authentication"
-        server, principal_of = self._login
+        server, principal_of, remaining_ms = self._login
         answer = server.respond(token)
         if server.user is not None:
-            self._authenticated(principal_of(server.user), now_ms)
+            self._authenticated(principal_of(server.user), remaining_ms(), now_ms)
         return answer
 
-    def _authenticated(self, principal: Principal, now_ms: int) -> None:
+    def _authenticated(self, principal: Principal, remaining_ms: int | None, now_ms: int) -> None:
         before = self.principal
         if before not in (None, principal):
             text = (
@@ -200,14 +228,18 @@ class SaslExchange:
             )
             raise SaslFailed(text, text)
         self.principal = principal
-        lifetime_ms = self._rules.max_reauth_ms.get(self.mechanism, 0)
-        self.expires_ms = now_ms + lifetime_ms if lifetime_ms else None
+        limit_ms = self._rules.max_reauth_ms.get(self.mechanism, 0) or None
+        lifetimes = [one for one in (limit_ms, remaining_ms) if one is not None]
+        self.expires_ms = now_ms + min(lifetimes) if lifetimes else None
         self._login = None
         self.state = State.COMPLETE
 
     def _failure(self, failed: SaslFailed) -> str:
         self.state = State.FAILED
         self._login = None
+        return self._reason(failed)
+
+    def _reason(self, failed: SaslFailed) -> str:
         return f"failed {self._kind} by {self.mechanism}: {failed}"
 
     @property

@@ -98,6 +98,8 @@ class SaslGate:
             self._fail(connection, outcome)
         else:
             assert outcome.response is not None, "a request that did not fail has a response"
+            if outcome.refused:
+                self._failed(connection, outcome.refused)
             connection.reserve().fill(outcome.response)
             if exchange.state is State.COMPLETE:
                 self._complete(connection, exchange, again=again)
@@ -117,7 +119,8 @@ class SaslGate:
 
         The failure is recorded now: a client that hangs up during the delay must not hide it.
         """
-        self._failed(connection, outcome.failure)
+        if not outcome.is_recorded:
+            self._failed(connection, outcome.failure)
         reply = connection.reserve() if outcome.response is not None else None
 
         def end() -> None:

@@ -23,7 +23,7 @@ def sasl_client(
     random_bytes: RandomBytes,
     iterations_max: int = SERVER_ITERATIONS_MAX,
 ) -> SaslClient:
-    """Return the client's side of a mechanism."""
+    """Return the client's side of a mechanism with passwords."""
     if mechanism == PLAIN:
         return PlainClient(user, password)
     return ScramClient(mechanism, user, password, random_bytes, iterations_max)

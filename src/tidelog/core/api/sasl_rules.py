@@ -1,14 +1,17 @@
 """The logins of one listener: from settings, the metadata store and the cluster's secret."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from tidelog.core.api.sasl_exchange import Login, SaslRules
 from tidelog.core.api.sasl_login import SaslLogin, sasl_client
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.principal import BROKER, USER, Principal
+from tidelog.core.sasl.access_token import CheckToken
 from tidelog.core.sasl.credential import ScramCredential
-from tidelog.core.sasl.mechanism import PLAIN, SCRAM_SHA_256, RandomBytes
+from tidelog.core.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_SHA_256, RandomBytes
+from tidelog.core.sasl.oauthbearer import OauthClient, OauthServer
 from tidelog.core.sasl.plain import PlainServer, PlainUsers
 from tidelog.core.sasl.scram import (
     ITERATIONS_MAX,
@@ -33,6 +36,14 @@ login is for, so that a false broker can't pass the login on to another one."""
 _CLUSTER_SALT = b"tidelog cluster secret"
 
 
+class TokenCheck(NamedTuple):
+    """Checks the tokens of OAUTHBEARER."""
+
+    check: CheckToken
+    wall_ms: Callable[[], int]
+    """The time of day, with which the end of a token is compared."""
+
+
 def sasl_rules(
     settings: SaslSettings,
     image: ClusterImage,
@@ -40,6 +51,7 @@ def sasl_rules(
     random_bytes: RandomBytes,
     own: BrokerLogin | None = None,
     address: str = "",
+    tokens: TokenCheck | None = None,
 ) -> SaslRules:
     """Return the rules of a listener. Users of SCRAM are looked up in the image.
 
@@ -47,6 +59,7 @@ def sasl_rules(
     the store has no such user: a new cluster needs connections between brokers to store one.
     `address`: on a listener for clients, its advertised `host:port`. Brokers that connected to it
     may log in by the cluster's secret.
+    `tokens`: with OAUTHBEARER, how its tokens are checked.
     """
 
     @cache
@@ -69,12 +82,15 @@ def sasl_rules(
 
     plain = settings.modules.get(PLAIN)
     passwords = PlainUsers({} if plain is None else plain.users)
-    begin: dict[str, Callable[[], Login]] = {
-        mechanism: (lambda: Login(PlainServer(passwords), _user))
-        if mechanism == PLAIN
-        else scram(mechanism)
-        for mechanism in settings.mechanisms
-    }
+    begin: dict[str, Callable[[], Login]] = {}
+    for mechanism in settings.mechanisms:
+        if mechanism == PLAIN:
+            begin[mechanism] = lambda: Login(PlainServer(passwords), _user)
+        elif mechanism == OAUTHBEARER:
+            assert tokens is not None, "a listener with OAUTHBEARER has a check of its tokens"
+            begin[mechanism] = _by_token(tokens, has_end=own is None)
+        else:
+            begin[mechanism] = scram(mechanism)
 
     @cache
     def of_cluster() -> ScramCredential:
@@ -97,6 +113,17 @@ def sasl_rules(
     return SaslRules(settings.mechanisms, start, settings.max_reauth_ms, settings.failure_delay_ms)
 
 
+def _by_token(tokens: TokenCheck, *, has_end: bool) -> Callable[[], Login]:
+    """Return the function that begins an authentication by OAUTHBEARER. A link between brokers is
+    used without a pause, so the end of its token does not end it (`has_end`)."""
+
+    def begin() -> Login:
+        server = OauthServer(tokens.check, tokens.wall_ms)
+        return Login(server, _user, server.remaining_ms) if has_end else Login(server, _user)
+
+    return begin
+
+
 def cluster_login(
     secret: str, client_id: str, address: str, random_bytes: RandomBytes
 ) -> SaslLogin:
@@ -106,12 +133,18 @@ def cluster_login(
 
 
 def broker_login(wanted: BrokerLogin, client_id: str, random_bytes: RandomBytes) -> SaslLogin:
-    """Return the login of a broker at another one by the configured credentials.
+    """Return the login of a broker at another one by the configured user and password.
 
     The broker's loop derives the key, so a false peer must not choose how long that takes.
     """
-    client = sasl_client(*wanted, random_bytes, iterations_max=ITERATIONS_MAX)
-    return SaslLogin(wanted.mechanism, client, client_id)
+    mechanism, user, password, _ = wanted
+    client = sasl_client(mechanism, user, password, random_bytes, iterations_max=ITERATIONS_MAX)
+    return SaslLogin(mechanism, client, client_id)
+
+
+def token_login(token: str, extensions: Mapping[str, str], client_id: str) -> SaslLogin:
+    """Return the login by an access token."""
+    return SaslLogin(OAUTHBEARER, OauthClient(token, extensions), client_id)
 
 
 def _user(name: str) -> Principal:

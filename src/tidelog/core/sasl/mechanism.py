@@ -6,7 +6,10 @@ from typing import Protocol, TypeAlias
 PLAIN = "PLAIN"
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"
-MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+OAUTHBEARER = "OAUTHBEARER"
+PASSWORD_MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+"""The mechanisms by which a user proves a password."""
+MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
 """The supported mechanisms, by the names that clients use."""
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
@@ -17,11 +20,13 @@ class SaslFailed(Exception):
     """An authentication failed. The text is for the broker's log; it contains no password.
 
     `public` is the text for the client, if it may know more than that its credentials are invalid.
+    With `challenge`, the client gets this message first, and fails with its next one.
     """
 
-    def __init__(self, reason: str, public: str = "") -> None:
+    def __init__(self, reason: str, public: str = "", challenge: bytes = b"") -> None:
         super().__init__(reason)
         self.public = public
+        self.challenge = challenge
 
 
 class SaslServer(Protocol):

@@ -10,6 +10,7 @@ Invariant: the values of a BrokerSettings are valid, each by itself and in combi
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings import listeners as addresses
 from tidelog.core.settings.broker_keys import (
     BROKER,
@@ -20,11 +21,14 @@ from tidelog.core.settings.broker_keys import (
     unit_of,
 )
 from tidelog.core.settings.listeners import Listener, Listeners
+from tidelog.core.settings.oauth import TokenSource
 from tidelog.core.settings.sasl import (
     BETWEEN_BROKERS,
+    SASL,
     SASL_KEYS,
     SaslSettings,
     check_mechanism,
+    read_own_token,
     read_sasl,
     split_sasl_key,
 )
@@ -95,6 +99,8 @@ class BrokerLogin(NamedTuple):
     mechanism: str
     user: str
     password: str
+    token: TokenSource | None = None
+    """With OAUTHBEARER, where its access token comes from; it has no user and no password then."""
 
     def __repr__(self) -> str:
         return f"BrokerLogin({self.mechanism!r}, {self.user!r})"
@@ -238,6 +244,10 @@ class BrokerSettings:
         if mechanism not in sasl.mechanisms:
             raise WrongValue(f"{BETWEEN_BROKERS}={mechanism} is not in sasl.enabled.mechanisms")
         module = sasl.modules.get(mechanism)
+        if mechanism == OAUTHBEARER:
+            name = self._settings_of(listener)
+            token = read_own_token(name, self.get, self._given.get, module)
+            return BrokerLogin(mechanism, "", "", token)
         if module is None or not (module.user and module.password):
             name = f"listener.name.{self._settings_of(listener).lower()}.{mechanism.lower()}"
             raise WrongValue(
@@ -625,7 +635,7 @@ _RULES = (
             "listeners",
             "listener.security.protocol.map",
             "security.inter.broker.protocol",
-            *SASL_KEYS,
+            *(row.name for row in SASL),
         ),
         _sasl,
     ),

@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tidelog.core.sasl.mechanism import PLAIN
+from tidelog.core.sasl.mechanism import OAUTHBEARER, PLAIN
 from tidelog.core.settings.setting import WrongValue
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_MODULES = {PLAIN: PLAIN_MODULE, OAUTHBEARER: OAUTH_MODULE}
 USER_PREFIX = "user_"
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
@@ -86,7 +88,7 @@ def check_module(module: LoginModule, mechanism: str) -> None:
 
 def module_of(mechanism: str) -> str:
     """Return the class by which Kafka's configurations name a mechanism."""
-    return PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+    return _MODULES.get(mechanism, SCRAM_MODULE)
 
 
 class _Token(NamedTuple):

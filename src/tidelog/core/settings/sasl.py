@@ -7,8 +7,17 @@ and `listener.name.NAME.MECHANISM.sasl.…`, with mechanisms in lower case.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN
+from tidelog.core.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN
 from tidelog.core.settings.jaas import LoginModule, check_module, module_of, parse_jaas
+from tidelog.core.settings.oauth import (
+    OAUTH,
+    OAUTH_KEYS,
+    PREFIXED_ROWS,
+    OauthSettings,
+    TokenSource,
+    read_oauth,
+    read_token_source,
+)
 from tidelog.core.settings.setting import HIGH, LOW, Setting, Value, WrongValue
 
 ENABLED = "sasl.enabled.mechanisms"
@@ -73,10 +82,14 @@ SASL = (
         1024,
         note="Kafka's default is 524288, for Kerberos tickets.",
     ),
+    *OAUTH,
 )
-SASL_KEYS: dict[str, Setting] = {row.name: row for row in SASL}
-_OF_LISTENER = (ENABLED, JAAS, REAUTHENTICATE, RECEIVE_SIZE)
+_PREFIXED = tuple(row.name for row in PREFIXED_ROWS)
+SASL_KEYS: dict[str, Setting] = {row.name: row for row in (*SASL, *PREFIXED_ROWS)}
+_OF_LISTENER = (ENABLED, JAAS, REAUTHENTICATE, RECEIVE_SIZE, *OAUTH_KEYS, *_PREFIXED)
 _OF_MECHANISM = (JAAS, REAUTHENTICATE)
+_OF_OAUTHBEARER = (*_OF_MECHANISM, *OAUTH_KEYS, *_PREFIXED)
+_ONLY_OF_A_MECHANISM = (JAAS, *_PREFIXED)
 _LISTENER = "listener.name."
 
 
@@ -90,6 +103,8 @@ class SaslSettings(NamedTuple):
     """By mechanism; 0: an authentication is valid as long as its connection."""
     failure_delay_ms: int
     frame_max: int
+    oauth: OauthSettings | None = None
+    """How tokens are checked, if clients may authenticate by OAUTHBEARER."""
 
     def __repr__(self) -> str:
         return f"SaslSettings(mechanisms={self.mechanisms!r})"
@@ -114,8 +129,10 @@ def split_sasl_key(name: str) -> tuple[str, str, str] | None:
             continue
         first, _, mechanism = listener.rpartition(".")
         if first and mechanism.upper() in MECHANISMS:
-            return (first, mechanism, key) if key in _OF_MECHANISM else None
-        return None if key == JAAS else (listener, "", key)
+            is_oauth = mechanism.upper() == OAUTHBEARER
+            known = _OF_OAUTHBEARER if is_oauth else _OF_MECHANISM
+            return (first, mechanism, key) if key in known else None
+        return None if key in _ONLY_OF_A_MECHANISM else (listener, "", key)
     return None
 
 
@@ -128,12 +145,7 @@ def read_sasl(
     or a mechanism of it, or None.
     """
     prefix = f"{_LISTENER}{listener.lower()}."
-
-    def value(key: str, mechanism: str = "") -> Value:
-        own = find(f"{prefix}{mechanism.lower()}.{key}") if mechanism else None
-        own = find(f"{prefix}{key}") if own is None else own
-        return get(key) if own is None else own
-
+    value = _lookup(listener, get, find)
     mechanisms = value(ENABLED)
     assert isinstance(mechanisms, tuple)
     if not mechanisms:
@@ -151,13 +163,45 @@ def read_sasl(
                 f"the listener {listener} allows PLAIN: set {own} to"
                 f' `{module_of(PLAIN)} required user_NAME="PASSWORD";`'
             )
+    oauth = None
+    if OAUTHBEARER in mechanisms:
+        oauth = read_oauth(listener, lambda key: value(key, OAUTHBEARER), modules.get(OAUTHBEARER))
     return SaslSettings(
         mechanisms,
         modules,
         {mechanism: _number(value(REAUTHENTICATE, mechanism)) for mechanism in mechanisms},
         _number(get(DELAY)),
         _number(value(RECEIVE_SIZE)),
+        oauth,
     )
+
+
+def read_own_token(
+    listener: str,
+    get: Callable[[str], Value],
+    find: Callable[[str], Value],
+    module: LoginModule | None,
+) -> TokenSource:
+    """Read where a broker gets its token for this listener of other brokers. Raises WrongValue."""
+    value = _lookup(listener, get, find)
+    return read_token_source(lambda key: value(key, OAUTHBEARER), module)
+
+
+def _lookup(
+    listener: str, get: Callable[[str], Value], find: Callable[[str], Value]
+) -> Callable[..., Value]:
+    """Return the function that finds the value of a setting: that of the mechanism on the
+    listener, else of the listener, else of all."""
+    prefix = f"{_LISTENER}{listener.lower()}."
+
+    def value(key: str, mechanism: str = "") -> Value:
+        own = find(f"{prefix}{mechanism.lower()}.{key}") if mechanism else None
+        own = find(f"{prefix}{key}") if own is None else own
+        if own is None and key not in _PREFIXED:
+            own = get(key)
+        return own
+
+    return value
 
 
 def check_mechanism(mechanism: str, setting: str) -> None:

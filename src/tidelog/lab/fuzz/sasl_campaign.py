@@ -23,7 +23,7 @@ from tidelog.core.api.sasl_rules import CLUSTER_MECHANISM, sasl_rules
 from tidelog.core.api_table import API_VERSIONS, APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidelog.core.controller.metadata.cluster_image import ClusterImage
 from tidelog.core.principal import ANONYMOUS
-from tidelog.core.sasl.mechanism import MECHANISMS, PLAIN, SCRAM_SHA_256, SaslClient
+from tidelog.core.sasl.mechanism import PASSWORD_MECHANISMS, PLAIN, SCRAM_SHA_256, SaslClient
 from tidelog.core.sasl.plain import PlainClient
 from tidelog.core.sasl.scram import ITERATIONS_MIN, ScramClient, credential_of, salted_password
 from tidelog.core.settings.broker_settings import settings_of
@@ -81,7 +81,7 @@ class SaslListener:
         self._broker = broker
         self._later: list[Callable[[], None]] = []
         image = ClusterImage()
-        for mechanism in MECHANISMS:
+        for mechanism in PASSWORD_MECHANISMS:
             if mechanism != PLAIN:
                 salted = salted_password(mechanism, PASSWORD, b"salt", ITERATIONS_MIN)
                 credential = credential_of(mechanism, salted, b"salt", ITERATIONS_MIN)
@@ -89,7 +89,7 @@ class SaslListener:
         texts = {
             "node.id": "1",
             "listeners": f"SASL_PLAINTEXT://{ADDRESS}",
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
             "sasl.jaas.config": f'{PLAIN_MODULE} required user_{USER}="{PASSWORD}";',
             "connections.max.reauth.ms": "3600000",
         }
@@ -148,7 +148,7 @@ class SaslCampaign:
 
     def _attack(self, stage: str) -> None:
         random, listener = self._random, self._listener
-        mechanism = random.choice(MECHANISMS)
+        mechanism = random.choice(PASSWORD_MECHANISMS)
         line = listener.connect()
         client = self._log_in(line, mechanism, stage)
         before, frame = line.session.principal, b""
@@ -291,7 +291,7 @@ def hostile_frame(random: Random, maker: RequestMaker) -> bytes:
     if kind < 0.2:
         return maker.any()
     if kind < 0.35:
-        names = (*MECHANISMS, CLUSTER_MECHANISM, "GSSAPI", "", "\0", "x" * 30_000, "ü\n")
+        names = (*PASSWORD_MECHANISMS, CLUSTER_MECHANISM, "GSSAPI", "", "\0", "x" * 30_000, "ü\n")
         body = {"mechanism": random.choice(names)}
         return encode_request(SASL_HANDSHAKE, random.choice((0, 1)), 7, "fuzz", body)[4:]
     token = random.choice(_tokens(random))
@@ -301,7 +301,7 @@ def hostile_frame(random: Random, maker: RequestMaker) -> bytes:
 def beginning(random: Random) -> list[bytes]:
     """Return the first frames of a login, up to a random one; a client with a wrong password would
     send them."""
-    mechanism, version = random.choice(MECHANISMS), random.choice((0, 1))
+    mechanism, version = random.choice(PASSWORD_MECHANISMS), random.choice((0, 1))
     body = {"mechanism": mechanism}
     shake = encode_request(SASL_HANDSHAKE, version, 7, "fuzz", body)[4:]
     client: SaslClient = PlainClient(USER, WRONG)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tidelog.core.api.sasl_gate import Frame
     from tidelog.core.api.sasl_login import SaslLogin
     from tidelog.shell.broker.tls_listeners import TlsListeners
+    from tidelog.shell.broker.token_listeners import TokenListeners
     from tidelog.shell.client.security import ClientSecurity
 
 Halted: TypeAlias = Callable[[do.Halt], None]
@@ -78,6 +79,7 @@ class BrokerHost:
         halted: Halted,
         write_line: WriteLine,
         tls: "TlsListeners | None" = None,
+        tokens: "TokenListeners | None" = None,
     ) -> None:
         self.node = node
         self._loop = loop
@@ -128,7 +130,8 @@ class BrokerHost:
             Dispatch(broker, self.take, now_ms, settled, later, self.times, fault, listener)
             for listener in [endpoint_name(one.name) for one in node.config.listeners]
         ]
-        gates = SaslGates(loop, settings, node, identity.secret, self.authentication_failed, fault)
+        failed = self.authentication_failed
+        gates = SaslGates(loop, settings, node, identity.secret, failed, fault, tokens)
         self.clients = [
             ClientService(self, gates.before(listener, dispatch.frame) or dispatch.frame)
             for listener, dispatch in zip(settings.listeners.clients, dispatches, strict=True)
@@ -398,6 +401,7 @@ class SaslGates:
         secret: str,
         failed: Callable[[Connection, str], None],
         fault: Callable[[Exception], None],
+        tokens: "TokenListeners | None",
     ) -> None:
         """`failed` is called with each authentication that fails, and the reason."""
         self._loop = loop
@@ -406,6 +410,7 @@ class SaslGates:
         self._secret = secret
         self._failed = failed
         self._fault = fault
+        self._tokens = tokens
 
     def before(self, listener: ListenerAddress, serve: "Frame") -> "Frame | None":
         """Return the function for frames of a client listener; None without SASL."""
@@ -436,7 +441,8 @@ class SaslGates:
         else:
             sasl = sasl._replace(max_reauth_ms={})  # a link between brokers is used without a pause
             own = self._settings.broker_login
-        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own, address)
+        tokens = None if self._tokens is None else self._tokens.check(listener)
+        rules = sasl_rules(sasl, self._node.image, self._secret, os.urandom, own, address, tokens)
         loop = self._loop
         return SaslGate(
             rules,
@@ -453,6 +459,10 @@ class SaslGates:
         wanted = self._settings.broker_login
         if wanted is None:
             return None
+        if wanted.token is not None:
+            tokens = self._tokens
+            assert tokens is not None, "a listener uses OAUTHBEARER"
+            return lambda: tokens.login(client_id)
         from tidelog.core.api.sasl_rules import broker_login
 
         return lambda: broker_login(wanted, client_id, os.urandom)

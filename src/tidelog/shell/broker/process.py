@@ -14,6 +14,7 @@ from tidelog.core.controller.metadata.history import WAY_OUT
 from tidelog.core.node import effects as do
 from tidelog.core.node.config import node_config
 from tidelog.core.node.node import Node
+from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings.broker_settings import BrokerSettings
 from tidelog.core.settings.listeners import PLAINTEXT, uses_sasl, uses_tls
 from tidelog.core.settings.listeners import Listener as ListenerAddress
@@ -59,6 +60,7 @@ from tidelog.shell.store.store_backend import BrokerSide, ClusterIdentity, Store
 
 if TYPE_CHECKING:
     from tidelog.shell.broker.tls_listeners import TlsListeners
+    from tidelog.shell.broker.token_listeners import TokenListeners
 
 READ_WALL_CLOCK_MS = 1000
 INTERNAL_FRAME_MAX = 100 * 1024 * 1024
@@ -111,6 +113,7 @@ class BrokerRun:
                 self._note("WARN", warning)
         self._check_properties(properties, identity, store.place)
         self._tls = self._open_tls()
+        tokens = self._open_tokens()
         clients, internal = self._bind()
         self._metrics = self._open_metrics()
         self._node = self._open_node([sockets[0] for sockets in clients], internal[0])
@@ -137,6 +140,7 @@ class BrokerRun:
             self._halted,
             self._note,
             self._tls,
+            tokens,
         )
         self._listen(clients, internal)
         counts = (self._connections, self._ended)
@@ -253,6 +257,20 @@ class BrokerRun:
                 self._note("WARN", warning)
         new_transport = None if self._tls is None else self._tls.metrics_transport()
         return MetricsEndpoint(self._loop, settings.metrics_listener, new_transport, credentials)
+
+    def _open_tokens(self) -> "TokenListeners | None":
+        """Prepare the check of access tokens, if a listener uses them. Raises CannotStart."""
+        settings = self._settings
+        every = (*settings.listeners.clients, settings.internal_listener)
+        with_sasl = [one for one in every if uses_sasl(settings.protocol(one))]
+        if not any(OAUTHBEARER in settings.sasl(one).mechanisms for one in with_sasl):
+            return None
+        from tidelog.shell.broker.token_listeners import TokenListeners
+
+        try:
+            return TokenListeners(self._loop, settings, lambda text: self._note("WARN", text))
+        except WrongValue as wrong:
+            raise CannotStart(str(wrong)) from None
 
     def _bind(self) -> tuple[list[list[socket.socket]], list[socket.socket]]:
         """Open the listeners: the sockets of each client listener, and those for brokers."""

@@ -142,7 +142,11 @@ class KafkaConnection:
         """Authenticate by SASL, if it is configured. Raises ClientError."""
         if self._security is None or self._security.new_login is None:
             return
-        login = self._security.new_login(self.client_id, self.address)
+        try:
+            login = self._security.new_login(self.client_id, self.address)
+        except SaslFailed as failed:  # no access token
+            self.close()
+            raise AuthenticationFailed(self.address, str(failed)) from None
         self._log_in_after_s = None
         began_s = time.monotonic()
         deadline = began_s + timeout_s

@@ -10,7 +10,10 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings.listeners import PLAINTEXT, PROTOCOLS, uses_sasl, uses_tls
+from tidelog.core.settings.oauth import CLIENT_KEYS as OAUTH_CLIENT_KEYS
+from tidelog.core.settings.oauth import LOGIN_HANDLER
 from tidelog.core.settings.setting import Value, WrongValue, parse
 from tidelog.core.settings.tls import TLS_KEYS, read_tls
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from tidelog.core.api.sasl_login import SaslLogin
+    from tidelog.core.settings.jaas import LoginModule
 
 PROTOCOL = "security.protocol"
 MECHANISM = "sasl.mechanism"
@@ -28,6 +32,8 @@ SASL_NAMES = (*_MECHANISMS, JAAS, USER, PASSWORD)
 _KEYS = ("ssl.keystore.location", "ssl.keystore.key")
 _OTHERS = ("sasl.", "ssl.")
 """Settings that would weaken or change the protection if they were ignored."""
+_IGNORED = ("sasl.login.refresh.", "sasl.login.retry.")
+"""When Kafka's clients fetch a token again: Tidelog's have no such choice."""
 
 
 class ClientSecurity(NamedTuple):
@@ -97,7 +103,8 @@ def read_security(texts: Mapping[str, str]) -> ClientSecurity | None:
     if protocol not in PROTOCOLS:
         raise WrongValue(f"{PROTOCOL}={protocol} must be one of {', '.join(PROTOCOLS)}")
     for name in texts:
-        if name.startswith(_OTHERS) and name not in TLS_KEYS and name not in SASL_NAMES:
+        known = name in TLS_KEYS or name in SASL_NAMES or name in OAUTH_CLIENT_KEYS
+        if name.startswith(_OTHERS) and not known and not name.startswith(_IGNORED):
             raise WrongValue(f"{name} is not supported; remove it")
     if protocol == PLAINTEXT:
         return None
@@ -129,6 +136,7 @@ def _login(texts: Mapping[str, str]) -> "Callable[[str, str], SaslLogin]":
     mechanism = next((texts[name].strip() for name in _MECHANISMS if texts.get(name)), "GSSAPI")
     check_mechanism(mechanism, MECHANISM)
     user, password = texts.get(USER, ""), texts.get(PASSWORD, "")
+    module = None
     if texts.get(JAAS):
         try:
             module = parse_jaas(texts[JAAS])
@@ -136,6 +144,8 @@ def _login(texts: Mapping[str, str]) -> "Callable[[str, str], SaslLogin]":
         except WrongValue as wrong:
             raise WrongValue(f"{JAAS} {wrong}") from None
         user, password = module.user, module.password
+    if mechanism == OAUTHBEARER:
+        return _token_login(texts, module)
     if not user or not password:
         raise WrongValue(
             f"{mechanism} needs a user and a password: set them in {JAAS}, or set {USER} and"
@@ -146,3 +156,26 @@ def _login(texts: Mapping[str, str]) -> "Callable[[str, str], SaslLogin]":
         return SaslLogin(mechanism, sasl_client(mechanism, user, password, os.urandom), client_id)
 
     return new_login
+
+
+def _token_login(
+    texts: Mapping[str, str], module: "LoginModule | None"
+) -> "Callable[[str, str], SaslLogin]":
+    """Return the logins by access tokens; the first one fetches a token."""
+    from tidelog.core.api.sasl_rules import token_login
+    from tidelog.core.settings.oauth import read_token_source
+    from tidelog.shell.oauth.own_token import ClientToken
+
+    def get(name: str) -> Value:
+        row = OAUTH_CLIENT_KEYS[name]
+        try:
+            return parse(row, texts[name]) if name in texts else row.default
+        except WrongValue as wrong:
+            raise WrongValue(f"{name} {wrong}") from None
+
+    source = read_token_source(get, module)
+    if LOGIN_HANDLER in texts:
+        get(LOGIN_HANDLER)  # raises WrongValue unless it is Kafka's own
+    token = ClientToken(source)
+    extensions = dict(source.extensions)
+    return lambda client_id, _address: token_login(token.get(), extensions, client_id)

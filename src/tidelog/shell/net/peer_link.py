@@ -180,13 +180,17 @@ class PeerLink:
         address = self._address_of()
         if address is None:
             return False
+        try:
+            login = None if self._new_login is None else self._new_login()
+        except SaslFailed:
+            return False  # no access token yet; whoever fetches it reports why
         transport = self._connect_to(address)
         if transport is None:
             return False
         self._transport = transport
         self._connecting = True
         self._handshake = self._new_handshake(address)
-        self._login = None if self._new_login is None else self._new_login()
+        self._login = login
         self._buffer.frame_max = HANDSHAKE_FRAME_MAX
         self._deadline = self._loop.after(HANDSHAKE_MS, self._handshake_overdue)
         self._events = READABLE | WRITABLE

@@ -1,0 +1,96 @@
+"""Read a document of the identity provider: from a file, or by HTTPS. This may take seconds, so
+brokers call it in a thread.
+
+Redirects are not followed, so that nothing is sent to or read from an address that is not in the
+settings.
+"""
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple
+
+from tidelog.core.settings.oauth import file_of
+from tidelog.core.settings.setting import WrongValue
+from tidelog.core.settings.tls import TlsSettings
+
+TIMEOUT_S = 10.0
+"""The longest wait for a connection, and for each part of the response."""
+WHOLE_S = 30.0
+SIZE_MAX = 1 << 20
+
+
+class CannotRead(Exception):
+    """The document can't be read. The text is one line with the address and the reason."""
+
+
+class Form(NamedTuple):
+    """What is sent to a token endpoint; secret."""
+
+    authorization: str
+    body: bytes
+
+    def __repr__(self) -> str:
+        return "Form()"
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def read_document(url: str, tls: TlsSettings, form: Form | None = None) -> bytes:
+    """Return the content of a file:// or https:// address; send `form` if given. Raises
+    CannotRead."""
+    path = file_of(url)
+    try:
+        if path is not None:
+            with open(path, "rb") as file:
+                return _limited(file.read(SIZE_MAX + 1))
+        return _download(url, tls, form)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise CannotRead(f"can't read {url}: HTTP status {error.code}{_why(error)}") from None
+    except (OSError, ValueError, WrongValue, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise CannotRead(f"can't read {url}: {text}") from None
+
+
+def _download(url: str, tls: TlsSettings, form: Form | None) -> bytes:
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if url.startswith("https:"):
+        from tidelog.shell.net.tls_context import client_context
+
+        handlers.append(urllib.request.HTTPSHandler(context=client_context(tls)))
+    request = urllib.request.Request(url, None if form is None else form.body)
+    request.add_header("Accept", "application/json")
+    if form is not None:
+        request.add_header("Authorization", form.authorization)
+        request.add_header("Content-Type", "application/x-www-form-urlencoded")
+    deadline_s = time.monotonic() + WHOLE_S
+    data = b""
+    with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
+        while part := response.read1(65_536):
+            data = _limited(data + part)
+            if time.monotonic() > deadline_s:
+                raise ValueError(f"the response takes longer than {WHOLE_S:.0f} s")
+    return data
+
+
+def _limited(data: bytes) -> bytes:
+    if len(data) > SIZE_MAX:
+        raise ValueError(f"it exceeds {SIZE_MAX} bytes")
+    return data
+
+
+def _why(error: urllib.error.HTTPError) -> str:
+    """Return the error code in the response of a token endpoint (RFC 6749, section 5.2)."""
+    from json import loads
+
+    try:
+        code = loads(error.read(4096))["error"]
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return ""
+    return f", {code!r:.80}"
