@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from client_programs import java_tools
+from issuer import AUDIENCE, ISSUER, jwks, key_of, public_jwk, token, unsecured
 from real_cluster import eventually
 
 from tidelog.core.api_table import (
@@ -27,13 +29,15 @@ from tidelog.core.api_table import (
     SASL_HANDSHAKE,
 )
 from tidelog.core.sasl.mechanism import (
-    PASSWORD_MECHANISMS,
+    MECHANISMS,
+    OAUTHBEARER,
     PLAIN,
     SCRAM_SHA_256,
     SCRAM_SHA_512,
 )
 from tidelog.core.sasl.scram import ScramClient
-from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE
+from tidelog.core.settings.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from tidelog.core.settings.oauth import SIGNED_HANDLER, UNSECURED_HANDLER
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.administration.users import describe_users, store_user
 from tidelog.shell.client.client_errors import ClientError
@@ -47,8 +51,11 @@ PATIENCE_S = 120
 STOP_S = 30
 CLUSTER_ID = "dGlkZWxvZy1jb21wYXJlMQ"
 PREFIX = "listener.name.sasl_plaintext"
+NAMES = ("PLAINTEXT", "SASL_PLAINTEXT", "ANY_ISSUER", "UNSECURED")
+SIGNED_BY = ("RS256", "ES256")
+UNSECURED_OPTIONS = ' unsecuredLoginStringClaim_sub="kafka" unsecuredValidatorRequiredScope="read"'
 SASL = {
-    "sasl.enabled.mechanisms": ",".join(PASSWORD_MECHANISMS),
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
     f"{PREFIX}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret";',
     f"{PREFIX}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
     f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
@@ -59,10 +66,49 @@ CLOSED = "closed"
 
 
 class Side(NamedTuple):
-    """The ports of one broker: for administration, and with SASL."""
+    """The ports of one broker: for administration, with SASL, with other rules for tokens, and with
+    tokens without signature."""
 
     plain: int
     sasl: int
+    any_issuer: int
+    unsecured: int
+
+
+def keys_url(folder: Path) -> str:
+    """The address of the keys that check tokens, which are in a file."""
+    return f"file://{folder}/keys.json"
+
+
+def oauth(folder: Path) -> dict[str, str]:
+    """The settings of OAUTHBEARER; Kafka needs all of them."""
+    (folder / "keys.json").write_bytes(jwks(*(public_jwk(key_of(one), one) for one in SIGNED_BY)))
+    handler, jaas = "sasl.server.callback.handler.class", "sasl.jaas.config"
+    prefixes = {name: f"listener.name.{name.lower()}.oauthbearer" for name in NAMES}
+    found = {
+        "listener.security.protocol.map": ",".join(
+            ["CONTROLLER:PLAINTEXT", "ANY_ISSUER:SASL_PLAINTEXT", "UNSECURED:SASL_PLAINTEXT"]
+            + [f"{name}:{name}" for name in NAMES[:2]]
+        ),
+        "sasl.oauthbearer.jwks.endpoint.url": keys_url(folder),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "listener.name.any_issuer.sasl.enabled.mechanisms": OAUTHBEARER,
+        "listener.name.any_issuer.sasl.oauthbearer.expected.audience": "",
+        "listener.name.any_issuer.sasl.oauthbearer.expected.issuer": "",
+        "listener.name.any_issuer.sasl.oauthbearer.sub.claim.name": "mail",
+        "listener.name.any_issuer.sasl.oauthbearer.scope.claim.name": "rights",
+        "listener.name.any_issuer.sasl.oauthbearer.clock.skew.seconds": "600",
+        "listener.name.unsecured.sasl.enabled.mechanisms": OAUTHBEARER,
+    }
+    for name in NAMES[1:]:
+        unsecured_one = name == "UNSECURED"
+        found[f"{prefixes[name]}.{handler}"] = (
+            UNSECURED_HANDLER if unsecured_one else SIGNED_HANDLER
+        )
+        options = UNSECURED_OPTIONS if unsecured_one else ""
+        found[f"{prefixes[name]}.{jaas}"] = f"{OAUTH_MODULE} required{options};"
+    return found
 
 
 def write(path: Path, settings: dict[str, object]) -> None:
@@ -80,29 +126,27 @@ def free_ports(count: int) -> list[int]:
 @contextmanager
 def running_kafka(folder: Path) -> Iterator[Side]:
     *java, class_path = java_tools()  # skips without Java
-    plain, sasl, controller = free_ports(3)
+    *ports, controller = free_ports(len(NAMES) + 1)
     conf, log_path = folder / "server.properties", folder / "log"
-    names = ("PLAINTEXT", "SASL_PLAINTEXT")
-    places = zip((*names, "CONTROLLER"), (plain, sasl, controller), strict=True)
+    places = zip((*NAMES, "CONTROLLER"), (*ports, controller), strict=True)
     wanted = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in places),
-        "listener.security.protocol.map": ",".join(
-            ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in names)]
-        ),
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(folder / "data"),
         **SASL,
+        **oauth(folder),
     }
     write(conf, {**wanted})
     with ExitStack() as stack:
         log = stack.enter_context(log_path.open("wb"))
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(conf)]
         subprocess.run([*java, class_path, *tool], stdout=log, stderr=log, check=True)
-        command = [*java, class_path, "kafka.Kafka", str(conf)]
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys_url(folder)}"
+        command = [java[0], allowed, *java[1:], class_path, "kafka.Kafka", str(conf)]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         stack.callback(process.wait, STOP_S)
         stack.callback(process.kill)
@@ -110,19 +154,24 @@ def running_kafka(folder: Path) -> Iterator[Side]:
         def is_ready() -> bool:
             assert process.poll() is None, log_path.read_text()[-2000:]
             try:
-                with KafkaConnection(HOST, plain, timeout_s=5) as connection:
+                with KafkaConnection(HOST, ports[0], timeout_s=5) as connection:
                     return bool(connection.call(DESCRIBE_CLUSTER, {})["brokers"])
             except ClientError:
                 return False
 
         eventually(is_ready, "Kafka is ready", PATIENCE_S)
-        yield Side(plain, sasl)
+        yield Side(*ports)
 
 
 @contextmanager
 def running_tidelog(folder: Path) -> Iterator[Side]:
-    listeners = f"PLAINTEXT://{HOST}:0,SASL_PLAINTEXT://{HOST}:0"
-    wanted = {"node.id": "1", "listeners": listeners, "tidelog.log.format": "json", **SASL}
+    wanted = {
+        "node.id": "1",
+        "listeners": ",".join(f"{name}://{HOST}:0" for name in NAMES),
+        "tidelog.log.format": "json",
+        **SASL,
+        **oauth(folder),
+    }
     write(folder / "server.properties", {**wanted})
     log_path = folder / "log.txt"
     command = [sys.executable, "-m", "tidelog", "broker", "--config", "server.properties"]
@@ -338,6 +387,111 @@ def test_a_dialogue_is_that_of_kafka(sides: tuple[Side, Side], label: str) -> No
         found.append(dialogue.answers)
     ours, kafkas = found
     assert ours == kafkas
+
+
+# -- OAUTHBEARER ---------------------------------------------------------------------------
+
+
+def first(text: str, before: str = "n,,", after: str = "") -> bytes:
+    """The first message of a client with a token."""
+    return f"{before}\1auth=Bearer {text}\1{after}\1".encode()
+
+
+def rs256(key: str = "RS256", **changed: Any) -> bytes:
+    return first(token(key, header={"kid": key}, **changed))
+
+
+NOW_S = int(time.time())
+TOKENS: dict[str, Callable[[], bytes]] = {
+    "right": rs256,
+    "right, by another algorithm": partial(rs256, "ES256"),
+    "right, RS512 by the key for RS256": lambda: first(
+        token("RS512", key_of("RS256"), {"kid": "RS256"})
+    ),
+    "without key id": lambda: first(token(header={})),
+    "acts as itself": lambda: first(token(header={"kid": "RS256"}), "n,a=alice,"),
+    "acts as another": lambda: first(token(header={"kid": "RS256"}), "n,a=bob,"),
+    "with extensions": lambda: first(token(header={"kid": "RS256"}), "n,,", "traceId=7\1"),
+    "expired": partial(rs256, exp=NOW_S - 3600, iat=NOW_S - 7200),
+    "expired within the difference of clocks": partial(rs256, exp=NOW_S - 300, iat=NOW_S - 7200),
+    "without end": partial(rs256, exp=None),
+    "issued in the future": partial(rs256, iat=NOW_S + 3000),
+    "issued after its end": partial(rs256, iat=NOW_S + 7200),
+    "without time of issue": partial(rs256, iat=None),
+    "not valid yet": partial(rs256, nbf=NOW_S + 1800),
+    "not valid before its end": partial(rs256, nbf=NOW_S + 7200),
+    "wrong audience": partial(rs256, aud="others"),
+    "several audiences": partial(rs256, aud=["others", AUDIENCE]),
+    "wrong audiences": partial(rs256, aud=["others", "nobody"]),
+    "without audience": partial(rs256, aud=None),
+    "wrong issuer": partial(rs256, iss=f"{ISSUER}/"),
+    "without issuer": partial(rs256, iss=None),
+    "without user": partial(rs256, sub=None),
+    "empty user": partial(rs256, sub=""),
+    "blank user": partial(rs256, sub="  "),
+    "user with blanks": partial(rs256, sub=" alice "),
+    "mail": partial(rs256, mail="a@b"),
+    "mail without audience": partial(rs256, mail="a@b", aud=None, iss=None),
+    "mail, expired within the difference": partial(
+        rs256, mail="a@b", aud=None, exp=NOW_S - 300, iat=NOW_S - 7200
+    ),
+    "mail is a number": partial(rs256, mail=5, aud=None),
+    "mail, other rights": partial(rs256, mail="a@b", aud=None, rights=["a", "a"]),
+    "mail, user is empty": partial(rs256, mail="a@b", aud=None, sub=""),
+    "scopes": partial(rs256, scope=["read", "write"]),
+    "scope": partial(rs256, scope="read write"),
+    "empty scope": partial(rs256, scope=""),
+    "duplicate scope": partial(rs256, scope=["read", "read"]),
+    "scope is a number": partial(rs256, scope=5),
+    "wrong signature": lambda: first(token(key=key_of("RS256", 1), header={"kid": "RS256"})),
+    "unknown key": lambda: first(token(key=key_of("RS256", 1), header={"kid": "other"})),
+    "key of another algorithm": lambda: first(token(header={"kid": "ES256"})),
+    "without signature": lambda: first(unsecured()),
+    "without signature, scope": lambda: first(unsecured(scope="write read")),
+    "without signature, scopes": lambda: first(unsecured(scope=["read"])),
+    "without signature, no issue": lambda: first(unsecured(scope="read", iat=None)),
+    "without signature, expired": lambda: first(unsecured(scope="read", exp=NOW_S - 5, iat=5)),
+    "without signature, no end": lambda: first(unsecured(scope="read", exp=None)),
+    "without signature, no user": lambda: first(unsecured(scope="read", sub=None)),
+    "without signature, from the future": lambda: first(unsecured(scope="read", iat=NOW_S + 1800)),
+    "not a token": lambda: first("nonsense"),
+    "two parts": lambda: first("a.b"),
+    "four parts": lambda: first("a.b.c.d"),
+    "empty message": lambda: b"",
+    "only the end": lambda: b"\1",
+    "no scheme": lambda: b"n,,\1auth=a.b.c\1\1",
+    "no authorization": lambda: b"n,,\1other=a.b.c\1\1",
+    "no pairs": lambda: b"n,,\1\1",
+    "another channel": lambda: b"y,,\1auth=Bearer a.b.c\1\1",
+    "invalid token letters": lambda: b"n,,\1auth=Bearer a!b\1\1",
+}
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("listener", ["sasl", "any_issuer", "unsecured"])
+@pytest.mark.parametrize("label", TOKENS)
+def test_a_token_is_answered_as_by_kafka(
+    sides: tuple[Side, Side], label: str, listener: str, version: int
+) -> None:
+    message = TOKENS[label]()
+    found, lifetimes = [], []
+    for side in sides:
+        dialogue = Dialogue(getattr(side, listener))
+        api_versions(dialogue, 3)
+        dialogue.send(SASL_HANDSHAKE, 1, {"mechanism": OAUTHBEARER})
+        answer = dialogue.authenticate(message, version)
+        lifetimes.append(0 if answer == CLOSED else answer.pop("session_lifetime_ms", 0))
+        if answer != CLOSED and answer["auth_bytes"]:
+            dialogue.authenticate(b"\1", version)
+        if answer == CLOSED or answer["error_code"] or answer["auth_bytes"]:
+            dialogue.end()
+        else:
+            api_versions(dialogue)
+        dialogue.close()
+        found.append(dialogue.answers)
+    ours, kafkas = found
+    assert ours == kafkas
+    assert abs(lifetimes[0] - lifetimes[1]) < 60_000, "two dialogues can't be at the same time"
 
 
 def test_users_are_stored_and_described_as_by_kafka(sides: tuple[Side, Side]) -> None:

@@ -315,12 +315,27 @@ def test_how_tokens_are_checked() -> None:
             f"{OAUTH}.oauthbearer.sub.claim.name": "mail",
             "sasl.oauthbearer.sub.claim.name": "name",
             "sasl.oauthbearer.clock.skew.seconds": "5",
+            "sasl.oauthbearer.scope.claim.name": "of all",
+            "listener.name.sasl_plaintext.sasl.oauthbearer.scope.claim.name": "rights",
             f"{OAUTH}.server.callback.handler.class": SIGNED_HANDLER,
         },
     )
-    assert found.rules == TokenRules(("a", "b"), "me", "mail", "scope", 5)
+    assert found.rules == TokenRules(("a", "b"), "me", "mail", "rights", 5)
     assert found.unsecured is None
     assert (found.refresh_ms, found.retry_ms, found.retry_max_ms) == (3_600_000, 100, 10_000)
+
+
+def test_an_empty_value_of_a_listener_takes_precedence() -> None:
+    found = oauth_of(
+        **TOKENS,
+        **{
+            "sasl.oauthbearer.expected.audience": "a",
+            "sasl.oauthbearer.expected.issuer": "me",
+            "listener.name.sasl_plaintext.sasl.oauthbearer.expected.audience": "",
+            f"{OAUTH}.oauthbearer.expected.issuer": "",
+        },
+    )
+    assert found.rules == TokenRules()
 
 
 def test_tokens_without_signature_must_be_asked_for() -> None:

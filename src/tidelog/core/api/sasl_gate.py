@@ -143,7 +143,7 @@ class SaslGate:
             self._receive(connection, exchange, frame)
         elif (
             exchange.expires_ms is not None
-            and self._now_ms() > exchange.expires_ms
+            and self._now_ms() >= exchange.expires_ms
             and key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE)
         ):
             reason = f"{exchange.principal} did not authenticate again in time"

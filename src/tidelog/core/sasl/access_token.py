@@ -121,12 +121,12 @@ def check_unsecured(token: str, rules: UnsecuredRules, now_ms: int) -> AcceptedT
     if issued_ms is not None and expires_ms <= issued_ms:
         raise refused("the token expires before it was issued")
     found = claims.get(rules.scope_claim, [])
-    scopes = found.split() if isinstance(found, str) else found
+    scopes = [found.strip()] if isinstance(found, str) else found
     missing = [
         one for one in rules.required_scope if not isinstance(scopes, list) or one not in scopes
     ]
     if missing:
-        wanted = " ".join(rules.required_scope)
+        wanted = f"[{', '.join(rules.required_scope)}]"  # as Kafka spells a list
         status = f'{{"status":"insufficient_scope", "scope":"{wanted}"}}'
         raise refused(f"the token lacks the scope {missing[0]}", status)
     return AcceptedToken(user, expires_ms)

@@ -223,7 +223,7 @@ class BrokerSettings:
 
     def sasl(self, listener: Listener) -> SaslSettings:
         """The SASL settings of a listener. Raises WrongValue."""
-        return read_sasl(self._settings_of(listener), self.get, self._given.get)
+        return read_sasl(self._settings_of(listener), self.get, self._given)
 
     def connection_rate(self, listener: Listener) -> int:
         """How many new connections a listener accepts per second."""
@@ -246,7 +246,7 @@ class BrokerSettings:
         module = sasl.modules.get(mechanism)
         if mechanism == OAUTHBEARER:
             name = self._settings_of(listener)
-            token = read_own_token(name, self.get, self._given.get, module)
+            token = read_own_token(name, self.get, self._given, module)
             return BrokerLogin(mechanism, "", "", token)
         if module is None or not (module.user and module.password):
             name = f"listener.name.{self._settings_of(listener).lower()}.{mechanism.lower()}"

@@ -137,15 +137,15 @@ def split_sasl_key(name: str) -> tuple[str, str, str] | None:
 
 
 def read_sasl(
-    listener: str, get: Callable[[str], Value], find: Callable[[str], Value]
+    listener: str, get: Callable[[str], Value], given: Mapping[str, Value]
 ) -> SaslSettings:
     """Read the settings of one listener. Raises WrongValue if they can't be used.
 
-    `get` returns the value of a setting, or its default; `find` one that was given for the listener
-    or a mechanism of it, or None.
+    `get` returns the value of a setting, or its default; `given` has those of listeners and of
+    their mechanisms, of which an empty one takes precedence too.
     """
     prefix = f"{_LISTENER}{listener.lower()}."
-    value = _lookup(listener, get, find)
+    value = _lookup(listener, get, given)
     mechanisms = value(ENABLED)
     assert isinstance(mechanisms, tuple)
     if not mechanisms:
@@ -155,7 +155,7 @@ def read_sasl(
     modules: dict[str, LoginModule] = {}
     for mechanism in mechanisms:
         own = f"{prefix}{mechanism.lower()}.{JAAS}"
-        module = _module(own, find(own), mechanism) or _common_module(get(JAAS), mechanism)
+        module = _module(own, given.get(own), mechanism) or _common_module(get(JAAS), mechanism)
         if module is not None:
             modules[mechanism] = module
         elif mechanism == PLAIN:
@@ -179,27 +179,26 @@ def read_sasl(
 def read_own_token(
     listener: str,
     get: Callable[[str], Value],
-    find: Callable[[str], Value],
+    given: Mapping[str, Value],
     module: LoginModule | None,
 ) -> TokenSource:
     """Read where a broker gets its token for this listener of other brokers. Raises WrongValue."""
-    value = _lookup(listener, get, find)
+    value = _lookup(listener, get, given)
     return read_token_source(lambda key: value(key, OAUTHBEARER), module)
 
 
 def _lookup(
-    listener: str, get: Callable[[str], Value], find: Callable[[str], Value]
+    listener: str, get: Callable[[str], Value], given: Mapping[str, Value]
 ) -> Callable[..., Value]:
     """Return the function that finds the value of a setting: that of the mechanism on the
     listener, else of the listener, else of all."""
     prefix = f"{_LISTENER}{listener.lower()}."
 
     def value(key: str, mechanism: str = "") -> Value:
-        own = find(f"{prefix}{mechanism.lower()}.{key}") if mechanism else None
-        own = find(f"{prefix}{key}") if own is None else own
-        if own is None and key not in _PREFIXED:
-            own = get(key)
-        return own
+        for name in (f"{prefix}{mechanism.lower()}.{key}", f"{prefix}{key}"):
+            if name in given:
+                return given[name]
+        return None if key in _PREFIXED else get(key)
 
     return value
 
