@@ -418,5 +418,5 @@ def test_a_broker_without_the_library_says_what_to_install(tmp_path: Path) -> No
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 1
-    assert "pip install 'tidelog[oauth]'" in done.stderr
+    assert "pip install '.[oauth]'" in done.stderr
     assert "Traceback" not in done.stderr

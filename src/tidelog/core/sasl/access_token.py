@@ -210,7 +210,7 @@ def _check_audience(claims: Mapping[str, Any], expected: tuple[str, ...]) -> Non
         raise refused("the token's audience is neither a text nor a list of texts")
     if not any(one in expected for one in audiences):
         wanted = ", ".join(expected) or "no audience (sasl.oauthbearer.expected.audience)"
-        raise refused(f"the token's audience is {audiences!r:.80}; expected is {wanted}")
+        raise refused(f"the token's audience is {found!r:.80}; expected is {wanted}")
 
 
 def _check_scopes(found: object, name: str) -> None:

@@ -82,7 +82,8 @@ def require_library() -> None:
         import jwt
     except ImportError:
         raise WrongValue(
-            "OAUTHBEARER needs PyJWT and cryptography: pip install 'tidelog[oauth]'"
+            "OAUTHBEARER needs PyJWT and cryptography: in a clone of Tidelog, run"
+            " pip install '.[oauth]'"
         ) from None
     del cryptography, jwt
 
