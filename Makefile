@@ -8,7 +8,7 @@ DOCS_STAMP := $(VENV)/.docs-installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark fix check docs test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-scaling bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka console test-all ci
+.PHONY: help setup spark fix check docs test test-more demo sim model mutants fuzz bench bench-failover bench-scale bench-scaling bench-groups bench-spark bench-audit bench-decode bench-core bench-kafka bench-tls console test-all ci
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -151,6 +151,9 @@ bench-decode: $(STAMP) ## measure decoding to Arrow and encoding, on one core, w
 
 bench-audit: $(SPARK_STAMP) ## measure the audit of three replicas, compared with reading and checksums: make bench-audit RECORDS=10000000
 	$(BIN)/python benchmarks/how_fast_is_the_audit.py --records $(or $(RECORDS),10000000)
+
+bench-tls: $(STAMP) ## measure how long a request waits while others begin TLS: make bench-tls CONNECTIONS=500 (needs openssl)
+	$(BIN)/python benchmarks/how_long_do_handshakes_delay.py $(or $(CONNECTIONS),500)
 
 bench-core: $(STAMP) ## measure a step of the replication core
 	$(BIN)/python benchmarks/how_fast_is_a_step.py

@@ -1,6 +1,7 @@
 """An identity provider for tests: its keys, and tokens that they sign, right and wrong ones."""
 
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,16 +73,17 @@ class Provider:
 
     def __init__(self) -> None:
         self.port = 0
+        self.scheme = "http"
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{self.scheme}://127.0.0.1:{self.port}{path}"
 
 
 @contextmanager
-def running_provider() -> Iterator[Provider]:
-    """Serve the answers of a Provider on a port of this machine."""
+def running_provider(context: ssl.SSLContext | None = None) -> Iterator[Provider]:
+    """Serve the answers of a Provider on a port of this machine, by HTTPS with a context."""
     provider = Provider()
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,7 +103,19 @@ def running_provider() -> Iterator[Provider]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def get_request(self) -> tuple[Any, Any]:
+            sock, address = super().get_request()
+            if context is None:
+                return sock, address
+            try:
+                return context.wrap_socket(sock, server_side=True), address
+            except OSError:  # the client refuses the certificate
+                sock.close()
+                raise
+
+    server = Server(("127.0.0.1", 0), Handler)
+    provider.scheme = "http" if context is None else "https"
     provider.port = server.server_address[1]
     thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from certificates import authority, certificate
+from client_programs import java_tools, run_tool
 from issuer import (
     AUDIENCE,
     ISSUER,
@@ -344,6 +345,32 @@ def test_a_listener_that_asks_for_it_accepts_tokens_without_signature(
     make_topic(cluster.bootstrap(), name, 1, 3, security=admin)
     text = token_of("unsecured")
     assert run_program(cluster, name, program, text, UNSECURED) == "by token\n"
+
+
+@pytest.mark.slow
+def test_kafkas_own_tools_log_in_by_a_token(
+    cluster: OauthCluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's clients take the same file as Tidelog's, beside Kafka's class for the login."""
+    java_tools()  # skips without Java
+    texts = {
+        **cluster.texts(token_of("right")),
+        "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer"
+        ".OAuthBearerLoginCallbackHandler",
+    }
+    path = cluster.folder / "java.properties"
+    path.write_text("".join(f"{key}={text}\n" for key, text in texts.items()))
+    allowed = texts["sasl.oauthbearer.token.endpoint.url"]
+    properties = ("urls", "files")
+    options = [
+        f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{one}={text}"
+        for one, text in zip(properties, (allowed, cluster.folder / "token"), strict=True)
+    ]
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(options))
+    create = ("TopicCommand", "--command-config", str(path), "--create", "--topic", name)
+    run_tool(cluster.bootstrap(), *create)
+    done = cluster.tidelog(texts, "topic", "list")
+    assert name in done.stdout
 
 
 # -- Tidelog's own client ------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Where clients and brokers get their access tokens."""
 
 import json
+import ssl
 import time
 from base64 import b64decode
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import authority, certificate
 from issuer import Provider, running_provider, token
 
 from tidelog.core.sasl.mechanism import SaslFailed
@@ -129,3 +131,22 @@ def test_a_broker_fetches_its_token_in_a_thread_and_retries(provider: Provider) 
     assert found == text
     assert len(reports) == 1
     loop.close()
+
+
+def test_a_token_endpoint_by_https_is_verified(tmp_path: Path) -> None:
+    """The certificate of the provider must be of an authority that the settings name."""
+    authority(tmp_path)
+    authority(tmp_path, "other")
+    store = certificate(tmp_path, "provider", "/O=provider")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(store)
+    text = token()
+    with running_provider(context) as provider:
+        provider.answers["/token"] = answer(text)
+        url = provider.url("/token")
+        trusted = TlsSettings(truststore=str(tmp_path / "ca.pem"))
+        assert fetch_token(source(url, tls=trusted)).text == text
+        for tls in (TlsSettings(), TlsSettings(truststore=str(tmp_path / "other.pem"))):
+            with pytest.raises(SaslFailed, match="certificate verify failed"):
+                fetch_token(source(url, tls=tls))
+        assert len(provider.requests) == 1
