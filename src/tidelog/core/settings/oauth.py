@@ -5,12 +5,10 @@ A broker reads them for all listeners, for one listener (`listener.name.NAME.sas
 mechanism on it (`listener.name.NAME.oauthbearer.sasl.…`). A client reads those about its token.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tidelog.core.sasl.access_token import TokenRules, UnsecuredRules
-from tidelog.core.sasl.oauthbearer import check_extension
 from tidelog.core.settings.jaas import LoginModule
 from tidelog.core.settings.setting import HIGH, LOW, Setting, Value, WrongValue, parse
 from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, read_tls
@@ -45,7 +43,7 @@ _LOGIN_HANDLERS = (
     f"{_PACKAGE}OAuthBearerLoginCallbackHandler",
     f"{_PACKAGE}secured.OAuthBearerLoginCallbackHandler",
 )
-_LOOPBACK = re.compile(r"localhost|\[::1\]|127(\.[0-9]{1,3}){3}")
+_LOOPBACK = r"localhost|\[::1\]|127(\.[0-9]{1,3}){3}"
 _EXTENSION = "extension_"
 _VALIDATOR = "unsecuredValidator"
 
@@ -228,6 +226,8 @@ def read_oauth(
 
 def read_token_source(get: Callable[[str], Value], module: LoginModule | None) -> TokenSource:
     """Read where a client gets its token. Raises WrongValue."""
+    from tidelog.core.sasl.oauthbearer import check_extension
+
     options = {} if module is None else module.options
     url = _text(get(TOKEN_URL))
     if not url:
@@ -264,6 +264,8 @@ def read_token_source(get: Callable[[str], Value], module: LoginModule | None) -
 
 def check_url(url: str, setting: str) -> None:
     """Raise WrongValue if keys or tokens can't be read from this address safely."""
+    from re import fullmatch
+
     scheme, separator, rest = url.partition(":")
     if scheme == "file" and separator:
         if not (file_of(url) or "").startswith("/"):
@@ -273,7 +275,7 @@ def check_url(url: str, setting: str) -> None:
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if scheme not in ("http", "https") or not rest.startswith("//") or not name or "@" in host:
         raise WrongValue(f"{setting}={url} must be https://HOST/… or file:///PATH")
-    if scheme == "http" and not _LOOPBACK.fullmatch(name):
+    if scheme == "http" and not fullmatch(_LOOPBACK, name):
         raise WrongValue(
             f"{setting}={url} must use https: who can change what is sent could log in as any user"
         )
