@@ -29,7 +29,7 @@ from real_cluster import eventually, make_topic
 
 from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings.jaas import OAUTH_MODULE
-from tidelog.core.settings.oauth import UNSECURED_HANDLER
+from tidelog.core.settings.oauth_keys import UNSECURED_HANDLER
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.security import read_security
 

@@ -37,7 +37,7 @@ from tidelog.core.sasl.mechanism import (
 )
 from tidelog.core.sasl.scram import ScramClient
 from tidelog.core.settings.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
-from tidelog.core.settings.oauth import SIGNED_HANDLER, UNSECURED_HANDLER
+from tidelog.core.settings.oauth_keys import SIGNED_HANDLER, UNSECURED_HANDLER
 from tidelog.core.wire.codec import decode_response, encode_request
 from tidelog.shell.client.administration.users import describe_users, store_user
 from tidelog.shell.client.client_errors import ClientError

@@ -14,12 +14,8 @@ from tidelog.core.settings.broker_settings import (
     settings_of,
 )
 from tidelog.core.settings.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, parse_jaas
-from tidelog.core.settings.oauth import (
-    SIGNED_HANDLER,
-    UNSECURED_HANDLER,
-    OauthSettings,
-    TokenSource,
-)
+from tidelog.core.settings.oauth import OauthSettings, TokenSource
+from tidelog.core.settings.oauth_keys import SIGNED_HANDLER, UNSECURED_HANDLER
 from tidelog.core.settings.sasl import sasl_listener_key
 from tidelog.core.settings.setting import WrongValue
 

@@ -8,7 +8,7 @@ Invariant: the values of a BrokerSettings are valid, each by itself and in combi
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings import listeners as addresses
@@ -21,7 +21,6 @@ from tidelog.core.settings.broker_keys import (
     unit_of,
 )
 from tidelog.core.settings.listeners import Listener, Listeners
-from tidelog.core.settings.oauth import TokenSource
 from tidelog.core.settings.sasl import (
     BETWEEN_BROKERS,
     SASL,
@@ -35,6 +34,9 @@ from tidelog.core.settings.sasl import (
 from tidelog.core.settings.setting import INT_MAX, Setting, Value, WrongValue, parse, spell
 from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, listener_key, read_tls
 from tidelog.core.settings.topic_keys import SYNONYMS, TOPIC
+
+if TYPE_CHECKING:
+    from tidelog.core.settings.oauth import TokenSource
 
 _INTERNAL = "tidelog.internal"
 """The name of `tidelog.internal.listener`; those in `listeners` are in upper case."""
@@ -99,7 +101,7 @@ class BrokerLogin(NamedTuple):
     mechanism: str
     user: str
     password: str
-    token: TokenSource | None = None
+    token: "TokenSource | None" = None
     """With OAUTHBEARER, where its access token comes from; it has no user and no password then."""
 
     def __repr__(self) -> str:

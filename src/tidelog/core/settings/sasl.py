@@ -5,20 +5,15 @@ and `listener.name.NAME.MECHANISM.sasl.…`, with mechanisms in lower case.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.core.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN
 from tidelog.core.settings.jaas import LoginModule, check_module, module_of, parse_jaas
-from tidelog.core.settings.oauth import (
-    OAUTH,
-    OAUTH_KEYS,
-    PREFIXED_ROWS,
-    OauthSettings,
-    TokenSource,
-    read_oauth,
-    read_token_source,
-)
+from tidelog.core.settings.oauth_keys import OAUTH, OAUTH_KEYS, PREFIXED_ROWS
 from tidelog.core.settings.setting import HIGH, LOW, Setting, Value, WrongValue
+
+if TYPE_CHECKING:
+    from tidelog.core.settings.oauth import OauthSettings, TokenSource
 
 ENABLED = "sasl.enabled.mechanisms"
 BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
@@ -103,7 +98,7 @@ class SaslSettings(NamedTuple):
     """By mechanism; 0: an authentication is valid as long as its connection."""
     failure_delay_ms: int
     frame_max: int
-    oauth: OauthSettings | None = None
+    oauth: "OauthSettings | None" = None
     """How tokens are checked, if clients may authenticate by OAUTHBEARER."""
 
     def __repr__(self) -> str:
@@ -165,6 +160,8 @@ def read_sasl(
             )
     oauth = None
     if OAUTHBEARER in mechanisms:
+        from tidelog.core.settings.oauth import read_oauth
+
         oauth = read_oauth(listener, lambda key: value(key, OAUTHBEARER), modules.get(OAUTHBEARER))
     return SaslSettings(
         mechanisms,
@@ -181,8 +178,10 @@ def read_own_token(
     get: Callable[[str], Value],
     given: Mapping[str, Value],
     module: LoginModule | None,
-) -> TokenSource:
+) -> "TokenSource":
     """Read where a broker gets its token for this listener of other brokers. Raises WrongValue."""
+    from tidelog.core.settings.oauth import read_token_source
+
     value = _lookup(listener, get, given)
     return read_token_source(lambda key: value(key, OAUTHBEARER), module)
 

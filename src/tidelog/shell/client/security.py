@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings.listeners import PLAINTEXT, PROTOCOLS, uses_sasl, uses_tls
-from tidelog.core.settings.oauth import CLIENT_KEYS as OAUTH_CLIENT_KEYS
-from tidelog.core.settings.oauth import LOGIN_HANDLER
+from tidelog.core.settings.oauth_keys import CLIENT_KEYS as OAUTH_CLIENT_KEYS
+from tidelog.core.settings.oauth_keys import LOGIN_HANDLER
 from tidelog.core.settings.setting import Value, WrongValue, parse
 from tidelog.core.settings.tls import TLS_KEYS, read_tls
 
