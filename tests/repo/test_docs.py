@@ -3,12 +3,17 @@
 A `console` block holds commands behind `$ `. A `tidelog` command is run and must exit with 0,
 unless an HTML comment, which readers do not see, stands on the line before the block:
 `<!-- exits with 1 -->`, or `<!-- not run by tests: why -->` for commands that are only parsed.
+A command that has not ended after `BOUND_S` is killed, and its test fails.
 """
 
 import ast
 import json
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +23,6 @@ from typing import NamedTuple
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from tidelog.apps.cli.connection import LAST_RESORT
 from tidelog.apps.cli.main import cli
@@ -64,6 +68,8 @@ CONSOLE = re.compile(r"(?:^<!-- ([^\n]+) -->\n)?^```console\n(.*?)^```$", re.MUL
 PROGRAMS = ("tidelog", "make")
 NOT_RUN = "not run by tests: "
 EXITS_WITH_1 = "exits with 1"
+BOUND_S = 300.0
+"""Commands of the docs take a second; a busy machine may hold them up."""
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|txt|toml|yaml))`")
 FOLDER = re.compile(r"`((?:core|lab|shell|apps|src|tests|docs|scenarios|node|storage)/[\w/-]*)`")
@@ -216,6 +222,35 @@ def command_and_arguments(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, arguments
 
 
+def run(words: list[str], bound_s: float = BOUND_S) -> "subprocess.CompletedProcess[str]":
+    """Run a command in the root of the repository; the test fails if it does not end."""
+    command = [sys.executable, "-m", "tidelog", *words]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=bound_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail(
+                f"`tidelog {shlex.join(words)}` has not ended after {bound_s:g} s; if it runs until"
+                f" it is stopped, put `<!-- {NOT_RUN}why -->` on the line before its block"
+            )
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def test_a_command_that_does_not_end_is_named_and_killed(tmp_path: Path) -> None:
+    words = ["up", "--port", "0", "--brokers", "1", "--data", str(tmp_path / "data")]
+    with pytest.raises(pytest.fail.Exception, match=r"`tidelog up .*` has not ended after 1 s"):
+        run(words, bound_s=1.0)
+
+
 @pytest.mark.parametrize("command", commands("tidelog"), ids=str)
 def test_command_runs(command: Command) -> None:
     leaf, arguments = command_and_arguments(command.words)
@@ -224,8 +259,8 @@ def test_command_runs(command: Command) -> None:
         return
     one_worker = any("--workers" in option.opts for option in leaf.params)
     words = [*command.words, *(["--workers", "1"] if one_worker else [])]
-    outcome = CliRunner().invoke(cli, words)
-    assert outcome.exit_code == (1 if command.note == EXITS_WITH_1 else 0), outcome.output
+    outcome = run(words)
+    assert outcome.returncode == (1 if command.note == EXITS_WITH_1 else 0), outcome
     if "json" in words:
         assert json.loads(outcome.stdout)["holds"] is True
 
