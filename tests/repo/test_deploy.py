@@ -15,6 +15,7 @@ from tidelog.shell.settings_sources import load_settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+PATIENCE_S = 300.0
 
 
 def test_the_example_has_valid_settings() -> None:
@@ -28,7 +29,7 @@ def test_systemd_accepts_the_unit() -> None:
     if tool is None:
         pytest.skip("systemd-analyze is not installed")
     command = [tool, "verify", "--man=no", str(DEPLOY / "tidelog.service")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, "tidelog.service" in done.stderr) == (0, False), done.stderr
 
 
@@ -50,7 +51,7 @@ def run_tool(*command: str) -> None:
     if tool is None:
         pytest.skip(f"{command[0]} is not installed")
     words = [tool, *command[1:]]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -103,7 +104,7 @@ def test_docker_compose_accepts_the_compose_file() -> None:
     if shutil.which("docker") is None:
         pytest.skip("docker is not installed")
     known = subprocess.run(
-        ["docker", "compose", "version"], capture_output=True, timeout=60, check=False
+        ["docker", "compose", "version"], capture_output=True, timeout=PATIENCE_S, check=False
     )
     if known.returncode:
         pytest.skip("docker has no compose plugin")
