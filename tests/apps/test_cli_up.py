@@ -47,8 +47,18 @@ def data(tmp_path: Path) -> Path:
 
 def tidelog(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*TIDELOG, *words], capture_output=True, text=True, check=False, timeout=60
+        [*TIDELOG, *words], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
+
+
+def states() -> list[str]:
+    """The states that `tidelog status` shows; a broker that is held up may not respond in time."""
+    shown = json.loads(tidelog("status", "--format", "json").stdout)
+    return [broker["state"] for broker in shown["brokers"]]
+
+
+def all_up() -> bool:
+    return tidelog("status").returncode == 0
 
 
 class Up:
@@ -58,7 +68,7 @@ class Up:
         self.data = data
         self.announced = ""
         self.process = subprocess.Popen(
-            [*TIDELOG, "up", "--port", "0", *words],
+            [*TIDELOG, "up", "--port", "0", "--wait", str(PATIENCE_S), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -132,7 +142,7 @@ def test_command_receives_sigterm(up: Callable[..., Up]) -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
-        "print('here', flush=True); time.sleep(60)"
+        "print('here', flush=True); time.sleep(600)"
     )
     running = up("--", sys.executable, "-c", code)
     assert running.process.stdout
@@ -255,17 +265,18 @@ def test_a_broker_that_fails_ends_all_with_its_reason(up: Callable[..., Up]) -> 
 
 
 def test_startup_fails_if_a_broker_is_not_ready_in_time(up: Callable[..., Up]) -> None:
-    code, _, err = up("--racks", "a,silent", "--wait", "0.2").end()
+    code, _, err = up("--brokers", "1", "--racks", "silent", "--wait", "0.2").end()
     assert code == 1
-    assert err.startswith("tidelog: not ready after 0.2 s: broker 2 does not listen yet; see ")
+    assert err.startswith("tidelog: not ready after 0.2 s: broker 1 does not listen yet; see ")
     log = err.partition("; see ")[2].partition(";")[0]
     assert Path(log).is_file()
 
 
 def test_startup_failure_of_an_ephemeral_cluster_names_no_deleted_log(tmp_path: Path) -> None:
-    ran = tidelog("up", "--ephemeral", "--port", "0", "--racks", "a,silent", "--wait", "0.2")
+    words = ("--brokers", "1", "--racks", "silent", "--wait", "0.2")
+    ran = tidelog("up", "--ephemeral", "--port", "0", *words)
     assert ran.returncode == 1
-    missing = "broker 2 does not listen yet; its log is empty"
+    missing = "broker 1 does not listen yet; its log is empty"
     assert ran.stderr == f"tidelog: not ready after 0.2 s: {missing}\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -326,9 +337,9 @@ def test_dead_broker_is_reported_and_others_continue(up: Callable[..., Up]) -> N
     os.kill(pids(found)[1], signal.SIGKILL)
     eventually(lambda: running.now().brokers[1].state == "dead")
     assert [entry.is_running() for entry in running.now().brokers] == [True, False, True]
+    eventually(lambda: "2 of 3 brokers up" in tidelog("status").stdout)
     ran = tidelog("status")
     assert ran.returncode == 1
-    assert "2 of 3 brokers up" in ran.stdout
     assert f"logs: {found.brokers[0].log}, broker-2.log, broker-3.log\n" in ran.stdout
     assert ran.stdout.endswith("to restart dead brokers: tidelog broker start 2\n")
     running.process.send_signal(signal.SIGINT)
@@ -339,20 +350,15 @@ def test_dead_broker_is_reported_and_others_continue(up: Callable[..., Up]) -> N
 
 
 def test_brokers_that_hang_are_waited_for_together(up: Callable[..., Up]) -> None:
-    running = up("--brokers", "6")
-    found = running.ready()
-    for pid in pids(found):
-        os.kill(pid, signal.SIGSTOP)
+    running = up("--brokers", "100", "--one-process")
+    pid = running.ready().brokers[0].pid
+    os.kill(pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        ran = tidelog("status", "--format", "json")
-        assert time.monotonic() - began < 10, "one after another they would take twelve seconds"
-        assert [broker["state"] for broker in json.loads(ran.stdout)["brokers"]] == [
-            "no answer"
-        ] * 6
+        assert states() == ["no answer"] * 100
+        assert time.monotonic() - began < 100, "one after another they would take 200 seconds"
     finally:
-        for pid in pids(found):
-            os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_brokers_of_one_process_die_together(up: Callable[..., Up]) -> None:
@@ -384,7 +390,7 @@ def test_supervised_broker_restarts_on_its_port(up: Callable[..., Up]) -> None:
         )
     )
     assert running.now().bootstrap == found.bootstrap
-    assert tidelog("status").returncode == 0
+    eventually(all_up)
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
@@ -407,10 +413,14 @@ def test_broker_is_restarted_on_request(up: Callable[..., Up], options: tuple[st
         assert json.loads(again.stdout)["brokers"] == [
             {"name": "2", "error": None, "message": None}
         ]
-    eventually(lambda: running.now().brokers[1].state == "up")
-    assert running.now().brokers[1].pid != pids(found)[1]
+    eventually(
+        lambda: (
+            running.now().brokers[1].pid != pids(found)[1]
+            and running.now().brokers[1].state == "up"
+        )
+    )
     assert running.now().brokers[1].port == found.brokers[1].port
-    assert tidelog("status").returncode == 0
+    eventually(all_up)
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.end()
     assert code == 0
@@ -422,7 +432,7 @@ def test_brokers_of_one_process_are_started_together(up: Callable[..., Up]) -> N
     running = up("--brokers", "2", "--one-process", "--supervise")
     found = running.ready()
     os.kill(pids(found)[0], signal.SIGKILL)
-    eventually(lambda: running.now().brokers[0].pid != pids(found)[0])
+    eventually(lambda: pids(found)[0] not in pids(running.now()))
     eventually(lambda: [entry.state for entry in running.now().brokers] == ["up", "up"])
     assert len(set(pids(running.now()))) == 1
 
@@ -442,15 +452,9 @@ def test_a_paused_broker_runs_again_or_is_stopped(up: Callable[..., Up]) -> None
     running = up()
     found = running.ready()
     assert tidelog("broker", "pause", "2", "3").returncode == 0
-    states = [
-        b["state"] for b in json.loads(tidelog("status", "--format", "json").stdout)["brokers"]
-    ]
-    assert states == ["up", "no answer", "no answer"]
+    eventually(lambda: states() == ["up", "no answer", "no answer"])
     assert tidelog("broker", "resume", "2").returncode == 0
-    states = [
-        b["state"] for b in json.loads(tidelog("status", "--format", "json").stdout)["brokers"]
-    ]
-    assert states == ["up", "up", "no answer"]
+    eventually(lambda: states() == ["up", "up", "no answer"])
     ended = tidelog("down")
     assert ended.returncode == 0, ended.stdout
     assert all_gone(found)
@@ -484,6 +488,10 @@ def test_no_broker_outlives_a_killed_supervisor(up: Callable[..., Up], data: Pat
     assert up("--brokers", "3").ready().pid != found.pid, "a stale file is no obstacle"
 
 
+LINE = "3 of 3 brokers up · controller 1 · 0 topics, 0 partitions · 0 under-replicated"
+"""The line of a terminal. On a busy machine it may say `no response` at first."""
+
+
 def test_a_terminal_sees_the_cluster_in_one_line(data: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
@@ -493,7 +501,7 @@ def test_a_terminal_sees_the_cluster_in_one_line(data: Path) -> None:
         os.close(theirs)
         shown = b""
         try:
-            while b"brokers up" not in shown:
+            while LINE.encode() not in shown:
                 shown += os.read(ours, 4096)
         finally:
             process.send_signal(signal.SIGINT)
@@ -502,9 +510,7 @@ def test_a_terminal_sees_the_cluster_in_one_line(data: Path) -> None:
                 shown += part
         assert process.wait() == 0
     os.close(ours)
-    text = shown.decode()
-    assert "3 of 3 brokers up · controller 1 · 0 topics, 0 partitions · 0 under-replicated" in text
-    assert "tidelog: stopped" in text
+    assert "tidelog: stopped" in shown.decode()
 
 
 def test_a_terminal_without_a_width_gets_the_whole_line(data: Path) -> None:
@@ -538,7 +544,7 @@ def test_death_report_does_not_mix_with_the_status_line(data: Path) -> None:
         with suppress(OSError):
             while part := os.read(ours, 4096):
                 shown += part
-                if b"brokers up" in shown and not killed:
+                if "3 of 3 brokers up · controlle\r".encode() in shown and not killed:
                     found = up_file.read(str(data))
                     assert found
                     os.kill(pids(found)[1], signal.SIGKILL)
@@ -630,11 +636,16 @@ def test_detached_cluster_continues_after_the_command_returns(data: Path) -> Non
     try:
         assert found.alive()
         assert os.getsid(found.pid) == found.pid
-        seen = tidelog("status", "--format", "json")
-        assert seen.returncode == 0
-        told = json.loads(seen.stdout)
-        assert [b["state"] for b in told["brokers"]] == ["up", "up"]
-        assert [b["controller"] for b in told["brokers"]] == [True, False]
+        told: list[dict[str, Any]] = []
+
+        def seen() -> bool:
+            shown = tidelog("status", "--format", "json")
+            told[:] = json.loads(shown.stdout)["brokers"]
+            return shown.returncode == 0
+
+        eventually(seen)
+        assert [b["state"] for b in told] == ["up", "up"]
+        assert [b["controller"] for b in told] == [True, False]
     finally:
         ended = tidelog("down")
     assert ended.returncode == 0

@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 CONTROLLER = 1
@@ -43,7 +44,7 @@ def run_brokers(settings: list[Any], report: Callable[[dict[str, object]], None]
                 return 0
             sock = next(s for s in listening if s.fileno() == fd)
             connection, _ = sock.accept()
-            with connection:
+            with connection, suppress(OSError, struct.error):  # the client may have given up
                 _answer(connection, os.path.dirname(settings[0].log_dir))
 
 
