@@ -17,7 +17,7 @@ PATIENCE_S = 120.0
 
 def tidelog(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*TIDELOG, *words], capture_output=True, text=True, check=False, timeout=90, cwd=cwd
+        [*TIDELOG, *words], capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=cwd
     )
 
 
@@ -50,7 +50,7 @@ def states(data: Path) -> list[str]:
 def test_broker_started_by_hand_runs_and_is_stopped(data: Path) -> None:
     port = brokers(data)[1]["address"].rpartition(":")[2]
     assert tidelog("broker", "kill", "2", "--data", str(data)).returncode == 0
-    assert states(data) == ["up", "dead"]
+    eventually(lambda: states(data) == ["up", "dead"])
     listeners = f"listeners=PLAINTEXT://localhost:{port}"
     by_hand = subprocess.Popen(
         [*TIDELOG, "broker", "--data", str(data), "--set", "node.id=2", "--set", listeners],
@@ -78,7 +78,7 @@ def test_a_killed_broker_is_started_again(data: Path) -> None:
     assert f"to restart dead brokers: tidelog broker start 1 --data {data}" in status.stdout
     again = tidelog("broker", "start", "1", "--data", str(data))
     assert again.returncode == 0, again.stderr
-    assert states(data) == ["up", "up"]
+    eventually(lambda: states(data) == ["up", "up"])
 
 
 def test_messages_in_another_folder_name_the_cluster(data: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from real_cluster import PATIENCE_S, eventually
 from real_etcd import EtcdCluster, running_etcd
 
 from tidelog.shell.store import cluster_file
@@ -21,7 +22,7 @@ def etcd() -> Iterator[EtcdCluster]:
 def up(data: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     entry = "from tidelog.apps.cli.launch import main; main()"
     command = [sys.executable, "-c", entry, "up", "--port", "0", "--data", str(data), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_the_folder_notes_its_store_for_the_next_start(tmp_path: Path, etcd: EtcdCluster) -> None:
@@ -85,16 +86,19 @@ def test_status_finds_the_address_of_a_broker_without_tidelog_up(
     try:
         assert broker.stderr is not None
         assert any("part of the cluster" in line for line in broker.stderr)
-        seen = subprocess.run(
-            [*tidelog, "status", "--data", str(data), "--format", "json"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        (state,) = json.loads(seen.stdout)["brokers"]
-        assert state["state"] == "up", state
-        assert seen.returncode == 0
+
+        def is_up() -> bool:
+            seen = subprocess.run(
+                [*tidelog, "status", "--data", str(data), "--format", "json"],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            (state,) = json.loads(seen.stdout)["brokers"]
+            return bool(state["state"] == "up" and seen.returncode == 0)
+
+        eventually(is_up, "status finds the broker")
     finally:
         broker.terminate()
-        broker.communicate(timeout=60)
+        broker.communicate(timeout=PATIENCE_S)
