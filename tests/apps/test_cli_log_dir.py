@@ -80,7 +80,7 @@ def test_moves_that_are_refused_say_why(cluster: LocalCluster) -> None:
 def test_a_failed_directory_is_named(cluster: LocalCluster) -> None:
     make_topic(cluster.bootstrap, "failing", partitions=2, replicas=1)
     broken = place_of(cluster, "failing", 0)
-    cluster.set_faults(1, {"broken": [broken]})
+    eventually(lambda: cluster.set_faults(1, {"broken": [broken]}) or True, "the fault is set")
 
     def has_failed() -> bool:
         write_to_it()  # the broker notices by a write that fails
@@ -88,6 +88,7 @@ def test_a_failed_directory_is_named(cluster: LocalCluster) -> None:
 
     def write_to_it() -> None:
         words = ["produce", "failing", "--partition", "0", "--timeout", "1"]
+        words += ["--delivery-timeout", "1"]
         CliRunner().invoke(cli, [*words, "--bootstrap", cluster.bootstrap], input="x\n")
 
     eventually(has_failed, "the directory fails")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from real_cluster import LONG_SESSIONS, make_topic
 from rich.console import Console
 
 from tidelog.apps.cli.main import cli
@@ -14,7 +15,6 @@ from tidelog.apps.cli.partition import recovery_verdict, show_recovery
 from tidelog.apps.views.partition import PartitionView, ReplicaView
 from tidelog.apps.views.recovery import RecoveryView, view_recovery
 from tidelog.core.record.record import Record
-from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import Producer
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -137,10 +137,10 @@ def plan_once(cluster: LocalCluster, **wanted: Any) -> dict[str, Any]:
 @pytest.mark.ci
 def test_a_partition_without_a_leader_is_recovered() -> None:
     """The remaining replica lacks acknowledged records, so it leads only on request."""
-    with LocalCluster(brokers=3) as running:
-        with Cluster(running.bootstrap) as cluster:
-            admin.create_topic(cluster, "orders", 1, 3, {"min.insync.replicas": "1"})
-            append = Producer(cluster).append
+    with LocalCluster(brokers=3, settings=LONG_SESSIONS) as running:
+        make_topic(running.bootstrap, "orders", 1, 3, {"min.insync.replicas": "1"})
+        with Cluster(running.bootstrap, timeout_s=PATIENCE_S) as cluster:
+            append = Producer(cluster, timeout_s=PATIENCE_S).append
             append("orders", 0, [Record(None, b"x", 1)] * 10)
             made = plan_once(running, silent=[], committed_upto=10)
             assert [each["loses"] for each in made["candidates"]] == [0, 0, 0]

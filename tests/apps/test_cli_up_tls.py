@@ -2,7 +2,7 @@
 
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +18,8 @@ from tidelog.shell.client.cluster import Cluster
 
 PATIENCE_S = 120.0
 TIDELOG = [sys.executable, "-m", "tidelog"]
+LONG = ("--timeout", "60")
+"""How long a command waits for a response."""
 
 
 class Started:
@@ -56,14 +58,18 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 
 def test_commands_in_the_folder_need_no_option(started: Started) -> None:
     """And with the printed options they work in any folder."""
-    assert started.tidelog("status").returncode == 0
-    words = ("produce", "lines", "--create", "-b", started.bootstrap)
+    eventually(lambda: started.tidelog("status").returncode == 0, "all brokers are up")
+    words = ("produce", "lines", "--create", "-b", started.bootstrap, *LONG)
     [config] = [line.split()[1] for line in started.lines if line.startswith("--command-config")]
     assert started.tidelog(*words, "--command-config", config, given="one\n").returncode == 0
-    assert started.tidelog("consume", "lines", "-e").stdout == "one\n"
-    plain = started.tidelog("topic", "list", "-b", started.bootstrap)
-    assert plain.returncode == 1
-    assert "if its port requires TLS" in plain.stderr
+    assert started.tidelog("consume", "lines", "-e", *LONG).stdout == "one\n"
+
+    def plain_is_refused() -> bool:
+        plain = started.tidelog("topic", "list", "-b", started.bootstrap)
+        assert plain.returncode == 1
+        return "if its port requires TLS" in plain.stderr
+
+    eventually(plain_is_refused, "the advice to use TLS")
 
 
 def test_completion_uses_the_clients_file(started: Started, tmp_path: Path) -> None:
@@ -90,14 +96,14 @@ def _completed(folder: Path, environ: dict[str, str]) -> bool:
 def test_the_printed_python_example_works(started: Started) -> None:
     code = "\n".join(started.lines[started.lines.index("from confluent_kafka import Producer") :])
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
-    assert started.tidelog("consume", "greetings", "-e").stdout == "hello\n"
+    assert started.tidelog("consume", "greetings", "-e", *LONG).stdout == "hello\n"
 
 
 def test_a_command_gets_the_settings(tmp_path: Path) -> None:
     """`tidelog up -- COMMAND`: its tidelog commands need no option."""
     up = [*TIDELOG, "up", "--tls", "--ephemeral", "--port", "0", "--brokers", "1", "--", *TIDELOG]
     ran = subprocess.run(
-        [*up, "topic", "list"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*up, "topic", "list", *LONG], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
 
@@ -130,10 +136,8 @@ def test_plain_clients_are_refused(started: Started) -> None:
 
 
 def test_the_console_shows_the_cluster(started: Started) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     console = subprocess.Popen(
-        [*TIDELOG, "console", "--port", str(port)],
+        [*TIDELOG, "console", "--port", "0"],
         cwd=started.folder,
         env=started.environ,
         stdout=subprocess.PIPE,
@@ -141,7 +145,9 @@ def test_the_console_shows_the_cluster(started: Started) -> None:
     )
     assert console.stdout is not None
     try:
-        assert "Tidelog console" in console.stdout.readline()
+        line = console.stdout.readline()
+        assert "Tidelog console" in line
+        port = int(re.findall(r":(\d+)", line)[0])
 
         def brokers_up() -> bool:
             connection = HTTPConnection("localhost", port, timeout=PATIENCE_S)
