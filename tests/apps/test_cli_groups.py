@@ -14,21 +14,20 @@ from typing import Any
 import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
+from real_cluster import LONG_SESSIONS, eventually, make_topic
 
 from tidelog.apps.cli.main import cli
-from tidelog.shell.client import admin
-from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.supervisor.cluster import LocalCluster
 
 PATIENCE_S = 120
 NAMES = count()
 BEGAN_MS = 1_700_000_000_000
-QUICK = {"group.initial.rebalance.delay.ms": "100"}
+SETTINGS = {**LONG_SESSIONS, "group.initial.rebalance.delay.ms": "100"}
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with LocalCluster(brokers=3, settings=QUICK) as running:
+    with LocalCluster(brokers=3, settings=SETTINGS) as running:
         yield running.bootstrap
 
 
@@ -36,8 +35,7 @@ def bootstrap() -> Iterator[str]:
 def topic(bootstrap: str) -> str:
     """A topic of three partitions, with ten records in each, one second apart."""
     name = f"topic-{next(NAMES)}"
-    with Cluster(bootstrap, timeout_s=15) as cluster:
-        admin.create_topic(cluster, name, 3, 3)
+    make_topic(bootstrap, name, 3, 3)
     lines = "".join(f"{p} {BEGAN_MS + 1000 * n} {p}.{n}\n" for n in range(10) for p in range(3))
     told = run(bootstrap, "produce", name, "-f", r"%p %T %s\n", stdin=lines.encode())
     assert told.exit_code == 0, told.output
@@ -72,11 +70,15 @@ def committed(bootstrap: str, group: str) -> dict[int, int]:
 def commit(bootstrap: str, group: str, topic: str, *offsets: int) -> None:
     """Commit offsets with librdkafka, without joining the group."""
     client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    wanted = [confluent_kafka.TopicPartition(topic, p, o) for p, o in enumerate(offsets)]
+
+    def commit_all() -> bool:
+        done = client.commit(offsets=wanted, asynchronous=False)
+        return all(each.error is None for each in done)
+
     try:
-        client.commit(
-            offsets=[confluent_kafka.TopicPartition(topic, p, o) for p, o in enumerate(offsets)],
-            asynchronous=False,
-        )
+        # librdkafka does not retry while the coordinator is elected or loads its groups.
+        eventually(commit_all, f"commit by {group}")
     finally:
         client.close()
 
@@ -175,6 +177,9 @@ def test_two_members_share_partitions_and_the_last_one_gets_all(
         assert second.returncode == 0, told
         (last,) = await_members(bootstrap, group, 1)
         assert len(last["partitions"]) == 3
+        # It commits every five seconds; until then it may not have read all its partitions.
+        everything = {0: 10, 1: 10, 2: 10}
+        eventually(lambda: committed(bootstrap, group) == everything, "all records are read")
         out, _ = end(first)
         assert first.returncode == 0
         seen = set(out.split()) | set(told[0].split())
@@ -218,9 +223,15 @@ def test_tidelog_and_librdkafka_share_a_group(bootstrap: str, topic: str, group:
 # -- list and describe ------------------------------------------------------------------------
 
 
+def await_list(bootstrap: str) -> None:
+    """Wait until every broker lists its groups; each loads them after an election."""
+    eventually(lambda: read(bootstrap, "group", "list")["holds"], "all brokers list groups")
+
+
 def test_list_groups_with_filters(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
     with Member(bootstrap, f"{group}-busy", topic):
+        await_list(bootstrap)
         found = {each["group"]: each for each in read(bootstrap, "group", "list")["groups"]}
         assert (found[group]["state"], found[f"{group}-busy"]["state"]) == ("Empty", "Stable")
         assert found[group]["coordinator"] in (1, 2, 3)
@@ -269,11 +280,13 @@ def test_describe_members_and_state(bootstrap: str, topic: str, group: str) -> N
 
 def test_describe_all(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
+    await_list(bootstrap)
     found = read(bootstrap, "group", "describe", "--all")
     assert group in [each["group"] for each in found["groups"]]
 
 
 def test_list_says_that_no_group_is_in_a_state(bootstrap: str) -> None:
+    await_list(bootstrap)
     found = run(bootstrap, "group", "list", "--state", "Dead")
     assert found.exit_code == 0
     assert found.stdout.split() == ["GROUP", "STATE", "TYPE", "COORDINATOR"]
@@ -386,6 +399,7 @@ def test_reset_creates_a_group_at_given_offsets(bootstrap: str, topic: str, grou
 def test_delete_a_group(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
     assert run(bootstrap, "group", "delete", group).exit_code == 0
+    await_list(bootstrap)
     assert group not in [each["group"] for each in read(bootstrap, "group", "list")["groups"]]
     again = run(bootstrap, "group", "delete", group)
     assert again.exit_code == 1
@@ -411,6 +425,7 @@ def test_delete_offsets_of_a_topic(bootstrap: str, topic: str, group: str) -> No
 
 def test_mistyped_group_gets_suggestions(bootstrap: str, topic: str, group: str) -> None:
     commit(bootstrap, group, topic, 1)
+    await_list(bootstrap)
     for words in (("describe", group + "x"), ("reset", group + "x", "--to-earliest")):
         found = run(bootstrap, "group", *words)
         assert found.exit_code == 2

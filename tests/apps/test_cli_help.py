@@ -245,7 +245,7 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(module: str) -> Non
         "main()"
     )
     command_line = [sys.executable, "-c", code]
-    found = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=30)
+    found = subprocess.run(command_line, capture_output=True, text=True, check=False, timeout=120)
     assert found.returncode == 130
     assert found.stderr == "\ntidelog: interrupted\n"
 

@@ -16,10 +16,10 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from click.testing import CliRunner, Result
+from real_cluster import LONG_SESSIONS
+from real_cluster import make_topic as make_named_topic
 
 from tidelog.apps.cli.main import cli
-from tidelog.shell.client import admin
-from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.partitioner import murmur2, partition_of_key
 from tidelog.shell.supervisor.cluster import LocalCluster
 
@@ -31,7 +31,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[LocalCluster]:
-    with LocalCluster(brokers=3) as one:
+    with LocalCluster(brokers=3, settings=LONG_SESSIONS) as one:
         yield one
 
 
@@ -41,10 +41,7 @@ def bootstrap(running: LocalCluster) -> str:
 
 
 def make_topic(bootstrap: str, partitions: int = 1, configs: dict[str, str] | None = None) -> str:
-    name = f"topic-{next(NAMES)}"
-    with Cluster(bootstrap, timeout_s=15) as cluster:
-        admin.create_topic(cluster, name, partitions, 3, configs)
-    return name
+    return make_named_topic(bootstrap, f"topic-{next(NAMES)}", partitions, 3, configs)
 
 
 def run(bootstrap: str, *words: str, stdin: bytes = b"") -> Result:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +21,7 @@ from tidelog.apps.cli.rendering.story_steps import replica_box, step_screen
 from tidelog.apps.stories.shelf import played
 
 LOSS = "hw-loses-acked-record"
-WAIT_S = 30.0
+WAIT_S = 120.0
 RIGHT, LEFT, END, HOME = "\x1b[C", "\x1b[D", "\x1b[F", "\x1b[H"
 
 
@@ -46,6 +47,7 @@ class Terminal:
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
         self.shown = ""
+        self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def until(self, text: str) -> str:
         """Read until the newest screen has the text; return that screen."""
@@ -55,11 +57,14 @@ class Terminal:
             self._read()
         return self.screen
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Read what comes within a moment; return whether something came."""
         ready = select.poll()  # select() takes no descriptor above 1023
         ready.register(self.mine, select.POLLIN)
         if any(event & select.POLLIN for _, event in ready.poll(100)):
-            self.shown += os.read(self.mine, 65536).decode("utf-8", "replace")
+            self.shown += self._decoder.decode(os.read(self.mine, 65536))
+            return True
+        return False
 
     @property
     def screen(self) -> str:
@@ -75,7 +80,8 @@ class Terminal:
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"still running:\n{self.screen}"
             self._read()
-        self._read()
+        while self._read():
+            pass
         return self.process.returncode
 
     def close(self) -> None:

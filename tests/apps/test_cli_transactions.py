@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
+from real_cluster import LONG_SESSIONS, make_topic
 
 from tidelog.apps.cli.main import cli
 from tidelog.core.api_table import PRODUCE
@@ -20,7 +21,6 @@ from tidelog.core.record.encoder import Producer as Stamp
 from tidelog.core.record.encoder import encode_batch
 from tidelog.core.record.record import Record
 from tidelog.core.record.record_batch import TRANSACTIONAL
-from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.producer import init_producer_id
 from tidelog.shell.supervisor.cluster import LocalCluster
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.ci
 PATIENCE_S = 120
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-transactions.md"
 TRUSTING = {
+    **LONG_SESSIONS,
     "transaction.partition.verification.enable": "false",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
@@ -107,8 +108,7 @@ def leave_hanging(bootstrap: str, topic: str) -> int:
 def test_the_commands_of_the_how_to_follow_a_transaction(bootstrap: str) -> None:
     shown = re.findall(r"^```text\n(tidelog .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert shown[0].startswith("tidelog transaction list\n")
-    with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
-        admin.create_topic(client, "payments", 1, 3)
+    make_topic(bootstrap, "payments", 1, 3)
     producer = open_transaction(bootstrap, "payments-1", "payments")
     outputs = []
     for line in shown[0].splitlines():
@@ -134,8 +134,7 @@ def test_the_commands_of_the_how_to_follow_a_transaction(bootstrap: str) -> None
 
 def test_a_hanging_transaction_is_found_and_aborted(bootstrap: str) -> None:
     topic = "hanging"
-    with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
-        admin.create_topic(client, topic, 1, 3)
+    make_topic(bootstrap, topic, 1, 3)
     producer_id = leave_hanging(bootstrap, topic)
     run(bootstrap, "produce", topic, "--partition", "0")
     find = ("transaction", "find-hanging", topic, "--longer-than", "0s")
@@ -160,8 +159,7 @@ def test_a_transaction_that_its_coordinator_will_end_is_not_aborted_in_a_partiti
 ) -> None:
     """But by its transactional id: the producer is fenced."""
     topic = "known"
-    with Cluster(bootstrap, timeout_s=PATIENCE_S) as client:
-        admin.create_topic(client, topic, 1, 3)
+    make_topic(bootstrap, topic, 1, 3)
     producer = open_transaction(bootstrap, "billing-1", topic)
     refused = run(bootstrap, "transaction", "abort", f"{topic}/0", "--start-offset", "0", "--yes")
     assert refused.exit_code == 1

@@ -100,7 +100,7 @@ def test_suggestion_ignores_case() -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams(closed: str) -> None:
     command = f"exec '{sys.executable}' -m tidelog story list --format json {closed}"
-    ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == b""
     if ">&-" not in closed.replace("2>&-", ""):

@@ -29,6 +29,8 @@ def crash():
     raise ValueError("no such broker")
 """
 
+PATIENCE_S = 120.0
+
 
 def idle() -> None:
     pass
@@ -51,15 +53,15 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at /proc")
 def test_job_exchanges_messages_and_leaves_no_process(tmp_path: Path) -> None:
     with JobProcess("broker:1", str(tmp_path), "made_up_job:echo") as job:
-        job.wait_for("an event", lambda: bool(job.events("batch")), 20, idle)
+        job.wait_for("an event", lambda: bool(job.events("batch")), PATIENCE_S, idle)
         [event] = job.events("batch")
         assert event.data["where"] == ["broker:1", str(tmp_path)]
         job.send("audit", folders=["a"])
-        job.wait_for("a response", lambda: bool(job.events("received")), 20, idle)
+        job.wait_for("a response", lambda: bool(job.events("received")), PATIENCE_S, idle)
         assert job.events("received")[0].data == {"do": "audit", "folders": ["a"]}
         child = event.data["child"]
         assert is_alive(child)
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while is_alive(child) and time.monotonic() < until:
         time.sleep(0.05)
     assert not is_alive(child)
@@ -70,7 +72,7 @@ def test_failure_message_of_the_job_is_reported(tmp_path: Path) -> None:
         JobProcess("b", str(tmp_path), "made_up_job:fail") as job,
         pytest.raises(JobFailed, match="the Spark job failed: the lake is full"),
     ):
-        job.wait_for("anything", lambda: False, 20, idle)
+        job.wait_for("anything", lambda: False, PATIENCE_S, idle)
 
 
 def test_crash_is_reported_with_its_last_error(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_crash_is_reported_with_its_last_error(tmp_path: Path) -> None:
         with pytest.raises(
             JobFailed, match="exited unexpectedly: ValueError: no such broker"
         ) as failed:
-            job.wait_for("anything", lambda: False, 20, idle)
+            job.wait_for("anything", lambda: False, PATIENCE_S, idle)
         assert Path(failed.value.log_path).is_file()
         with pytest.raises(JobFailed, match="no such broker"):
             job.send("stop")
