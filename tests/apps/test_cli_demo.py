@@ -65,7 +65,7 @@ def test_the_producer_is_connected_to_every_broker() -> None:
     name = "kafka_server_socket_server_metrics_connection_count"
     deadline = time.monotonic() + PATIENCE_S
     with LocalCluster(brokers=3) as cluster:
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             create_topic(client, TOPIC, 1, 3)
             leader = client.leader(TOPIC, 0).leader
         writer = Writer(f"localhost:{cluster.port(leader)}")
@@ -75,7 +75,7 @@ def test_the_producer_is_connected_to_every_broker() -> None:
                 count = 0.0
                 while count < 1:
                     assert time.monotonic() < deadline, f"no connection to broker {broker}"
-                    with urlopen(cluster.metrics_url(broker)) as page:
+                    with urlopen(cluster.metrics_url(broker), timeout=PATIENCE_S) as page:
                         found = page.read().decode()
                     clients = re.search(rf"^{name}{{.*PLAINTEXT.*}} (\S+)$", found, re.MULTILINE)
                     count = float(clients[1]) if clients else 0.0
@@ -85,7 +85,7 @@ def test_the_producer_is_connected_to_every_broker() -> None:
 
 def test_the_order_that_closes_the_windows_is_acknowledged() -> None:
     with LocalCluster(brokers=3) as cluster:
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             create_topic(client, TOPIC, 1, 3)
         writer = Writer(cluster.bootstrap)
         writer.start()
@@ -98,7 +98,7 @@ def test_the_order_that_closes_the_windows_is_acknowledged() -> None:
 def test_a_rejected_order_that_closes_the_windows_ends_the_demo() -> None:
     """Without it no window closes, and the demo would wait for the windows until its time limit."""
     with LocalCluster(brokers=1, settings={"offsets.topic.replication.factor": "1"}) as cluster:
-        with Cluster(cluster.bootstrap) as client:
+        with Cluster(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
             limit = {"message.timestamp.after.max.ms": str(CLOSING_MS // 2)}
             create_topic(client, TOPIC, 1, 1, limit)
         writer = Writer(cluster.bootstrap)

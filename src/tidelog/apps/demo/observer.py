@@ -63,7 +63,10 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> list[Round]:
-        """Stop sampling and return all rounds. Raises the error that ended the thread, if any."""
+        """Stop sampling and return all rounds; the last one began after this call.
+
+        Raises the error that ended the thread, if any.
+        """
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -85,6 +88,7 @@ class Observer:
                     self._rounds = thinned(self._rounds)
                 due = max(due + self.every_s, time.monotonic())
                 self._stop.wait(due - time.monotonic())
+            self._rounds.append(self.sample_all())
         except Exception as error:  # noqa: BLE001 - `stop` raises it in the caller's thread
             self._error = error
         finally:

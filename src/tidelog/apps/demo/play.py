@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 UNDISTURBED_S = 1.5
 """How long the writer runs without a fault before and after each fault."""
-WAIT_MAX_S = 20.0
+WAIT_MAX_S = 120.0
+"""Long, because a busy machine may hold up a broker."""
 POLL_S = 0.02
 
 

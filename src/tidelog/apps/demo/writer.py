@@ -17,7 +17,7 @@ from tidelog.apps.demo.orders import AckedOrder
 
 PER_SECOND = 500
 BURST_S = 0.01
-FLUSH_S = 30.0
+FLUSH_S = 120.0
 
 
 class LastOrderFailed(Exception):
