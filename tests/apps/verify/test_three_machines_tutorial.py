@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -278,7 +278,7 @@ def replace_etcd_member(made: Machines, address: str) -> None:
 def call_etcd(made: Machines, what: str, request: dict[str, Any]) -> dict[str, Any]:
     """Call the members' API of etcd on machine 1. Return {} if it failed, or may have: etcd may be
     electing a leader, and a change whose response is missing may still happen."""
-    connection = http.client.HTTPConnection(made.network.address(1), 2379, timeout=10)
+    connection = http.client.HTTPConnection(made.network.address(1), 2379, timeout=60)
     try:
         connection.request("POST", f"/v3/cluster/member/{what}", json.dumps(request))
         answer = connection.getresponse()
@@ -394,6 +394,15 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+def is_created(admin: AdminClient) -> bool:
+    """Create the topic; return whether it exists. librdkafka does not retry this request."""
+    try:
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result()
+    except KafkaException as failed:
+        return bool(failed.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+    return True
+
+
 @pytest.mark.parametrize(
     ("timeouts", "request_ms"),
     [
@@ -414,7 +423,7 @@ def test_librdkafka_on_a_fourth_machine_loses_nothing(
         bootstrap = ",".join(f"{made.network.address(m)}:9092" for m in MACHINES)
         settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **timeouts}
         admin = AdminClient(settings)
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result()
+        eventually(lambda: is_created(admin), "topic")
         writer = Writer(settings, **{"request.timeout.ms": request_ms})
         reader = GroupReader(settings)
         writer.start()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from real_cluster import eventually
 from sasl_cluster import ADMIN_PASSWORD, SaslCluster
 
 from tidelog.apps.cli.main import cli
@@ -37,9 +38,9 @@ def seed_with_kill(seconds: float) -> int:
 
 def test_a_leader_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    seed = seed_with_kill(6)
+    seed = seed_with_kill(10)
     data = run(
-        "--seconds", "6", "--faults", "kill", "--seed", str(seed), "--rate", "1500",
+        "--seconds", "10", "--faults", "kill", "--seed", str(seed), "--rate", "1500",
         "--keep", str(folder),
     )  # fmt: skip
     assert data["kills"] >= 1
@@ -105,10 +106,10 @@ def test_a_cluster_with_passwords_is_verified(tmp_path: Path) -> None:
 def test_existing_cluster_is_verified_and_left_unchanged() -> None:
     with LocalCluster() as cluster:
         data = run(
-            "--bootstrap", cluster.bootstrap, "--seconds", "2", "--rate", "1000",
+            "--bootstrap", cluster.bootstrap, "--seconds", "5", "--rate", "1000",
             "--client", "own", "--producers", "2", "--partitions", "3",
         )  # fmt: skip
-        assert cluster.metadata(1).topics == {}
+        eventually(lambda: cluster.metadata(1).topics == {}, "the topic is deleted")
     assert data["nemesis"] == []
     assert data["faults"] == []
     assert data["replicas_compared"] == 0

@@ -24,8 +24,8 @@ MOCK = """
 import sys
 from confluent_kafka import Producer
 cluster = Producer({"bootstrap.servers": "none:1", "test.mock.num.brokers": 3, "log_level": 0})
-brokers = cluster.list_topics(timeout=10).brokers.values()
-cluster.list_topics("verified", timeout=10)
+brokers = cluster.list_topics(timeout=120).brokers.values()
+cluster.list_topics("verified", timeout=120)
 print(",".join(f"{broker.host}:{broker.port}" for broker in brokers), flush=True)
 sys.stdin.read()
 """
@@ -78,7 +78,7 @@ def test_every_role_writes_or_reads_and_the_history_is_clean(
     found = Findings()
     sent = {int(n): counts for w in workers.producers for n, counts in w.reported["sent"].items()}
     history = History(str(tmp_path), sent, ["consumer3"], ["reader4"])
-    with Cluster(mock_cluster) as cluster:
+    with Cluster(mock_cluster, timeout_s=120) as cluster:
         ends = [list_offset(cluster, "verified", p).offset for p in range(PARTITIONS)]
         for worker in workers.readers:
             worker.stop(ends)

@@ -39,7 +39,9 @@ from tidelog.shell.supervisor.metadata_probe import ProbeFailed
 
 Progress = Callable[[float, str], None]
 """Receives progress: seconds of the workload that have passed, and a short status text."""
-FIRST_ACK_S = 30.0
+FIRST_ACK_S = 120.0
+RESPONSE_S = 60.0
+"""Long, because a busy machine may hold up a broker."""
 SETTLE_S = 60.0
 STEP_S = 0.1
 SEGMENT_BYTES = 1 << 20
@@ -135,7 +137,9 @@ class Run:
                 if local.client_settings:
                     self._security = read_security_texts(local.client_settings)
             security = read_security(self._security)
-            cluster = stack.enter_context(Cluster(bootstrap, "verify", security=security))
+            cluster = stack.enter_context(
+                Cluster(bootstrap, "verify", RESPONSE_S, security=security)
+            )
             if local is not None and "kill" in self._options.kinds:
                 self._open(local, cluster)
             else:

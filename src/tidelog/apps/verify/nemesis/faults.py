@@ -29,7 +29,7 @@ from tidelog.shell.client.groups.group_admin import Committed, commit_offsets
 from tidelog.shell.supervisor.cluster import QUICK_ANSWER_S, ClusterFailed, LocalCluster
 from tidelog.shell.supervisor.metadata_probe import MetadataView, ProbeFailed
 
-HEALTH_S = 30.0
+HEALTH_S = 90.0
 """How long to wait after a fault until all replicas are in sync."""
 REPAIR_S = 120.0
 """How long a broker may take to detect and repair a damaged replica and to be in sync."""
@@ -436,7 +436,7 @@ class Nemesis:
 # -- the first fault of a run: a broker is killed before any topic or group exists -----------------
 
 
-FENCED_S = 30.0
+FENCED_S = 120.0
 FENCED_POLL_S = 0.05
 
 
