@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from real_cluster import LONG_SESSIONS, eventually, make_topic
 
 from tidelog.shell.client import admin
 from tidelog.shell.client.cluster import Cluster
@@ -71,7 +72,10 @@ class Cast:
     def start(self, *words: str) -> Command:
         folder = self._folder / str(len(self.commands))
         folder.mkdir()
-        self.commands.append(Command(self.running.bootstrap, folder, *words))
+        command, *rest = words
+        patient = [command, "--timeout", "60"]
+        patient += ["--delivery-timeout", str(PATIENCE_S)] if command == "produce" else []
+        self.commands.append(Command(self.running.bootstrap, folder, *patient, *rest))
         return self.commands[-1]
 
     def write(self, topic: str, *values: str) -> None:
@@ -83,8 +87,8 @@ class Cast:
 @pytest.fixture
 def cast(tmp_path: Path) -> Iterator[Cast]:
     with (
-        LocalCluster(brokers=3) as running,
-        Cluster(running.bootstrap, timeout_s=20) as cluster,
+        LocalCluster(brokers=3, settings=LONG_SESSIONS) as running,
+        Cluster(running.bootstrap, timeout_s=PATIENCE_S) as cluster,
     ):
         one = Cast(running, cluster, tmp_path)
         try:
@@ -103,7 +107,7 @@ def await_that(what: Callable[[], bool], told: Callable[[], object]) -> None:
 
 
 def test_killed_leader_loses_and_duplicates_nothing(cast: Cast) -> None:
-    admin.create_topic(cast.cluster, "orders", 3, 3)
+    make_topic(cast.running.bootstrap, "orders", 3, 3)
     producer = cast.start("produce", "orders", "--format", "json")
     reader = cast.start("consume", "orders")
     member = cast.start("consume", "orders", "--group", "billing")
@@ -128,7 +132,7 @@ def test_killed_leader_loses_and_duplicates_nothing(cast: Cast) -> None:
 
 
 def test_committed_offsets_survive_a_killed_coordinator(cast: Cast) -> None:
-    admin.create_topic(cast.cluster, "orders", 2, 3)
+    make_topic(cast.running.bootstrap, "orders", 2, 3)
     cast.write("orders", *map(str, range(100)))
     member = cast.start("consume", "orders", "--group", "billing")
     await_that(lambda: len(member.out) == 100, lambda: member.err)
@@ -138,16 +142,16 @@ def test_committed_offsets_survive_a_killed_coordinator(cast: Cast) -> None:
     assert member.end() == 0
     assert not [line for line in member.err if "can't leave group" in line], "it left, nobody waits"
     assert sorted(map(int, member.out)) == list(range(200))
-    committed = committed_offsets(cast.cluster, "billing")
+    committed = eventually(lambda: committed_offsets(cast.cluster, "billing"), "the offsets")
     assert sum(each.offset for each in committed.values()) == 200, member.err
-    again = cast.start("consume", "orders", "--group", "billing", "-e", "--timeout", "30")
+    again = cast.start("consume", "orders", "--group", "billing", "-e")
     assert again.end(None) == 0
     assert again.out == []
 
 
 def test_truncation_of_records_that_were_read_is_reported(cast: Cast) -> None:
     configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-    admin.create_topic(cast.cluster, "orders", 1, 2, configs)
+    make_topic(cast.running.bootstrap, "orders", 1, 2, configs)
     cast.write("orders", "a", "b")
     found = cast.cluster.partition("orders", 0)
     (other,) = [broker for broker in found.replicas if broker != found.leader]
@@ -166,11 +170,11 @@ def test_truncation_of_records_that_were_read_is_reported(cast: Cast) -> None:
 
 
 def test_new_topics_and_partitions_are_read(cast: Cast) -> None:
-    admin.create_topic(cast.cluster, "orders-1", 1, 3)
+    make_topic(cast.running.bootstrap, "orders-1", 1, 3)
     reader = cast.start("consume", "-r", "^orders")
     cast.write("orders-1", "old")
     await_that(lambda: reader.out == ["old"], lambda: reader.err)
-    admin.create_topic(cast.cluster, "orders-2", 1, 3)
+    make_topic(cast.running.bootstrap, "orders-2", 1, 3)
     cast.write("orders-2", "new")
     await_that(lambda: reader.out == ["old", "new"], lambda: reader.err)
     assert "tidelog: new partition orders-2-0; reading it from the beginning" in reader.err
