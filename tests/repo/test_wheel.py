@@ -51,6 +51,7 @@ def test_the_stories_of_the_wheel_hold(python: Path, tmp_path: Path) -> None:
 @pytest.mark.ci
 def test_a_cluster_starts_and_keeps_a_record(python: Path, tmp_path: Path) -> None:
     tidelog = python.with_name("tidelog")
-    work = f"echo hello | {tidelog} produce greetings --create && {tidelog} consume greetings -e"
+    writes = f"{tidelog} produce greetings --create --timeout 120"
+    work = f"echo hello | {writes} && {tidelog} consume greetings -e --timeout 120"
     up = ("up", "--ephemeral", "--port", "0", "--", "sh", "-c", work)
     assert output(python, *up, folder=tmp_path).splitlines()[-1] == "hello"

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
 from click.testing import CliRunner, Result
+from real_cluster import LONG_SESSIONS, PATIENCE_S, eventually
 
 from tidelog.apps.cli.connection import VARIABLE
 from tidelog.apps.cli.main import cli
@@ -23,14 +25,14 @@ KAFKA_2_1 = {2: 4, 3: 7, 18: 2, 19: 3, 20: 3, 22: 1, 32: 2, 33: 1, 35: 1, 37: 1}
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[LocalCluster]:
-    with LocalCluster(brokers=3) as running:
+    with LocalCluster(brokers=3, settings=LONG_SESSIONS) as running:
         yield running
 
 
 @pytest.fixture
 def cluster(brokers: LocalCluster) -> Iterator[Cluster]:
     """Tidelog's own client, to check the effect of commands."""
-    with Cluster(brokers.bootstrap) as found:
+    with Cluster(brokers.bootstrap, timeout_s=PATIENCE_S) as found:
         yield found
 
 
@@ -45,9 +47,18 @@ def run(brokers: LocalCluster) -> Run:
         if code and told:
             assert found.stderr.startswith("tidelog: ")
             assert found.stderr.count("\n") == 1
+        if "alter" in words:
+            await_images(brokers)
         return found
 
     return command
+
+
+def await_images(brokers: LocalCluster) -> None:
+    """Wait until every broker knows each change: Metadata waits for it, DescribeConfigs does not,
+    as in Kafka."""
+    for broker in brokers.ids:
+        eventually(partial(brokers.metadata, broker, []), f"metadata of broker {broker}")
 
 
 @pytest.fixture

@@ -30,10 +30,13 @@ PATIENCE_S = 120
 
 
 def make(cluster: Cluster, name: str, *assignment: list[int], records: int = 0) -> None:
-    create_topics(cluster, [NewTopic(name, assignment=assignment)])
+    [made] = create_topics(cluster, [NewTopic(name, assignment=assignment)])
+    assert not made.outcome.error
     admin.await_leaders(cluster, name)
     for partition in range(len(assignment) if records else 0):
-        Producer(cluster).append(name, partition, [Record(None, b"x" * 100, 1)] * records)
+        Producer(cluster, timeout_s=PATIENCE_S).append(
+            name, partition, [Record(None, b"x" * 100, 1)] * records
+        )
 
 
 def places(cluster: Cluster, name: str) -> list[list[int]]:
@@ -58,12 +61,12 @@ def test_plan_is_executed_and_cancelled(run: Run, cluster: Cluster, tmp_path: Pa
     assert places(cluster, "moved") == [[1, 2], [2, 1]]
     elsewhere = run("reassign", plan, "--verify", code=1, told=False)
     assert "0 of 2 done, 2 elsewhere" in elsewhere.stdout
-    moved = run("reassign", plan, "--execute", "--wait", "60")
+    moved = run("reassign", plan, "--execute", "--wait", "120")
     assert "✓ 2 of 2 done" in moved.stdout
     assert places(cluster, "moved") == [[3, 2], [1, 3]]
     back = next(line for line in moved.stdout.splitlines() if line.startswith("{"))
     (tmp_path / "back.json").write_text(back)
-    run("reassign", str(tmp_path / "back.json"), "--execute", "--wait", "60")
+    run("reassign", str(tmp_path / "back.json"), "--execute", "--wait", "120")
     assert places(cluster, "moved") == [[1, 2], [2, 1]]
     assert run("reassign", "--list").stdout == "no reassignment in progress\n"
     assert "no reassignment of these partitions" in run("reassign", plan, "--cancel").stdout
@@ -77,7 +80,7 @@ def test_json_of_a_generated_plan_is_a_valid_plan(
     assert sorted(each["replicas"] for each in document["partitions"]) == [[1], [2], [3]]
     assert [each["replicas"] for each in document["rollback"]["partitions"]] == [[1], [1], [1]]
     (tmp_path / "made.json").write_text(json.dumps(document))
-    run("reassign", str(tmp_path / "made.json"), "--execute", "--wait", "60")
+    run("reassign", str(tmp_path / "made.json"), "--execute", "--wait", "120")
     assert sorted(places(cluster, "made")) == [[1], [2], [3]]
 
 
@@ -88,12 +91,12 @@ def test_a_topic_gets_more_replicas_at_once(
     back = tmp_path / "back.json"
     document = read(
         *("reassign", "--topic", "single", "--brokers", "1,2,3", "--replication-factor", "3"),
-        *("--execute", "--wait", "60", "--rollback", str(back)),
+        *("--execute", "--wait", "120", "--rollback", str(back)),
     )
     assert [each["state"] for each in document["moves"]] == ["done", "done"]
     assert [sorted(each) for each in places(cluster, "single")] == [[1, 2, 3], [1, 2, 3]]
     assert json.loads(back.read_text()) == document["rollback"]
-    run("reassign", str(back), "--execute", "--wait", "60")
+    run("reassign", str(back), "--execute", "--wait", "120")
     assert places(cluster, "single") == [[1], [2]]
 
 
@@ -123,7 +126,7 @@ def test_reassignment_to_a_hung_broker_is_shown_and_cancelled(
         assert "no reassignment in progress" in run("reassign", "--list", *at).stdout
     finally:
         brokers.resume(hung)
-        brokers.wait_ready(30, brokers.ids)
+        brokers.wait_ready(started=brokers.ids)
 
 
 def test_copied_bytes_are_counted(cluster: Cluster) -> None:
@@ -151,7 +154,7 @@ def test_terminal_shows_progress(cluster: Cluster, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     plan = {TopicPartition("watched", 0): [2], TopicPartition("watched", 1): [3]}
     reassignment.begin(cluster, plan)
-    states = reassign_command.wait_with_progress(cluster, plan, 30)
+    states = reassign_command.wait_with_progress(cluster, plan, PATIENCE_S)
     assert [each.state for each in states] == ["done", "done"]
     assert all(0 <= done <= 2 * reassign_command.PARTS and " of " in note for done, note in told)
 
