@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from real_cluster import LONG_SESSIONS, PATIENCE_S
 
 from tidelog.apps.cli.main import cli
 from tidelog.apps.log_files import segment_file
@@ -418,13 +419,16 @@ def test_closed_output_pipe_is_not_an_error(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_files_of_a_running_broker() -> None:
-    with LocalCluster(brokers=1) as running, Cluster(running.bootstrap) as cluster:
+    with (
+        LocalCluster(brokers=1, settings=LONG_SESSIONS) as running,
+        Cluster(running.bootstrap, timeout_s=PATIENCE_S) as cluster,
+    ):
         create_topic(cluster, "orders", 1, 1)
-        producer = Producer(cluster)
+        producer = Producer(cluster, timeout_s=PATIENCE_S)
         for number in range(20):
             producer.append("orders", 0, [Record(None, f"v{number}".encode(), 1)] * 3)
         folder = Path(running.log_dir(1))

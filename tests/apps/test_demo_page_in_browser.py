@@ -17,7 +17,7 @@ from demo_outcome import a_timeline, an_outcome
 from tidelog.apps.demo.report.page import page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WAIT_S = 60
+WAIT_S = 120
 WIDTHS = {"wide": 1440, "desk": 1280, "tablet": 768, "phone": 420, "small": 380}
 
 PROBE = """
