@@ -15,7 +15,7 @@ from tidelog.apps.verify.machines.namespaces import CannotMakeMachines, Network
 
 CLIENT_PORT = 2379
 PEER_PORT = 2380
-START_S = 30.0
+START_S = 120.0
 ANSWER_S = 1.0
 POLL_S = 0.05
 _ELSEWHERE = ("/usr/bin/etcd", "/usr/local/bin/etcd", "~/.cache/tidelog/etcd/3.5.1/etcd")

@@ -18,7 +18,7 @@ from tidelog.shell.supervisor.cluster import LocalCluster
 
 PORT = 9092
 INTERNAL_PORT = 9192
-READY_S = 60.0
+READY_S = 120.0
 SECRET = "cluster-secret"
 """The file with the cluster's secret, in the folder of all machines."""
 

@@ -36,7 +36,7 @@ _FOLDER = "/run/netns"
 _BRIDGE_NAMESPACE = "bridge"
 _CLIENT_NAMESPACE = "clients"
 _CLONE_NEWNET = 0x40000000
-_COMMAND_S = 20.0
+_COMMAND_S = 120.0
 _END_S = 10.0
 
 
