@@ -92,10 +92,12 @@ def librdkafka_read(bootstrap: str, topic: str, partitions: int = 1) -> list[Any
                 if message is None:
                     continue
                 failed = message.error()
-                if failed is not None:
-                    assert failed.code() == confluent_kafka.KafkaError._PARTITION_EOF
+                if failed is None:
+                    found.append(message)
+                elif failed.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                     break
-                found.append(message)
+                else:
+                    assert failed.retriable(), failed
     finally:
         consumer.close()
     return found
