@@ -86,7 +86,7 @@ def test_status_shows_brokers_that_serve_without_the_store(
     words = ("--store", etcd.url("away"), "--brokers", "2")
     summary = "0 of 2 brokers up, 2 serving without the metadata store"
     outside = "brokers 1, 2 can't reach the metadata store"
-    refusal = "NOT_CONTROLLER; try again when a controller is elected"
+    rejected = "NOT_CONTROLLER; try again when a controller is elected"
     with running(tmp_path / "a", *words, "--set", "broker.session.timeout.ms=6000") as found:
         at = ("-b", found["bootstrap"])
         etcd.nodes[0].freeze()
@@ -96,9 +96,9 @@ def test_status_shows_brokers_that_serve_without_the_store(
             await_output(outside, "cluster", "health", *at)
             each = "serves without the metadata store"
             await_output(each, "cluster", "brokers", *at, code=0, times=2)
-            await_output(refusal, "topic", "create", "refused", *at)
+            await_output(rejected, "topic", "create", "refused", *at)
             retention = ("--set", "log.retention.ms=1000")
-            await_output(refusal, "config", "alter", "brokers", *retention, *at)
+            await_output(rejected, "config", "alter", "brokers", *retention, *at)
         finally:
             etcd.nodes[0].thaw()
         eventually(lambda: states(tmp_path / "a") == {1: "up", 2: "up"}, "up again")
