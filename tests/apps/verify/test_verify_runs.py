@@ -19,6 +19,10 @@ from tidelog.apps.verify.whole_logs import stored_batches
 from tidelog.core.types import TopicPartition
 from tidelog.shell.supervisor.cluster import LocalCluster
 
+SOME = 100
+"""Records that a run writes at least. A busy machine may hold up producers most of the time, and
+they do not make up for it."""
+
 
 def run(*arguments: str) -> dict[str, Any]:
     """Run `verify`; it must find no anomaly."""
@@ -44,7 +48,7 @@ def test_a_leader_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
         "--keep", str(folder),
     )  # fmt: skip
     assert data["kills"] >= 1
-    assert data["acked"] > 1500
+    assert data["acked"] > SOME
     assert data["failover"]["kill"]["never"] == 0
     assert data["replicas_compared"] == 18
     assert data["read"]["librdkafka"] == data["read"]["own"] == data["in_log"]
@@ -113,7 +117,7 @@ def test_existing_cluster_is_verified_and_left_unchanged() -> None:
     assert data["nemesis"] == []
     assert data["faults"] == []
     assert data["replicas_compared"] == 0
-    assert data["acked"] == data["in_log"] > 1000
+    assert data["acked"] == data["in_log"] > SOME
     assert data["read"] == {"librdkafka": 0, "own": data["in_log"]}
 
 
