@@ -434,13 +434,3 @@ def resident_mb(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
-
-
-# -- settings --------------------------------------------------------------------------------
-
-LONG_SESSIONS = {
-    "broker.session.timeout.ms": "120000",
-    "replica.lag.time.max.ms": "120000",
-}
-"""A broker that is held up stays registered and in sync, so leaders and ISRs change only when a
-broker is killed: the death of a process ends its session at once."""

@@ -52,6 +52,23 @@ def test_settings_show_no_secret() -> None:
     assert "of alice" not in repr(options)
 
 
+def test_access_tokens_are_supported() -> None:
+    secret = {"kafka.sasl.oauthbearer.client.credentials.client.secret": "of spark"}
+    token = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://identity.example/token",
+        "kafka.sasl.oauthbearer.client.credentials.client.id": "spark",
+        **secret,
+    }
+    settings = client_settings({**BROKERS, **token})
+    assert "of spark" not in repr(settings)
+    assert redacted(secret) == dict.fromkeys(secret, REDACTED)
+    with settings.cluster() as cluster:
+        assert cluster.security is not None
+        assert cluster.security.has_credentials
+
+
 def test_errors_show_no_secret() -> None:
     wrong = {**BROKERS, **LOGIN, "kafka.sasl.jaas.config": JAAS.removesuffix(";")}
     with pytest.raises(OptionError) as refused:

@@ -93,6 +93,8 @@ def test_librdkafka_gets_its_names_of_the_settings() -> None:
     assert inline == {"ssl.ca.pem": pem}
     with pytest.raises(WrongValue, match="can't be used with librdkafka"):
         librdkafka_security({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"})
+    with pytest.raises(WrongValue, match="use --client own"):
+        librdkafka_security({"sasl.mechanism": "OAUTHBEARER"})
 
 
 def test_machines_without_root_are_an_error(

@@ -9,8 +9,6 @@ from typing import Any
 STOP_S = 120.0
 PORTS = 20_000, 32_000
 """Below the ports that systems choose by themselves, for connections and instead of port 0."""
-LONG_SESSIONS = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "60000"}
-"""A broker that gets no CPU for seconds stays in the cluster. One that is killed leaves at once."""
 
 
 def logged_events(log: Path) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker_process import LONG_SESSIONS, STOP_S, listening_event
+from broker_process import STOP_S, listening_event
 from certificates import authority, certificate
-from real_cluster import eventually
+from real_cluster import LONG_SESSIONS, eventually
 
 from tidelog.core.sasl.mechanism import PASSWORD_MECHANISMS, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.core.settings.jaas import PLAIN_MODULE, SCRAM_MODULE, module_of

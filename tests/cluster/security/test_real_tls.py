@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_process import LONG_SESSIONS, STOP_S, listening_event
+from broker_process import STOP_S, listening_event
 from certificates import authority, certificate, openssl
 from client_programs import java_tools, run_tool
-from real_cluster import eventually, make_topic, read, send_all
+from real_cluster import LONG_SESSIONS, eventually, make_topic, read, send_all
 
 from tidelog.shell.client.security import read_security
 from tidelog.shell.settings_sources import parse_properties

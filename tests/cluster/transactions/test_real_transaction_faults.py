@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition as At
 from real_cluster import (
+    LONG_SESSIONS,
     PATIENCE_S,
     admin_client,
     await_isr,
@@ -50,8 +51,6 @@ SETTINGS = {
     "min.insync.replicas": "2",
     "log.cleaner.backoff.ms": "100",
 }
-LONG_SESSIONS = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "60000"}
-"""A broker that gets no CPU for seconds stays in the ISR; one that is killed leaves at once."""
 SMALL_SEGMENTS = {"segment.bytes": "3000"}
 FILL = b"x" * 500
 

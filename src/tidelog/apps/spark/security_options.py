@@ -7,6 +7,7 @@ Driver and executors read them from the options themselves, so each has the same
 from collections.abc import Mapping
 
 from tidelog.core.settings.listeners import PLAINTEXT
+from tidelog.core.settings.oauth_keys import CLIENT_KEYS as OAUTH_CLIENT_KEYS
 from tidelog.core.settings.setting import WrongValue
 from tidelog.core.settings.tls import TLS_KEYS
 from tidelog.shell.client.security import (
@@ -18,17 +19,21 @@ from tidelog.shell.client.security import (
 )
 
 _OF_BROKERS = ("ssl.client.auth", "ssl.principal.mapping.rules")
-NAMES = (PROTOCOL, *SASL_NAMES, *(name for name in TLS_KEYS if name not in _OF_BROKERS))
+NAMES = (
+    PROTOCOL,
+    *SASL_NAMES,
+    *OAUTH_CLIENT_KEYS,
+    *(name for name in TLS_KEYS if name not in _OF_BROKERS),
+)
 REDACTED = "*********(redacted)"
 """The text that Spark itself shows instead of a secret."""
-SECRET_NAMES = "jaas|password|keystore[.]key|certificate"
+SECRET_NAMES = "jaas|password|secret|keystore[.]key|certificate"
 """Names of options whose values plans and logs must not show, for
 `spark.sql.redaction.options.regex`. Spark by itself knows `password`, not the inline keys."""
 _PREFIX = "kafka."
 _OF_SECURITY = ("sasl", "ssl", "tls", "jaas", "security")
-_SECRETS = frozenset(
-    {JAAS, PASSWORD, *(row.name for row in TLS_KEYS.values() if row.type == "password")}
-)
+_ROWS = (*TLS_KEYS.values(), *OAUTH_CLIENT_KEYS.values())
+_SECRETS = frozenset({JAAS, PASSWORD, *(row.name for row in _ROWS if row.type == "password")})
 
 
 def security_options(settings: Mapping[str, str]) -> SecurityTexts:

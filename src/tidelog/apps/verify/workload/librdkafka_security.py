@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings.jaas import parse_jaas
 from tidelog.core.settings.setting import WrongValue
 from tidelog.core.settings.tls import pem_lines
@@ -19,16 +20,21 @@ def librdkafka_security(texts: Mapping[str, str]) -> dict[str, str]:
     for name in _UNKNOWN:
         if texts.get(name):
             raise WrongValue(f"{name} can't be used with librdkafka; use --client own")
+    if _mechanism(texts) == OAUTHBEARER:  # librdkafka names the sources of tokens differently
+        raise WrongValue(f"{OAUTHBEARER} can't be used with librdkafka; use --client own")
     return dict(_settings(texts))
+
+
+def _mechanism(texts: Mapping[str, str]) -> str:
+    return (texts.get("sasl.mechanism") or texts.get("sasl.mechanisms") or "").strip()
 
 
 def _settings(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in _SAME:
         if texts.get(name):
             yield name, texts[name].strip()
-    mechanism = texts.get("sasl.mechanism") or texts.get("sasl.mechanisms")
-    if mechanism:
-        yield "sasl.mechanism", mechanism.strip()
+    if _mechanism(texts):
+        yield "sasl.mechanism", _mechanism(texts)
     if texts.get("sasl.jaas.config"):
         module = parse_jaas(texts["sasl.jaas.config"])
         yield from {"sasl.username": module.user, "sasl.password": module.password}.items()
