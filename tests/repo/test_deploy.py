@@ -142,7 +142,8 @@ def test_the_compose_file_names_only_what_it_defines() -> None:
 def test_the_brokers_of_the_compose_file_have_valid_settings(broker: int) -> None:
     service = compose()["services"][f"broker-{broker}"]
     resolved = load_settings(None, service["environment"])
-    assert resolved.warnings == []
+    [warning] = resolved.warnings  # the port is not published: only other containers reach it
+    assert "can read the metrics" in warning
     settings = resolved.settings
     assert settings.node_id == broker
     assert settings.get("broker.rack") == f"machine-{broker}"
