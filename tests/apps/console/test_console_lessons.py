@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -41,16 +40,15 @@ def client(tmp_path: Path, folder: Path) -> Iterator[Client]:
 
 
 def pids(folder: Path) -> list[int]:
-    """The processes that were started with a path in this folder."""
+    """The processes that have a file in this folder open, as a broker has its lock."""
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                words = Path("/proc", name, "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(folder).encode() in words:
-                found.append(int(name))
+    for descriptors in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            files = [os.readlink(one) for one in descriptors.iterdir()]
+        except OSError:
+            continue
+        if any(file.startswith(str(folder)) for file in files):
+            found.append(int(descriptors.parent.name))
     return found
 
 
@@ -131,14 +129,18 @@ def test_brokers_end_with_a_killed_console(tmp_path: Path) -> None:
         text=True,
         env=environment,
     ) as console:
-        assert console.stdout is not None
-        port = int(re.findall(r":(\d+)", console.stdout.readline())[0])
-        connection = HTTPConnection("localhost", port, timeout=PATIENCE_S)
-        connection.request("POST", "/api/lesson/start", '{"lesson": 1}', {"X-Tidelog-Console": "1"})
-        assert connection.getresponse().status == 200
-        connection.close()
-        assert len(pids(tmp_path)) == 3
-        console.send_signal(signal.SIGKILL)
+        try:
+            assert console.stdout is not None
+            port = int(re.findall(r":(\d+)", console.stdout.readline())[0])
+            connection = HTTPConnection("localhost", port, timeout=PATIENCE_S)
+            connection.request(
+                "POST", "/api/lesson/start", '{"lesson": 1}', {"X-Tidelog-Console": "1"}
+            )
+            assert connection.getresponse().status == 200
+            connection.close()
+            assert len(pids(tmp_path)) == 3
+        finally:
+            console.kill()
     eventually(lambda: not pids(tmp_path), "the end of the brokers")
 
 

@@ -165,6 +165,7 @@ def test_credentials_of_the_console_need_a_token(tmp_path: Path) -> None:
             text=True,
         ) as process:
             assert process.stdout is not None
-            assert ("token=" in process.stdout.readline()) is has_token
+            address = process.stdout.readline()
             process.terminate()
+            assert ("token=" in address) is has_token
             assert process.wait(PATIENCE_S) == 0
