@@ -40,6 +40,7 @@ from tidelog.core.wire.codec import decode_response, encode_request
 SECRET = "of the cluster"
 ADDRESS = "[::1]:9092"
 JAAS = f'{PLAIN_MODULE} required user_alice="wonderland" user_bob="builder";'
+FRAME_MAX = 2048
 ALICE = b"\0alice\0wonderland"
 WRONG = b"\0alice\0wrong"
 GENERIC = (
@@ -440,7 +441,7 @@ def test_a_bug_in_a_mechanism_costs_one_connection(listener: Listener) -> None:
     def begin(_mechanism: str) -> Login:
         return Login(Broken(PlainUsers({})), lambda name: Principal(USER, name))
 
-    listener.gate = listener.gate_of(SaslRules((PLAIN,), begin, {}))
+    listener.gate = listener.gate_of(SaslRules((PLAIN,), begin, {}, listener.sasl.frame_max))
     line = listener.connect()
     handshake(line, PLAIN)
     authenticate(line, ALICE)
@@ -548,6 +549,28 @@ def test_other_requests_wait_until_the_second_authentication_is_complete(
     send(line, METADATA, 12, METADATA_REQUEST)
     limited.run_later()
     assert line.closed == "Metadata version 12 during authentication"
+
+
+@pytest.mark.parametrize("after_handshake", [False, True])
+def test_a_frame_of_a_second_authentication_that_is_too_long_closes_the_connection(
+    after_handshake: bool,
+) -> None:
+    """The limit on a connection's frames is that of requests by then, 100 MiB."""
+    limited = Listener(
+        connections_max_reauth_ms="10000", sasl_server_max_receive_size=str(FRAME_MAX)
+    )
+    line = limited.connect()
+    log_in(line, "alice", "wonderland", PLAIN)
+    limited.now_ms += 5000
+    if after_handshake:
+        handshake(line, PLAIN)
+        authenticate(line, bytes(FRAME_MAX))
+    else:
+        send(line, SASL_HANDSHAKE, 1, {"mechanism": "x" * FRAME_MAX})
+    limited.run_later()
+    assert line.closed is not None
+    assert f"exceeds the limit of {FRAME_MAX}" in line.closed
+    assert limited.failed == [(line, line.closed)]
 
 
 # -- access tokens -------------------------------------------------------------------------

@@ -4,7 +4,12 @@ import pytest
 
 from tidelog.core.sasl.access_token import AcceptedToken, refused
 from tidelog.core.sasl.mechanism import SaslFailed
-from tidelog.core.sasl.oauthbearer import OauthClient, OauthServer, check_extension
+from tidelog.core.sasl.oauthbearer import (
+    MESSAGE_MAX,
+    OauthClient,
+    OauthServer,
+    check_extension,
+)
 
 INVALID = '{"status":"invalid_token"}'
 
@@ -68,6 +73,12 @@ def test_an_invalid_message_fails_at_once(server: OauthServer, message: bytes) -
     with pytest.raises(SaslFailed) as failed:
         server.respond(message)
     assert not failed.value.challenge
+    assert server.user is None
+
+
+def test_a_message_that_is_too_long_is_not_parsed(server: OauthServer) -> None:
+    with pytest.raises(SaslFailed, match="exceeds the limit"):
+        server.respond(b"n,,\1auth=Bearer a.b.c\1x=" + b"y" * MESSAGE_MAX + b"\1\1")
     assert server.user is None
 
 

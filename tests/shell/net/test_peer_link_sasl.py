@@ -26,6 +26,7 @@ from tidelog.core.settings.broker_settings import BrokerLogin
 
 REQUEST = Forwarded(ListReassignmentsReceived(0))
 PASSWORD = "of the brokers"
+FRAME_MAX = 64 * 1024
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def exchange(password: str, iterations: int = ITERATIONS_MIN) -> SaslExchange:
     def begin(_mechanism: str) -> Login:
         return Login(ScramServer(users, os.urandom), lambda name: Principal(USER, name))
 
-    return SaslExchange(SaslRules((SCRAM_SHA_256,), begin, {}))
+    return SaslExchange(SaslRules((SCRAM_SHA_256,), begin, {}, FRAME_MAX))
 
 
 def serve(stage: LinkStage, sock: socket, side: SaslExchange) -> None:

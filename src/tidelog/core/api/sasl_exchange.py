@@ -46,6 +46,8 @@ class SaslRules(NamedTuple):
     """Begins an authentication by a mechanism; None if the mechanism is not enabled."""
     max_reauth_ms: Mapping[str, int]
     """How long an authentication is valid, by mechanism; 0: as long as its connection."""
+    frame_max: int
+    """The longest frame of an authentication, also of one on an authenticated connection."""
     failure_delay_ms: int = 0
 
 
@@ -115,6 +117,13 @@ class SaslExchange:
 
     def receive(self, frame: memoryview, now_ms: int) -> Outcome:
         """Handle a frame. Raises SaslRefused, MalformedRequest."""
+        if len(frame) > self._rules.frame_max:
+            # The connection's own limit is that of requests after the first authentication.
+            self.state = State.FAILED
+            raise SaslRefused(
+                f"{self._kind} by a frame of {len(frame)} bytes, which exceeds the limit of"
+                f" {self._rules.frame_max}"
+            )
         if self.state is State.TOKENS:
             return self._token(frame, now_ms)
         if self.state is State.OTHER_MECHANISM:

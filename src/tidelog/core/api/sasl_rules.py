@@ -110,7 +110,13 @@ def sasl_rules(
         made = begin.get(mechanism)
         return None if made is None else made()
 
-    return SaslRules(settings.mechanisms, start, settings.max_reauth_ms, settings.failure_delay_ms)
+    return SaslRules(
+        settings.mechanisms,
+        start,
+        settings.max_reauth_ms,
+        settings.frame_max,
+        settings.failure_delay_ms,
+    )
 
 
 def _by_token(tokens: TokenCheck, *, has_end: bool) -> Callable[[], Login]:

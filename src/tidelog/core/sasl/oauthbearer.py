@@ -15,6 +15,9 @@ from collections.abc import Callable, Mapping
 from tidelog.core.sasl.access_token import CheckToken
 from tidelog.core.sasl.mechanism import SaslFailed
 
+MESSAGE_MAX = 512 * 1024
+"""The longest message of a client: Kafka's default for `sasl.server.max.receive.size`, in case that
+is set higher here. Tokens have some kilobytes."""
 _SEPARATOR = "\1"
 _ACKNOWLEDGED = b"\1"
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -100,6 +103,10 @@ def check_extension(name: str, value: str) -> str | None:
 
 def _parse(message: bytes) -> tuple[str, str]:
     """Return the name that the client wants to act as, and its access token. Raises SaslFailed."""
+    if len(message) > MESSAGE_MAX:
+        raise SaslFailed(
+            f"OAUTHBEARER message of {len(message)} bytes exceeds the limit of {MESSAGE_MAX}"
+        )
     match = _FIRST.fullmatch(message.decode(errors="replace"))
     if match is None or (match["pairs"] and not match["pairs"].endswith(_SEPARATOR)):
         raise SaslFailed("invalid first OAUTHBEARER message")

@@ -72,7 +72,8 @@ SASL = (
         RECEIVE_SIZE,
         "int",
         65_536,
-        "The size of the largest request of a client that is not authenticated yet.",
+        "The size of the largest request of an authentication, the first one of a connection or a"
+        " later one.",
         "bytes",
         1024,
         note="Kafka's default is 524288, for Kerberos tickets.",
