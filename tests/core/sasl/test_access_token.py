@@ -52,6 +52,7 @@ def test_a_right_token_names_its_user_and_its_end() -> None:
     "changed",
     [
         {"sub": " alice "},
+        {"sub": "\t\0alice\x1f\r\n"},
         {"aud": ["nobody", "other"]},
         {"exp": NOW_S + 60.5},
         {"exp": NOW_S - 29, "iat": NOW_S - 60},  # within the difference of the clocks
@@ -93,6 +94,7 @@ def test_tokens_that_are_accepted(changed: dict[str, Any]) -> None:
         ({"sub": ...}, "names the user"),
         ({"sub": ""}, "names the user"),
         ({"sub": "  "}, "names the user"),
+        ({"sub": "\0\t\n"}, "names the user"),
         ({"sub": ["alice"]}, "claim sub is not a text"),
         ({"jti": 5}, "claim jti is not a text"),
         ({"scope": ""}, "scope"),
@@ -105,6 +107,20 @@ def test_tokens_that_are_refused(changed: dict[str, Any], reason: str) -> None:
         signed(**changed)
     assert failed.value.public == INVALID
     assert failed.value.challenge == INVALID.encode()
+
+
+@pytest.mark.parametrize("blank", ["\x85", "\xa0", "\u2003", "\u3000"])
+def test_a_name_keeps_the_blanks_that_kafka_keeps(blank: str) -> None:
+    """Else two names of the identity provider would be one user here."""
+    for name in (f"{blank}alice", f"alice{blank}", blank):
+        assert signed(sub=f" {name} ").user == name
+        claims = {"sub": name, "exp": NOW_S + 60}
+        assert check_unsecured(unsecured(claims), UnsecuredRules(), NOW_MS).user == name
+    scopes = ["read", f"read{blank}"]
+    assert signed(scope=scopes).user == "alice"
+    token = unsecured({"sub": "alice", "exp": NOW_S + 60, "scope": scopes[1]})
+    with pytest.raises(SaslFailed, match="lacks the scope"):
+        check_unsecured(token, UnsecuredRules(required_scope=("read",)), NOW_MS)
 
 
 def test_another_claim_can_name_the_user() -> None:

@@ -121,7 +121,7 @@ def check_unsecured(token: str, rules: UnsecuredRules, now_ms: int) -> AcceptedT
     if issued_ms is not None and expires_ms <= issued_ms:
         raise refused("the token expires before it was issued")
     found = claims.get(rules.scope_claim, [])
-    scopes = [found.strip()] if isinstance(found, str) else found
+    scopes = [_trimmed(found)] if isinstance(found, str) else found
     missing = [
         one for one in rules.required_scope if not isinstance(scopes, list) or one not in scopes
     ]
@@ -192,11 +192,20 @@ def _ms(claims: Mapping[str, Any], name: str, *, is_required: bool = True) -> in
 
 def _subject(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not _trimmed(value):
         raise refused(
             f"the token's claim {name}, which names the user, is missing, empty or not a text"
         )
-    return value.strip()
+    return _trimmed(value)
+
+
+def _trimmed(text: str) -> str:
+    """Remove blanks at the ends as Java's `trim` does, so that names differ if they do in Kafka."""
+    return text.strip(_BLANKS)
+
+
+_BLANKS = "".join(map(chr, range(0x21)))
+"""Control characters and the blank, but no other Unicode blanks, such as U+00A0."""
 
 
 def _check_audience(claims: Mapping[str, Any], expected: tuple[str, ...]) -> None:
@@ -217,9 +226,9 @@ def _check_scopes(found: object, name: str) -> None:
     scopes = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     seen = set()
     for scope in scopes:
-        if not isinstance(scope, str) or not scope.strip() or scope.strip() in seen:
+        if not isinstance(scope, str) or not _trimmed(scope) or _trimmed(scope) in seen:
             raise refused(f"the token's claim {name} has an empty, duplicate or invalid scope")
-        seen.add(scope.strip())
+        seen.add(_trimmed(scope))
 
 
 CheckToken = Callable[[str], AcceptedToken]
