@@ -165,6 +165,25 @@ def test_payloads_that_are_no_claims(payload: bytes) -> None:
         claims_of(payload)
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        '{"sub":"alice","sub":"bob"}',
+        '{"sub":"alice","sub":"alice"}',
+        '{"sub":"alice","s\\u0075b":"bob"}',
+        '{"sub":"alice","realm":[{"role":"reader","role":"admin"}]}',
+    ],
+)
+def test_a_name_that_occurs_twice_is_refused(document: str) -> None:
+    """The identity provider and a broker could each read another one of the values."""
+    with pytest.raises(SaslFailed, match="twice") as failed:
+        claims_of(document.encode())
+    assert failed.value.public == INVALID
+    header = urlsafe_b64encode(document.encode()).decode().rstrip("=")
+    with pytest.raises(SaslFailed, match="the token's header has"):
+        split_token(f"{header}.e30.x")
+
+
 def test_an_own_token_tells_when_it_expires() -> None:
     assert expiry_of(unsecured({"exp": NOW_S + 0.5}, {"alg": "RS256"}, "x")) == NOW_S * 1000 + 500
     with pytest.raises(SaslFailed, match="no claim exp"):

@@ -143,8 +143,17 @@ def expiry_of(token: str) -> int:
 def _document(data: bytes, part: str) -> dict[str, Any]:
     from json import loads
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # RFC 7519 lets a parser refuse such a token, or take the last value. Others take the first.
+        members: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in members:
+                raise refused(f"the token's {part} has {name!r:.80} twice")
+            members[name] = value
+        return members
+
     try:
-        found = loads(data)
+        found = loads(data, object_pairs_hook=unique)
     except (ValueError, RecursionError):  # also UnicodeDecodeError
         raise refused(f"the token's {part} is not JSON") from None
     if not isinstance(found, dict):
