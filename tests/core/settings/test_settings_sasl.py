@@ -402,6 +402,23 @@ def test_addresses_of_keys_that_are_refused(url: str, reason: str) -> None:
             },
             "must be a whole number",
         ),
+        (
+            {
+                f"{OAUTH}.server.callback.handler.class": UNSECURED_HANDLER,
+                f"{OAUTH}.jaas.config": f"{OAUTH_MODULE} required"
+                ' unsecuredValidatorRequiredScopes="read";',
+            },
+            "RequiredScopes of sasl.jaas.config is unknown; did you mean"
+            r" unsecuredValidatorRequiredScope\?",
+        ),
+        (
+            {
+                f"{OAUTH}.jaas.config": f"{OAUTH_MODULE} required"
+                ' ssl.truststore.type="PEM" ssl.truststore.locations="/authorities.pem";'
+            },
+            "ssl.truststore.locations of sasl.jaas.config is unknown; did you mean"
+            r" ssl\.truststore\.location\?",
+        ),
     ],
 )
 def test_checks_of_tokens_that_are_refused(texts: dict[str, str], reason: str) -> None:
@@ -467,6 +484,13 @@ def test_where_a_broker_gets_its_token() -> None:
                 f"{OAUTH}.jaas.config": f'{OAUTH_MODULE} required extension_auth="x";',
             },
             "extension_auth",
+        ),
+        (
+            {
+                "sasl.oauthbearer.token.endpoint.url": "file:///token",
+                "sasl.jaas.config": f'{OAUTH_MODULE} required ssl.provider="hush";',
+            },
+            "the option ssl.provider of sasl.jaas.config is unknown$",
         ),
     ],
 )

@@ -34,6 +34,12 @@ from tidelog.core.settings.tls import TLS_KEYS, TlsSettings, read_tls
 _LOOPBACK = r"localhost|\[::1\]|127(\.[0-9]{1,3}){3}"
 _EXTENSION = "extension_"
 _VALIDATOR = "unsecuredValidator"
+_VALIDATOR_OPTIONS = (
+    f"{_VALIDATOR}PrincipalClaimName",
+    f"{_VALIDATOR}ScopeClaimName",
+    f"{_VALIDATOR}RequiredScope",
+    f"{_VALIDATOR}AllowableClockSkewMs",
+)
 
 
 class OauthSettings(NamedTuple):
@@ -69,7 +75,7 @@ def read_oauth(
     listener: str, get: Callable[[str], Value], module: LoginModule | None
 ) -> OauthSettings:
     """Read how a listener checks tokens. Raises WrongValue."""
-    options = {} if module is None else module.options
+    options = _options(module)
     unsecured = _unsecured(options) if get(HANDLER) == UNSECURED_HANDLER else None
     url = _text(get(KEYS_URL))
     if unsecured is None and not url:
@@ -105,7 +111,7 @@ def read_token_source(get: Callable[[str], Value], module: LoginModule | None) -
     """Read where a client gets its token. Raises WrongValue."""
     from tidelog.core.sasl.oauthbearer import check_extension
 
-    options = {} if module is None else module.options
+    options = _options(module)
     url = _text(get(TOKEN_URL))
     if not url:
         raise WrongValue(
@@ -169,6 +175,21 @@ def file_of(url: str) -> str | None:
         host, slash, rest = path.removeprefix("//").partition("/")
         path = slash + rest if host in ("", "localhost") else ""
     return unquote(path)
+
+
+def _options(module: LoginModule | None) -> Mapping[str, str]:
+    """Return the options of a login module. Raises WrongValue if one that protects is unknown: it
+    would have no effect."""
+    options = {} if module is None else module.options
+    known = (*TLS_KEYS, *_VALIDATOR_OPTIONS)
+    for name in options:
+        if name.startswith(("ssl.", _VALIDATOR)) and name not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, known, n=1, cutoff=0.8)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise WrongValue(f"the option {name} of sasl.jaas.config is unknown{hint}")
+    return options
 
 
 def _unsecured(options: Mapping[str, str]) -> UnsecuredRules:
