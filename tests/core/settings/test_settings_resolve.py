@@ -84,6 +84,8 @@ PROTECTING = {
     "principal.builder.class": "com.example.Builder",
     "create.topic.policy.class.name": "com.example.Policy",
     "delegation.token.secret.key": "hush",
+    "sasl.oauthbearer.jwt.validator.class": "com.example.Strict",
+    "sasl.oauthbearer.expected.issuers": "https://issuer.example",
 }
 
 
@@ -118,6 +120,9 @@ def test_security_setting_at_its_default_is_allowed() -> None:
         "connections.max.reauth.ms": "0",
         "ssl.endpoint.identification.algorithm": "",
         "sasl.kerberos.service.name": "kafka",
+        "sasl.oauthbearer.expected.audiences": "",
+        "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer"
+        ".DefaultJwtValidator",
     }
     assert settings_of({"node.id": "1", **nothing}).node_id == 1
 

@@ -11,6 +11,8 @@ _NO_DYNAMIC_PASSWORDS = "Tidelog keeps no passwords in dynamic settings"
 _NO_PLUG_INS = "Tidelog's authentication has no plug-ins"
 _NO_TOKENS = "Tidelog has no delegation tokens"
 _NO_BUILDERS = "Tidelog has no plug-ins for principals yet"
+_NO_VALIDATORS = "Tidelog's checks of access tokens have no plug-ins"
+_NO_EXPECTATION = "Tidelog can't check this in access tokens, only expected.audience and .issuer"
 _NO_POLICY = "Tidelog has no policies yet"
 _REASONS = (
     ("security.providers", _NO_PROVIDER),
@@ -19,6 +21,8 @@ _REASONS = (
     ("*sasl.*.callback.handler.class", _NO_PLUG_INS),
     ("listener.name.*.sasl.*", "Tidelog knows no such setting of its SASL mechanisms"),
     ("listener.name.*.connections.max.reauth.ms", "only SASL mechanisms have this setting"),
+    ("sasl.oauthbearer.jwt.validator.class", _NO_VALIDATORS),
+    ("sasl.oauthbearer.expected.*", _NO_EXPECTATION),
     ("delegation.token.secret.key", _NO_TOKENS),
     ("principal.builder.class", _NO_BUILDERS),
     ("*.policy.class.name", _NO_POLICY),
@@ -26,6 +30,8 @@ _REASONS = (
 _NO_PROTECTION = {
     "principal.builder.class": "org.apache.kafka.common.security.authenticator"
     ".DefaultKafkaPrincipalBuilder",
+    "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer"
+    ".DefaultJwtValidator",
 }
 """Kafka's defaults, which request no protection."""
 
