@@ -133,7 +133,7 @@ def stored(iterations: int, salt: bytes) -> ScramCredential:
 def test_an_unknown_user_gets_a_challenge_of_the_usual_form(
     mechanism: str, credential: ScramCredential
 ) -> None:
-    forms = (form_of(credential),)
+    forms = {form_of(credential): 1}
     known = ScramUsers(mechanism, {"alice": credential}.get, b"secret", lambda: forms)
     unknown, exists = known.lookup("nobody")
     assert not exists
@@ -143,19 +143,35 @@ def test_an_unknown_user_gets_a_challenge_of_the_usual_form(
     assert known.lookup("alice") == (credential, True)
 
 
+def forms_of(forms: dict[ScramForm, int], names: list[str]) -> list[ScramForm]:
+    """Return the forms of challenges to unknown users."""
+    known = ScramUsers(SCRAM_SHA_256, lambda _user: None, b"secret", lambda: forms)
+    return [form_of(known.lookup(name)[0]) for name in names]
+
+
 def test_no_form_of_a_challenge_tells_which_users_exist() -> None:
     """Each form of a user is also that of unknown ones; a new form changes it for some only."""
     many = tuple(ScramForm(count, 25) for count in (4096, 8192, 10000, 16384))
     names = [f"user{number}" for number in range(200)]
-
-    def forms_of(forms: tuple[ScramForm, ...]) -> list[ScramForm]:
-        known = ScramUsers(SCRAM_SHA_256, lambda _user: None, b"secret", lambda: forms)
-        return [form_of(known.lookup(name)[0]) for name in names]
-
-    before, after = forms_of(many[:3]), forms_of(many)
+    before = forms_of(dict.fromkeys(many[:3], 1), names)
+    after = forms_of(dict.fromkeys(many, 1), names)
     assert set(before) == set(many[:3])
     assert set(after) == set(many)
     assert all(old == new or new == many[3] for old, new in zip(before, after, strict=True))
+
+
+def test_unknown_users_have_a_form_about_as_often_as_users_have_it() -> None:
+    usual, rare = ScramForm(), ScramForm(iterations=8192)
+    names = [f"user{number}" for number in range(2000)]
+    found = forms_of({usual: 96, rare: 4}, names)
+    assert 40 < found.count(rare) < 160, "4% of the users have it: 80 of 2000"
+
+
+def test_one_more_user_does_not_change_challenges_to_unknown_users() -> None:
+    """A name whose challenge changes is not that of a user."""
+    usual, rare = ScramForm(), ScramForm(iterations=8192)
+    names = [f"user{number}" for number in range(2000)]
+    assert forms_of({usual: 96, rare: 4}, names) == forms_of({usual: 97, rare: 5}, names)
 
 
 @BOTH

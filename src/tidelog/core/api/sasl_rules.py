@@ -1,5 +1,6 @@
 """The logins of one listener: from settings, the metadata store and the cluster's secret."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
@@ -158,19 +159,19 @@ def _user(name: str) -> Principal:
 
 
 class _Forms:
-    """The forms of the users of one mechanism, computed when users have changed."""
+    """Counts the users of one mechanism by form; computed when users have changed."""
 
     def __init__(self, image: ClusterImage, mechanism: str, further: tuple[ScramForm, ...]) -> None:
         self._image = image
         self._mechanism = mechanism
         self._further = further
         self._changes = -1
-        self._found: tuple[ScramForm, ...] = ()
+        self._found: Counter[ScramForm] = Counter()
 
-    def __call__(self) -> tuple[ScramForm, ...]:
+    def __call__(self) -> Counter[ScramForm]:
         image = self._image
         if image.scram_changes != self._changes:
             self._changes = image.scram_changes
             of_users = [each for (kind, _), each in image.scram.items() if kind == self._mechanism]
-            self._found = tuple(sorted({*map(form_of, of_users), *self._further}))
+            self._found = Counter((*map(form_of, of_users), *self._further))
         return self._found

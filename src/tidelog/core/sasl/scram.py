@@ -12,13 +12,19 @@ impersonate the broker, so they are kept as secret as passwords.
 
 Invariant: an unknown user gets the messages of a known one with a wrong password. Kafka refuses
 an unknown user in its first response, so that anyone can find out which users exist.
+
+Limit: if users have salts of different forms or different iterations, a challenge hints at whether
+its user exists. Unknown users have each form about as often as users have it, within a factor of
+two. Some of them get another form when the number of users with a form doubles or halves; the form
+of a user changes with its password only.
 """
 
 import re
 from _operator import _compare_digest as compare_digest
 from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import log
 from typing import NamedTuple
 
 from tidelog.core.sasl.credential import ScramCredential
@@ -105,9 +111,9 @@ class ScramUsers(NamedTuple):
     find: Callable[[str], ScramCredential | None]
     secret: bytes
     """Makes the salts of unknown users: the same for each attempt, and for each broker."""
-    forms: Callable[[], tuple[ScramForm, ...]] = lambda: ()
-    """The different forms of all users. Each unknown user gets one of them, so that no form tells
-    which users exist."""
+    forms: Callable[[], Mapping[ScramForm, int]] = dict
+    """The forms of all users, and how many users have each. Each unknown user gets one of them, a
+    frequent one more probably."""
 
     def lookup(self, user: str) -> tuple[ScramCredential, bool]:
         """Return a user's credential, and whether it exists; else one that nothing matches."""
@@ -118,12 +124,17 @@ class ScramUsers(NamedTuple):
 
     def _unmatched(self, user: str) -> ScramCredential:
         made = self._hmac(f"{self.mechanism} {user}")
+        forms = self.forms() or {USUAL_FORM: 1}
 
-        def weight(form: ScramForm) -> bytes:
-            return self._hmac(f"{self.mechanism} {user} {tuple(form)}")
+        def score(form: ScramForm) -> float:
+            # Weighted rendezvous hashing: the highest score is that of a form with the probability
+            # of its weight, and another weight changes the choice for few users. A weight is a
+            # power of two, so that one more user seldom changes it.
+            drawn = self._hmac(f"{self.mechanism} {user} {tuple(form)}")[:8]
+            weight = 1 << (forms[form].bit_length() - 1)
+            return log((int.from_bytes(drawn, "big") + 1) / (1 << 64)) / weight
 
-        # By the highest weight, a form that is added or removed changes it for few users.
-        form = max(self.forms() or (USUAL_FORM,), key=weight)
+        form = max(forms, key=score)
         salt = made
         while len(salt) < form.salt_length:
             salt += self._hmac(f"{self.mechanism} {user} {len(salt)}")
