@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from net_stage import Stage, framed, stages
 
-from tidelog.shell.net.connection import Connection
+from tidelog.shell.net.connection import MUTE_CHECK_MS, Connection
 from tidelog.shell.net.shared_limits import HELD_MAX, Admission, ConnectionLimits
 
 LONG_MS = 1_000_000
@@ -114,6 +114,50 @@ def test_a_muted_connection_that_is_closed_leaves_no_timer(staged: Callable[...,
     assert timer.act is None
     connection.mute(LONG_MS)
     assert connection._mute is timer
+
+
+def test_timers_of_muted_connections_do_not_accumulate(staged: Callable[..., Stage]) -> None:
+    """A cancelled timer stays in the loop until its time, and throttle times may be days."""
+    stage = staged()
+    stage.connect()
+    stage.until(lambda: bool(stage.listener.connections))
+    connection = only(stage)
+    before = len(stage.loop._timers)
+    for longer in range(100):
+        connection.mute(LONG_MS + longer * LONG_MS)
+    [(at_ms, _, timer)] = [entry for entry in stage.loop._timers if entry[2] is connection._mute]
+
+    assert len(stage.loop._timers) <= before + 1
+    assert at_ms <= stage.loop.clock.now_ms() + MUTE_CHECK_MS
+
+    assert timer.act is not None
+    timer.act()
+    assert connection._mute is not timer, "the throttle time is not over"
+    connection.close("test")
+    assert not [entry for entry in stage.loop._timers if entry[0] > at_ms + MUTE_CHECK_MS]
+
+
+def test_a_longer_throttle_time_counts_though_a_timer_is_set_already(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged()
+    peer = stage.connect()
+    peer.sendall(framed(b"1"))
+    assert stage.received(peer, 5) == framed(b"1")
+    connection = only(stage)
+    connection.mute(1)
+    first = connection._mute
+    connection.mute(LONG_MS)
+    peer.sendall(framed(b"2"))
+    stage.until(lambda: connection._mute is not first)
+    stage.turns(5)
+    assert stage.echo.handled == [b"1"]
+
+    connection._muted_until_ms = stage.loop.clock.now_ms()
+    assert connection._mute is not None
+    assert connection._mute.act is not None
+    connection._mute.act()
+    assert stage.received(peer, 5) == framed(b"2")
 
 
 def limited(stage: Stage, wait_ms: int) -> None:

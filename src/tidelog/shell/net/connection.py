@@ -84,6 +84,8 @@ HELD_MIN = 64 * 1024
 """Smaller amounts are not counted while they wait for an earlier response."""
 RECEIVES_PER_TURN = 32
 """Limits how long a peer that never stops sending delays the others."""
+MUTE_CHECK_MS = 60_000
+"""How often a throttled connection checks whether its throttle time is over, at least."""
 _DISCONNECTED = select.POLLERR | select.POLLHUP
 _HANG_UP: int = getattr(select, "POLLRDHUP", 0)
 """The peer has closed its sending side. Some systems don't report this for a socket that is not
@@ -168,7 +170,7 @@ class Connection:
         self._runs_alone = False
         """A request that runs alone arrived, and some request was unanswered at the last check."""
         self._mute: Timer | None = None
-        """Set while the client is throttled: ends the throttling."""
+        """Set while the client is throttled: checks whether the throttle time is over."""
         self._muted_until_ms = 0
         self._peer_hung_up = False
         """The peer closed its sending side while requests were unanswered."""
@@ -197,14 +199,28 @@ class Connection:
 
         A client that disconnects meanwhile is noticed afterwards, unless it resets the connection.
         """
-        until_ms = self._loop.clock.now_ms() + for_ms
-        if not self.open or until_ms <= self._muted_until_ms:
+        now_ms = self._loop.clock.now_ms()
+        if not self.open or now_ms + for_ms <= self._muted_until_ms:
             return
-        if self._mute is not None:
-            self._mute.cancel()
-        self._muted_until_ms = until_ms
-        self._mute = self._loop.at(until_ms, self._unmute)
+        self._muted_until_ms = now_ms + for_ms
+        if self._mute is None:
+            self._set_mute_timer(now_ms)
         self._pause()
+
+    def _set_mute_timer(self, now_ms: int) -> None:
+        """Check later whether the throttle time is over.
+
+        A cancelled timer uses memory until its time. So a connection has one, and not for long.
+        """
+        until_ms = min(self._muted_until_ms, now_ms + MUTE_CHECK_MS)
+        self._mute = self._loop.at(until_ms, self._check_mute)
+
+    def _check_mute(self) -> None:
+        now_ms = self._loop.clock.now_ms()
+        if now_ms < self._muted_until_ms:
+            self._set_mute_timer(now_ms)
+        else:
+            self._unmute()
 
     def _unmute(self) -> None:
         self._mute = None
