@@ -1,5 +1,7 @@
 """Connections of throttled clients: nothing is read from them for a while."""
 
+import select
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -87,16 +89,82 @@ def test_a_waiting_request_is_answered_while_its_connection_is_muted(
     assert only(stage).open
 
 
-def test_a_muted_connection_is_not_idle(staged: Callable[..., Stage]) -> None:
-    stage = staged(idle_max_ms=1)
+def muted(stage: Stage) -> tuple[socket.socket, Connection]:
+    """A client and its connection, which is muted after one answered request."""
     peer = stage.connect()
     peer.sendall(framed(b"1"))
-    stage.until(lambda: stage.echo.frames == 1)
+    assert stage.received(peer, 5) == framed(b"1")
+    connection = only(stage)
+    connection.mute(LONG_MS)
+    return peer, connection
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="the system does not report it")
+def test_a_client_that_leaves_while_it_is_throttled_is_noticed(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged()
+    peer, connection = muted(stage)
+    timer = connection._mute
+    assert timer is not None
+
+    peer.close()
+
+    stage.until(lambda: bool(stage.echo.gone))
+    assert not stage.listener.connections
+    assert timer.act is None
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="the system does not report it")
+def test_the_last_requests_of_a_throttled_client_that_leaves_are_handled_at_once(
+    staged: Callable[..., Stage],
+) -> None:
+    """So a consumer that is throttled leaves its group."""
+    stage = staged()
+    peer, connection = muted(stage)
+    answer = stage.echo.answer
+
+    def throttle_again(frame: bytes) -> list[bytes]:
+        connection.mute(2 * LONG_MS)
+        return answer(frame)  # type: ignore[return-value]
+
+    stage.echo.answer = throttle_again  # type: ignore[assignment]
+    peer.sendall(framed(b"alone leave", b"2", b"3"))
+    stage.turns(5)
+    assert stage.echo.handled == [b"1"]
+
+    peer.shutdown(socket.SHUT_WR)
+
+    stage.until(lambda: bool(stage.echo.gone))
+    assert stage.echo.handled == [b"1", b"alone leave", b"2", b"3"]
+
+
+def test_a_muted_connection_can_be_idle(staged: Callable[..., Stage]) -> None:
+    """As in Kafka. Nothing else ends the connection of a client whose machine is lost."""
+    stage = staged(idle_max_ms=LONG_MS)
+    _, connection = muted(stage)
+    stage.listener._sweep_idle()
+    assert connection.open
+
+    connection.active_ms -= LONG_MS + 1
+    stage.listener._sweep_idle()
+
+    assert stage.echo.gone == ["idle for too long"]
+
+
+def test_a_muted_connection_with_an_unanswered_request_is_not_idle(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged(idle_max_ms=LONG_MS)
+    peer = stage.connect()
+    peer.sendall(framed(b"wait"))
+    stage.until(lambda: bool(stage.echo.waiting))
     connection = only(stage)
     connection.mute(LONG_MS)
 
-    stage.received(peer, 5)
+    connection.active_ms -= LONG_MS + 1
     stage.listener._sweep_idle()
+
     assert connection.open
 
 

@@ -173,7 +173,8 @@ class Connection:
         """Set while the client is throttled: checks whether the throttle time is over."""
         self._muted_until_ms = 0
         self._peer_hung_up = False
-        """The peer closed its sending side while requests were unanswered."""
+        """The peer closed its sending side while requests were unanswered, or while it was
+        throttled."""
         self._events = READABLE
         transport.attach(loop, self)
 
@@ -197,7 +198,8 @@ class Connection:
     def mute(self, for_ms: int) -> None:
         """Read no further request for this time, because of a quota; responses are still sent.
 
-        A client that disconnects meanwhile is noticed afterwards, unless it resets the connection.
+        If the client disconnects meanwhile, its last requests are read at once: they are few, and
+        the connection is closed after them.
         """
         now_ms = self._loop.clock.now_ms()
         if not self.open or now_ms + for_ms <= self._muted_until_ms:
@@ -205,7 +207,8 @@ class Connection:
         self._muted_until_ms = now_ms + for_ms
         if self._mute is None:
             self._set_mute_timer(now_ms)
-        self._pause()
+        if self._is_full():
+            self._pause()
 
     def _set_mute_timer(self, now_ms: int) -> None:
         """Check later whether the throttle time is over.
@@ -294,9 +297,9 @@ class Connection:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request is unanswered or the client is throttled; then the connection is not
-        idle."""
-        return bool(self._slots) or self._mute is not None
+        """Whether a request is unanswered; then the connection is not idle. That of a throttled
+        client can be idle, as in Kafka: its machine may be lost."""
+        return bool(self._slots)
 
     def is_overdue(self, now_ms: int, timeout_ms: int) -> bool:
         """Whether an incomplete request has taken longer than the timeout.
@@ -408,18 +411,22 @@ class Connection:
             self._read()
 
     def _pause(self) -> None:
-        """Stop reading; while a request runs alone, still detect that the peer hangs up."""
-        hang_up = _HANG_UP if self._runs_alone else 0
+        """Stop reading. If that may be for long, still detect that the peer hangs up: a request
+        runs alone, or the client is throttled."""
+        waits = self._runs_alone or self._mute is not None
+        hang_up = _HANG_UP if waits and not self._peer_hung_up else 0
         self._want(self._events & ~READABLE | hang_up)
 
     def _hung_up(self) -> None:
-        """Handle the remaining requests at once: the peer hung up, so the order does not matter.
+        """Handle the remaining requests at once: the peer hung up, so the order does not matter,
+        and throttling has no effect any more.
 
         So a LeaveGroup need not wait for the JoinGroup before it.
         """
         self._peer_hung_up = True
         self._runs_alone = False
-        self._want((self._events | READABLE) & ~_HANG_UP)
+        self._want(self._events & ~_HANG_UP)
+        self._resume()
 
     def _wait_for_memory(self) -> None:
         self._lacks_memory = True
@@ -449,7 +456,7 @@ class Connection:
         outbox = self._outbox
         return (
             self._runs_alone
-            or self._mute is not None
+            or (self._mute is not None and not self._peer_hung_up)
             or len(self._slots) >= self._bounds.in_flight_max
             or outbox.size >= UNSENT_MAX
             or self._slot_bytes + outbox.size - outbox.in_files >= UNSENT_MADE_MAX
