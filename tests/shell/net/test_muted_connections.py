@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from net_stage import Stage, framed, stages
+from net_stage import Stage, framed, send_part, stages
 
 from tidelog.shell.net.connection import MUTE_CHECK_MS, Connection
+from tidelog.shell.net.frame_buffer import LARGE_FRAME, PREFIX, SMALL
 from tidelog.shell.net.shared_limits import HELD_MAX, Admission, ConnectionLimits
 
 LONG_MS = 1_000_000
+KB = 1024
+LARGE = 600 * KB
+LIMIT = 800 * KB
 
 
 @pytest.fixture
@@ -182,6 +186,162 @@ def test_a_muted_connection_that_is_closed_leaves_no_timer(staged: Callable[...,
     assert timer.act is None
     connection.mute(LONG_MS)
     assert connection._mute is timer
+
+
+def partly_received(stage: Stage, frame: bytes, count: int) -> tuple[socket.socket, Connection]:
+    """A client with one unanswered request, and its connection, which received so many bytes of
+    the next request."""
+    before = set(stage.listener.connections)
+    waiting = len(stage.echo.waiting)
+    peer = stage.connect()
+    peer.sendall(framed(b"wait"))
+    stage.until(lambda: len(stage.echo.waiting) > waiting)
+    [connection] = stage.listener.connections - before
+    assert not send_part(stage, peer, framed(frame)[:count])
+    stage.until(lambda: connection._lacks_memory or unhandled(connection) == count)
+    return peer, connection
+
+
+def unhandled(connection: Connection) -> int:
+    """The number of bytes that were received and not handled."""
+    return connection._buffer._end - connection._buffer._start
+
+
+def test_a_request_that_has_arrived_in_part_is_completed_while_its_connection_is_muted(
+    staged: Callable[..., Stage],
+) -> None:
+    """Its memory is released, so that requests of other clients need not wait for it."""
+    stage = staged(request_bytes=LIMIT)
+    stage.echo.answer = lambda frame: [framed(frame[:1])]
+    large, next_one = b"m" * LARGE, b"n" * LARGE
+    peer, connection = partly_received(stage, large, LARGE // 2)
+    connection.mute(LONG_MS)
+    stage.echo.waiting[0].fill([framed(b"w")])
+    assert stage.shares.requests.used >= LARGE // 2
+
+    send_part(stage, peer, framed(large)[LARGE // 2 :] + framed(next_one))
+    assert stage.received(peer, 10) == framed(b"w", b"m")
+    assert stage.echo.handled[1:] == [large]
+    assert stage.shares.requests.used == 0
+
+    stage.turns(5)
+    assert stage.echo.handled[1:] == [large], "one, and no more"
+
+
+def test_small_requests_behind_one_that_is_completed_are_not_read(
+    staged: Callable[..., Stage],
+) -> None:
+    """Otherwise a muted client whose requests arrive in part would be read for ever."""
+    stage = staged()
+    stage.echo.answer = lambda frame: [framed(frame[:1])]
+    size = 12 * KB
+    peer, connection = partly_received(stage, b"1" * size, SMALL)
+    assert not send_part(stage, peer, framed(b"1" * size)[SMALL : SMALL + KB])
+    stage.until(lambda: unhandled(connection) == SMALL + KB)
+    connection.mute(LONG_MS)
+    stage.echo.waiting[0].fill([framed(b"w")])
+
+    left = framed(b"1" * size)[SMALL + KB :] + framed(*[b"2" * size] * 5)
+    assert not send_part(stage, peer, left)
+
+    assert stage.received(peer, 10) == framed(b"w", b"1")
+    stage.turns(20)
+    assert stage.echo.handled == [b"wait", b"1" * size]
+    assert connection._buffer.size == SMALL
+    connection._unmute()
+    assert connection._buffer.read_ahead_max == LARGE_FRAME
+    assert stage.received(peer, 25) == framed(b"2") * 5
+
+
+def test_a_request_that_is_completed_while_muted_has_the_usual_time(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged(request_bytes=LIMIT, receive_timeout_ms=LONG_MS)
+    _, connection = partly_received(stage, b"m" * LARGE, LARGE // 2)
+    connection.mute(2 * LONG_MS)
+
+    connection.began_ms -= LONG_MS + 1
+    stage.listener._sweep_idle()
+
+    assert stage.echo.gone == ["request not received completely in time"]
+
+
+def test_a_small_part_of_a_request_holds_no_counted_memory_while_muted(
+    staged: Callable[..., Stage],
+) -> None:
+    stage = staged()
+    large, small = b"l" * LARGE, b"s" * KB
+    peer, connection = partly_received(stage, large, LARGE // 2)
+    assert not send_part(stage, peer, framed(large)[LARGE // 2 :])
+    stage.until(lambda: stage.echo.handled[-1] == large)
+    assert not send_part(stage, peer, framed(small)[:100])
+    stage.until(lambda: unhandled(connection) == 100)
+    assert stage.shares.requests.used
+
+    connection.mute(LONG_MS)
+    assert not stage.shares.requests.used
+    assert not send_part(stage, peer, framed(small)[100:])
+    stage.turns(5)
+    assert stage.echo.handled[-1] == large
+
+    connection._unmute()
+    stage.until(lambda: stage.echo.handled[-1] == small)
+
+
+def test_a_muted_connection_that_waits_for_memory_lets_others_go_first(
+    staged: Callable[..., Stage],
+) -> None:
+    """It would not use what is offered to it, and those behind it would wait on."""
+    stage = staged(request_bytes=LIMIT)
+    stage.echo.answer = lambda frame: [framed(frame[:1])]
+    _, first = partly_received(stage, b"1" * LARGE, LARGE)
+    _, second = partly_received(stage, b"2" * LARGE, LARGE)
+    waiter_peer, waiter = partly_received(stage, b"3" * LARGE, SMALL)
+    assert list(stage.shares.requests.waiting)[-1] == waiter._memory_released
+
+    waiter.mute(LONG_MS)
+
+    assert waiter._memory_released not in stage.shares.requests.waiting
+    first.close("test")
+    second.close("test")
+    waiter._unmute()
+    stage.echo.waiting[2].fill([framed(b"w")])
+    assert not send_part(stage, waiter_peer, framed(b"3" * LARGE)[SMALL:])
+    assert stage.received(waiter_peer, 10) == framed(b"w", b"3")
+
+
+def test_requests_that_arrived_completely_hold_memory_only_while_no_other_needs_it(
+    staged: Callable[..., Stage],
+) -> None:
+    """They are not handled while their client is throttled."""
+    stage = staged(request_bytes=LIMIT, receive_timeout_ms=LONG_MS)
+    peer = stage.connect()
+    # A full small buffer makes the connection read more at a time.
+    peer.sendall(framed(bytes(SMALL - PREFIX.size)))
+    assert len(stage.received(peer, SMALL)) == SMALL
+    connection = only(stage)
+    answer = stage.echo.answer
+
+    def throttle(frame: bytes) -> list[bytes]:
+        connection.mute(2 * LONG_MS)
+        return answer(frame)  # type: ignore[return-value]
+
+    stage.echo.answer = throttle  # type: ignore[assignment]
+    peer.sendall(framed(*[b"1" * KB] * 20))
+    stage.until(lambda: stage.echo.frames == 2)
+    stage.turns(5)
+    assert stage.echo.frames == 2
+    assert stage.shares.requests.used
+
+    connection.began_ms -= LONG_MS + 1
+    stage.listener._sweep_idle()
+    assert not stage.echo.gone
+
+    while not stage.shares.requests.waiting:
+        partly_received(stage, b"2" * LARGE, LARGE)
+    stage.listener._sweep_idle()
+    assert stage.echo.gone == ["request not received completely in time"]
+    assert connection not in stage.listener.connections
 
 
 def test_timers_of_muted_connections_do_not_accumulate(staged: Callable[..., Stage]) -> None:

@@ -19,7 +19,7 @@ from tidelog.core.api.exchange import CloseCode
 from tidelog.core.api.peer_session import PeerSession
 from tidelog.core.storage.disk import DiskError
 from tidelog.shell.net.event_loop import READABLE, WRITABLE, EventLoop, Timer
-from tidelog.shell.net.frame_buffer import SMALL, FrameBuffer, FrameRefused, NoMemory
+from tidelog.shell.net.frame_buffer import LARGE_FRAME, SMALL, FrameBuffer, FrameRefused, NoMemory
 from tidelog.shell.net.host_address import java_host_address
 from tidelog.shell.net.outbox import Chunk, FilePart, Outbox
 from tidelog.shell.net.shared_limits import Bounds
@@ -198,8 +198,9 @@ class Connection:
     def mute(self, for_ms: int) -> None:
         """Read no further request for this time, because of a quota; responses are still sent.
 
-        If the client disconnects meanwhile, its last requests are read at once: they are few, and
-        the connection is closed after them.
+        A large request that has arrived in part is still read, so that its memory is released. If
+        the client disconnects meanwhile, its last requests are read at once: they are finite,
+        and the connection is closed after them.
         """
         now_ms = self._loop.clock.now_ms()
         if not self.open or now_ms + for_ms <= self._muted_until_ms:
@@ -207,6 +208,7 @@ class Connection:
         self._muted_until_ms = now_ms + for_ms
         if self._mute is None:
             self._set_mute_timer(now_ms)
+            self._buffer.read_ahead_max = 0
         if self._is_full():
             self._pause()
 
@@ -228,6 +230,7 @@ class Connection:
     def _unmute(self) -> None:
         self._mute = None
         self._muted_until_ms = 0
+        self._buffer.read_ahead_max = LARGE_FRAME
         self.active_ms = self._loop.clock.now_ms()
         self._resume()
 
@@ -306,9 +309,11 @@ class Connection:
 
         A request that waits for memory has twice the time, because others release theirs
         meanwhile. One that waits behind an earlier request has no limit, unless it holds counted
-        memory.
+        memory. A throttled client may hold some for longer if no other connection needs it.
         """
-        holds_memory = self._runs_alone and self._buffer.size > SMALL
+        holds_memory = self._buffer.size > SMALL and (
+            self._runs_alone or (self._mute is not None and bool(self._bounds.requests.waiting))
+        )
         if not self.began_ms or not (self._lacks_memory or holds_memory or self._events & READABLE):
             return False
         return now_ms - self.began_ms > timeout_ms * (2 if self._lacks_memory else 1)
@@ -456,11 +461,30 @@ class Connection:
         outbox = self._outbox
         return (
             self._runs_alone
-            or (self._mute is not None and not self._peer_hung_up)
+            or (self._mute is not None and self._is_mute_effective())
             or len(self._slots) >= self._bounds.in_flight_max
             or outbox.size >= UNSENT_MAX
             or self._slot_bytes + outbox.size - outbox.in_files >= UNSENT_MADE_MAX
         )
+
+    def _is_mute_effective(self) -> bool:
+        """Whether reading stops now because the client is throttled.
+
+        Others may wait for the memory of a large request that has arrived in part, and the throttle
+        time may be long: such a request is read and handled first, but no byte after it.
+        """
+        if self._peer_hung_up:
+            return False
+        buffer, requests = self._buffer, self._bounds.requests
+        if buffer.size > SMALL and not buffer.make_small():
+            return buffer.waiting_for <= 0
+        if self._lacks_memory:
+            # This connection would not use the memory that it is offered.
+            self._lacks_memory = False
+            requests.forget(self._memory_released)
+        if requests.waiting:
+            requests.wake()
+        return True
 
     # -- out -------------------------------------------------------------------------------
 

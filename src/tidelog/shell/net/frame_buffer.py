@@ -23,6 +23,7 @@ the end of the frame is known, so that little of the next frame has to be moved.
 GRAIN = 128 * 1024
 """Sizes of large buffers are multiples of this: frames of a producer vary in size."""
 LARGE_FRAME = 16 * 1024
+"""Up to this size, the end of a frame may be received together with bytes of the next one."""
 _TLS_RECORD = 0x1603
 """The first two bytes of a TLS client, where a length is expected."""
 ALLOCATED_AHEAD_MAX = 2 * 1024 * 1024
@@ -56,10 +57,12 @@ def _why_refused(length: int, frame_max: int) -> str:
 class FrameBuffer:
     """The bytes that one connection has received and not yet handled."""
 
-    __slots__ = ("_buffer", "_end", "_memory", "_start", "_view", "frame_max")
+    __slots__ = ("_buffer", "_end", "_memory", "_start", "_view", "frame_max", "read_ahead_max")
 
     def __init__(self, frame_max: int, memory: RequestMemory | None = None) -> None:
         self.frame_max = frame_max
+        self.read_ahead_max = LARGE_FRAME
+        """A larger frame is received up to its end and no further; 0: every frame."""
         self._memory = RequestMemory() if memory is None else memory
         self._buffer = _EMPTY
         self._view = _NO_VIEW
@@ -140,6 +143,15 @@ class FrameBuffer:
         if self._start == self._end:
             self.release()
 
+    def make_small(self) -> bool:
+        """Release the counted memory; False if more than the small buffer holds was received."""
+        size = len(self._buffer)
+        if self._end - self._start > SMALL:
+            return False
+        self._replace(SMALL)
+        self._memory.give_back(self, size - SMALL)
+        return True
+
     def release(self) -> None:
         """Release the memory and discard its contents."""
         size = len(self._buffer)
@@ -166,7 +178,7 @@ class FrameBuffer:
             self._view[: self._end - self._start] = bytes(self._view[self._start : self._end])
             self._end -= self._start
             self._start = 0
-        if missing and whole > LARGE_FRAME:
+        if missing and whole > self.read_ahead_max:
             return min(self._start + whole, len(self._buffer))
         return len(self._buffer)
 
