@@ -120,6 +120,8 @@ def test_nothing_is_stored_when_a_request_is_only_validated(cluster: ApiCluster)
         (entry(ALICE, request_percentage=float("nan")), "must be greater than 0"),
         (entry(ALICE, request_percentage=float("inf")), "finite"),
         (entry(ALICE, producer_byte_rate=1.5), "cannot be a fractional value"),
+        (entry(ALICE, producer_byte_rate=1e-310), "cannot be a fractional value"),
+        (entry(ADDRESS, connection_creation_rate=1e-7), "cannot be a fractional value"),
         (entry(ALICE, consumer_byte_rate=1e30), "too large"),
         (entry(ADDRESS, connection_creation_rate=2.0**31), "too large"),
     ],

@@ -19,6 +19,7 @@ from tidelog.core.api.dispatch import Dispatch
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
 from tidelog.core.principal import BROKER, Principal
+from tidelog.core.quotas.rate import THROTTLE_MS_MAX
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import encode_request
 
@@ -231,6 +232,19 @@ def test_a_session_that_begins_with_a_throttled_fetch_is_not_opened(cluster: Tim
     assert answer["throttle_time_ms"] > 0
     assert (answer["session_id"], answer["responses"]) == (0, [])
     assert len(cluster.nodes[1]._fetches._sessions) == 0
+
+
+def test_the_smallest_quotas_throttle_and_stop_nothing(cluster: Timed) -> None:
+    smallest = 5e-324
+    limit(cluster, {"client-id": "test"}, request_percentage=smallest)
+    limit(cluster, {"client-id": "test"}, controller_mutation_rate=smallest)
+    cluster.request_ns = MS
+    line = Line()
+
+    answer = create(cluster, 7, "a", "b", line=line)
+
+    assert errors(answer) == [ErrorCode.NONE, EXCEEDED]
+    assert line.muted_ms == [THROTTLE_MS_MAX]
 
 
 # -- the time of requests --------------------------------------------------------------------

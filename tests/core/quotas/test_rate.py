@@ -57,6 +57,16 @@ def test_a_throttle_time_fits_into_a_response() -> None:
     assert rate.throttle_ms(1, START_MS) == THROTTLE_MS_MAX
 
 
+@pytest.mark.parametrize("quota", [1e-7, 1e-300, 5e-324])
+def test_a_quota_close_to_0_throttles_for_the_longest_time(quota: float) -> None:
+    rate, bucket = WindowedRate(11, 1000), TokenBucket(11, 1000)
+    rate.record(1e12, START_MS)
+    bucket.record(1e12, quota, START_MS)
+
+    assert rate.throttle_ms(quota, START_MS) == THROTTLE_MS_MAX
+    assert bucket.throttle_ms(quota, START_MS) == THROTTLE_MS_MAX
+
+
 def test_all_is_forgotten_after_the_window() -> None:
     rate = WindowedRate(3, 1000)
     rate.record(1e6, START_MS)

@@ -20,7 +20,7 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _FRACTION = 1e-6
-"""A smaller fraction counts as a whole number, as in Kafka."""
+"""A smaller fraction counts as a whole number, as in Kafka; but 0 and a fraction is no quota."""
 _CLIENT_KEYS: dict[str, int | None] = {
     PRODUCER_BYTE_RATE: _LONG_MAX,
     CONSUMER_BYTE_RATE: _LONG_MAX,
@@ -102,7 +102,9 @@ def value_problem(entity: Entity, key: str, value: float) -> str | None:
         return None
     if value > most:
         return f"Proposed value for {key} is too large: the maximum is {most}."
-    return f"{key} cannot be a fractional value." if value % 1.0 > _FRACTION else None
+    if value < 1 or value % 1.0 > _FRACTION:
+        return f"{key} cannot be a fractional value."
+    return None
 
 
 def canonical_ip(text: str) -> str | None:

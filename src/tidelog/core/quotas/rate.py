@@ -65,7 +65,7 @@ class WindowedRate:
         excess = self.per_second(now_ms) - quota
         if excess <= 0:
             return 0
-        return min(floor(excess / quota * self._span_ms(now_ms) + 0.5), THROTTLE_MS_MAX)
+        return _rounded_ms(excess / quota * self._span_ms(now_ms))
 
     def _span_ms(self, now_ms: int) -> int:
         """The time that the samples cover, after those that are too old are emptied."""
@@ -112,4 +112,9 @@ class TokenBucket:
     def throttle_ms(self, quota: float, now_ms: int) -> int:
         """How long until the debt is paid; 0 without debt."""
         tokens = self.tokens(quota, now_ms)
-        return 0 if tokens >= 0 else min(floor(-tokens / quota * 1000 + 0.5), THROTTLE_MS_MAX)
+        return 0 if tokens >= 0 else _rounded_ms(-tokens / quota * 1000)
+
+
+def _rounded_ms(wait_ms: float) -> int:
+    """Round a throttle time, which is infinite for a quota close to 0."""
+    return floor(min(wait_ms, THROTTLE_MS_MAX) + 0.5)
