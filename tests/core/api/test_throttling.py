@@ -16,6 +16,9 @@ from dispatch_cluster import DispatchCluster, Line
 from scraped import Scraped
 
 from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.sasl_exchange import SaslRules
+from tidelog.core.api.sasl_gate import SaslGate
+from tidelog.core.api_table import API_VERSIONS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
 from tidelog.core.principal import BROKER, Principal
@@ -285,6 +288,29 @@ def test_a_cached_response_has_the_throttle_time_of_its_own_request(cluster: Tim
     assert throttle_ms(3000 * MS) > 0
     cluster.run(60_000)
     assert throttle_ms(0) == 0
+
+
+def test_requests_before_the_authentication_count_towards_nobody(cluster: Timed) -> None:
+    limit(cluster, {"client-id": "test"}, request_percentage=0.001)
+    limit(cluster, {"user": "ANONYMOUS"}, request_percentage=0.001)
+    cluster.request_ns = 5000 * MS
+    dispatch, line = cluster.dispatch(1), Line()
+    gate = SaslGate(
+        SaslRules((), lambda _mechanism: None, {}),
+        dispatch.frame,
+        lambda _line: None,
+        lambda _line, _reason: None,
+        lambda: cluster.now_ms,
+        lambda ms, act: cluster.at(cluster.now_ms + ms, act),
+    )
+
+    answer = cluster.exchange(gate, API_VERSIONS, 0, {}, line)
+    assert answer["error_code"] == ErrorCode.NONE
+    assert line.muted_ms == []
+
+    line.session.sasl.principal = line.session.principal = Principal("User", "alice")
+    cluster.exchange(dispatch, API_VERSIONS, 0, {}, line)
+    assert line.muted_ms == [1000]
 
 
 # -- changes of topics -----------------------------------------------------------------------

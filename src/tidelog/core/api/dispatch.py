@@ -231,7 +231,7 @@ class Dispatch:
     def frame(self, connection: ClientConnection, frame: memoryview) -> None:
         """Start a client's request, or close the connection if it is invalid."""
         try:
-            if self._image.quotas:
+            if self._image.quotas and _has_identity(connection.session):
                 self._charged(connection, frame)
             else:
                 self._dispatch(connection, frame, None)
@@ -619,6 +619,12 @@ class Dispatch:
             raise Refused(f"DescribeLosses: {error}") from error
         document = {"document": json.dumps(page).encode()}
         reply.fill([encode_response(DESCRIBE_LOSSES, 0, header.correlation_id, document)])
+
+
+def _has_identity(session: PeerSession) -> bool:
+    """Whether the client is whom it claims to be: before it is authenticated by SASL, its requests
+    count towards nobody's quota, as in Kafka."""
+    return session.sasl is None or session.sasl.principal is not None
 
 
 def _release(request: Produce) -> None:
