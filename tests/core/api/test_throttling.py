@@ -141,6 +141,21 @@ def test_a_producer_without_acks_is_muted(cluster: Timed) -> None:
     assert line.answers == []
 
 
+def test_the_time_of_a_produce_without_acks_does_not_delay_later_requests(cluster: Timed) -> None:
+    limit(cluster, {"client-id": "test"}, request_percentage=1)
+    dispatch, line = cluster.dispatch(1), Line()
+    cluster.request_ns = 5000 * MS
+    request = encode_request(PRODUCE, 13, 5, "test", produce(cluster, 500, acks=0))[4:]
+    cluster.send(dispatch, line, request)
+
+    cluster.request_ns = 0
+    body = {"include_cluster_authorized_operations": False}
+    answer = cluster.exchange(dispatch, DESCRIBE_CLUSTER, 0, body, line)
+
+    assert answer["throttle_time_ms"] == 0
+    assert line.muted_ms == []
+
+
 def test_other_clients_are_not_throttled(cluster: Timed) -> None:
     limit(cluster, {"client-id": "other"}, producer_byte_rate=1)
     limit(cluster, {"user": "alice"}, producer_byte_rate=1)

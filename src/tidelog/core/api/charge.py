@@ -37,6 +37,7 @@ class Charge:
         "_began_ns",
         "_clock_ns",
         "_connection",
+        "_is_exempt",
         "_mutations",
         "_now_ms",
         "_quotas",
@@ -66,6 +67,8 @@ class Charge:
         self._mutations: Limit | None = None
         self._began_ns = 0
         self._unrecorded_ns = 0
+        self._is_exempt = False
+        """Whether the time of the request does not count."""
         self._throttle_ms: int | None = None
         """How long the client must wait; None until that is decided."""
         self.client_id = ""
@@ -85,7 +88,7 @@ class Charge:
         self._running -= 1
         if not self._running:
             self._unrecorded_ns += self._clock_ns() - self._began_ns
-            if self._throttle_ms is not None:
+            if self._throttle_ms is not None and not self._is_exempt:
                 # What follows the decision is counted, and delays later requests only.
                 now_ms = self._now_ms()
                 found = self._find(self._quotas.request, now_ms)
@@ -117,12 +120,13 @@ class Charge:
     # -- decisions ------------------------------------------------------------------------------
 
     def produced(self, *, acknowledged: bool = True) -> int:
-        """Decide the throttle time of a produce. One without acks is never throttled for the time
-        that it takes, as in Kafka."""
+        """Decide the throttle time of a produce. The time that one without acks takes does not
+        count, as in Kafka."""
         if self._throttle_ms is not None:
             return self._throttle_ms
         now_ms = self._now_ms()
         by_bytes = self._recorded(self._quotas.produce, self.size, now_ms)
+        self._is_exempt = not acknowledged
         by_time = self._time_recorded(now_ms) if acknowledged else (0, None)
         return self._decide(by_bytes, by_time)
 
