@@ -1,5 +1,7 @@
 """Rates and throttle times: the figures of Kafka's own tests, and properties of any traffic."""
 
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +130,15 @@ def test_tokens_are_those_of_kafkas_token_bucket() -> None:
     assert bucket.tokens(10, START_MS + 60_000) == 100
 
 
+def test_a_look_at_an_earlier_time_earns_nothing_twice() -> None:
+    bucket = TokenBucket(10, 1000)
+    bucket.record(180, 10, START_MS)
+
+    assert bucket.tokens(10, START_MS + 5000) == -30
+    assert bucket.tokens(10, START_MS) == -30
+    assert bucket.tokens(10, START_MS + 5000) == -30
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 500)), max_size=50),
     st.floats(0.1, 1000),
@@ -141,7 +152,7 @@ def test_a_bucket_never_holds_more_than_its_burst(
         assert bucket.tokens(quota, now_ms) <= quota * 11 + 1e-6
         bucket.record(count, quota, now_ms)
         wait_ms = bucket.throttle_ms(quota, now_ms)
-        assert bucket.tokens(quota, now_ms + wait_ms) >= -quota / 1000
+        assert copy(bucket).tokens(quota, now_ms + wait_ms) >= -quota / 1000
 
 
 @pytest.mark.parametrize("samples", [1, 2, 11])

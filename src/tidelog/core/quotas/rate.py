@@ -106,7 +106,7 @@ class TokenBucket:
         else:
             earned = max(now_ms - self._at_ms, 0) * quota / 1000
             self._tokens = min(self._tokens + earned, burst)
-        self._at_ms = now_ms
+        self._at_ms = max(self._at_ms, now_ms)  # a scrape may look at an earlier time
         return self._tokens
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
