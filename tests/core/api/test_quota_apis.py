@@ -159,6 +159,35 @@ def test_a_key_or_an_entity_twice_is_refused(cluster: ApiCluster) -> None:
     assert [error for error, _ in results] == [INVALID]
 
 
+def test_spellings_of_an_address_are_one_entity(cluster: ApiCluster) -> None:
+    alter(cluster, entry({"ip": "2001:DB8::0:1"}, connection_creation_rate=1))
+    alter(cluster, entry({"ip": "2001:db8:0::1"}, connection_creation_rate=2))
+    alter(cluster, entry({"ip": "::ffff:10.0.0.1"}, connection_creation_rate=3))
+
+    v6: Parts = {"ip": "2001:db8::1"}
+    assert describe(cluster) == [
+        (v6, {"connection_creation_rate": 2.0}),
+        (ADDRESS, {"connection_creation_rate": 3.0}),
+    ]
+    assert selected(cluster, component("ip", match="2001:DB8::1")) == [v6]
+
+    alter(cluster, entry({"ip": "2001:DB8::1"}, connection_creation_rate=None))
+    assert selected(cluster) == [ADDRESS]
+
+
+def test_results_have_the_spelling_of_the_client(cluster: ApiCluster) -> None:
+    one: Parts = {"ip": "::FFFF:10.0.0.1"}
+
+    def results(*parts: Parts) -> dict[Any, ErrorCode]:
+        entries = [entry(each, connection_creation_rate=1) for each in parts]
+        request = {"entries": entries, "validate_only": True}
+        answer = cluster.request(1, ALTER_CLIENT_QUOTAS, request)
+        return {each["entity"][0]["entity_name"]: each["error_code"] for each in answer["entries"]}
+
+    assert results(one) == {"::FFFF:10.0.0.1": NONE}
+    assert results(one, ADDRESS) == {"::FFFF:10.0.0.1": INVALID, "10.0.0.1": INVALID}
+
+
 def selected(cluster: ApiCluster, *components: dict[str, Any], strict: bool = False) -> list[Parts]:
     return [parts for parts, _ in describe(cluster, *components, strict=strict)]
 

@@ -229,3 +229,10 @@ def test_addresses_are_compared_in_one_spelling() -> None:
     limited.set_limits({(("ip", "2001:DB8::0:1"),): {"connection_creation_rate": 1}})
 
     assert any(limited.wait_ms("2001:db8::1", NOW_MS) for _ in range(20))
+
+
+def test_an_ipv4_mapped_address_is_that_of_ipv4() -> None:
+    limited = ConnectionRates(Windows())
+    limited.set_limits({(("ip", "::ffff:10.0.0.1"),): {"connection_creation_rate": 1}})
+
+    assert any(limited.wait_ms("10.0.0.1", NOW_MS) for _ in range(20))

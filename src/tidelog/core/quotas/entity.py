@@ -108,13 +108,23 @@ def value_problem(entity: Entity, key: str, value: float) -> str | None:
 
 
 def canonical_ip(text: str) -> str | None:
-    """Return an address as sockets spell it; None if the text is no address."""
-    from ipaddress import ip_address
+    """Return an address as sockets spell it, an IPv4-mapped one as IPv4; None if the text is no
+    address."""
+    from ipaddress import IPv6Address, ip_address
 
     try:
-        return str(ip_address(text))
+        address = ip_address(text)
     except ValueError:
         return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def canonical_entity(entity: Entity) -> Entity:
+    """Return the entity as it is stored: equal addresses have one spelling."""
+    return tuple(
+        (kind, canonical_ip(name) or name if kind == IP and name else name) for kind, name in entity
+    )
 
 
 def altered(

@@ -13,6 +13,7 @@ from tidelog.core.quotas.entity import (
     Entity,
     QuotaAlteration,
     QuotaFilter,
+    canonical_entity,
     entity_problem,
     value_problem,
 )
@@ -71,7 +72,7 @@ def _filter(components: list[Struct], *, strict: bool) -> QuotaFilter:
         if match_type == _SPECIFIED:
             specified.add(kind)
         else:
-            exact[kind] = match
+            [(_, exact[kind])] = canonical_entity(((kind, match),))
     kinds = specified.union(exact)
     if IP in kinds and kinds & {USER, CLIENT_ID}:
         message = "An ip can't be combined with a user or client-id in the filter."
@@ -83,19 +84,25 @@ def alter_client_quotas(broker: BrokerContext, request: Struct) -> Handling:
     """AlterClientQuotas 0-1: change the valid entities of the request; each of the others fails on
     its own."""
     refused: dict[Entity, str | None] = {}
+    """The entities as the client spells them, by which it finds its results."""
+    spelled: dict[Entity, Entity] = {}
+    """How the client spells each entity that is stored."""
     alterations: list[QuotaAlteration] = []
     for entry in request["entries"]:
         entity = _entity(entry)
-        if entity in refused:
-            refused[entity] = "Ignoring duplicate entity " + _spelled(entity)
+        stored = canonical_entity(entity)
+        if stored in spelled:
+            duplicate = "Ignoring duplicate entity " + _spelled(entity)
+            refused[spelled[stored]] = refused[entity] = duplicate
             continue
+        spelled[stored] = entity
         changes = tuple(
             (op["key"], None if op["remove"] else float(op["value"])) for op in entry["ops"]
         )
         problem = entity_problem(entity) or _problem(entity, changes)
         refused[entity] = problem
         if problem is None:
-            alterations.append(QuotaAlteration(entity, changes))
+            alterations.append(QuotaAlteration(stored, changes))
     error, message = ErrorCode.NONE, ""
     too_low = level_problem(broker.node.image)
     if too_low is not None:
