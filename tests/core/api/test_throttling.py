@@ -22,6 +22,7 @@ from tidelog.core.api_table import API_VERSIONS
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
 from tidelog.core.principal import BROKER, Principal
+from tidelog.core.quotas.client_quotas import CLIENT_ID_BYTES_MAX
 from tidelog.core.quotas.rate import THROTTLE_MS_MAX
 from tidelog.core.record.encoder import encode_value
 from tidelog.core.wire.codec import encode_request
@@ -434,3 +435,20 @@ def test_metrics_show_what_clients_use_and_how_long_they_wait(cluster: Timed) ->
     assert rate == pytest.approx(2, rel=0.1)
     assert scraped("kafka_server_controllermutation_throttle_time_sum", **client) == 9000
     assert not scraped.has("kafka_server_request_request_time")
+
+
+def test_a_long_client_id_is_limited_by_its_quota_and_shown_short(cluster: Timed) -> None:
+    long = "ä" * 16_000
+    limit(cluster, {"client-id": long}, producer_byte_rate=1000)
+    dispatch, line = cluster.dispatch(1), Line()
+    for client_id in (long, long[:-1] + "b"):
+        request = encode_request(PRODUCE, 13, 5, client_id, produce(cluster, 15_000))[4:]
+        cluster.send(dispatch, line, request)
+
+    assert len(line.muted_ms) == 1
+    [(user, shown)] = cluster.nodes[1].client_quotas.produce._usages
+    assert user == ""
+    assert shown.startswith("ä" * 100)
+    assert len(shown.encode()) <= CLIENT_ID_BYTES_MAX
+    client = {"user": "", "client_id": shown}
+    assert Scraped(cluster, 1)("kafka_server_produce_throttle_time_count", **client) == 1

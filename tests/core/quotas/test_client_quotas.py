@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.core.quotas.client_quotas import (
+    CLIENT_ID_BYTES_MAX,
     CLIENTS_MAX,
     IDLE_MS_MAX,
     ClientQuota,
@@ -14,6 +15,7 @@ from tidelog.core.quotas.client_quotas import (
     ConnectionRates,
     Sharers,
     Windows,
+    short_client_id,
 )
 from tidelog.core.quotas.entity import Entity
 
@@ -137,6 +139,20 @@ def test_the_number_of_remembered_clients_is_bounded() -> None:
     sharers = [sharers for sharers, _ in quota.usages(NOW_MS)]
     assert len(sharers) == CLIENTS_MAX
     assert sharers[-1] == ("", f"c{CLIENTS_MAX + 9}")
+
+
+@given(st.text(max_size=2000) | st.text(alphabet="xä€😀", min_size=60, max_size=300))
+def test_client_ids_are_bounded_in_bytes_and_short_ones_stay(client_id: str) -> None:
+    short = short_client_id(client_id)
+
+    assert len(short.encode()) <= CLIENT_ID_BYTES_MAX
+    assert short_client_id(short) == short
+    if len(client_id.encode()) <= CLIENT_ID_BYTES_MAX:
+        assert short == client_id
+
+
+def test_long_client_ids_stay_apart() -> None:
+    assert short_client_id("x" * 32_000) != short_client_id("x" * 32_001)
 
 
 def test_without_a_limit_nothing_is_remembered() -> None:

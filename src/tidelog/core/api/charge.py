@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tidelog.core.api.context import Handling, Struct
 from tidelog.core.principal import USER, Principal
-from tidelog.core.quotas.client_quotas import ClientQuota, ClientQuotas, Limit
+from tidelog.core.quotas.client_quotas import ClientQuota, ClientQuotas, Limit, short_client_id
 
 NS_PER_PERCENT = 10_000_000
 """One percent of a second."""
@@ -35,6 +35,7 @@ class Charge:
 
     __slots__ = (
         "_began_ns",
+        "_client_id",
         "_clock_ns",
         "_connection",
         "_is_exempt",
@@ -42,11 +43,10 @@ class Charge:
         "_now_ms",
         "_quotas",
         "_running",
+        "_size",
         "_throttle_ms",
         "_unrecorded_ns",
         "_user",
-        "client_id",
-        "size",
     )
 
     def __init__(
@@ -71,9 +71,13 @@ class Charge:
         """Whether the time of the request does not count."""
         self._throttle_ms: int | None = None
         """How long the client must wait; None until that is decided."""
-        self.client_id = ""
-        self.size = 0
-        """The bytes of the request."""
+        self._client_id = ""
+        self._size = 0
+
+    def begin(self, client_id: str, size: int) -> None:
+        """Note the client id and the bytes of the request."""
+        self._client_id = short_client_id(client_id)
+        self._size = size
 
     # -- the time of the request ----------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class Charge:
         if self._throttle_ms is not None:
             return self._throttle_ms
         now_ms = self._now_ms()
-        by_bytes = self._recorded(self._quotas.produce, self.size, now_ms)
+        by_bytes = self._recorded(self._quotas.produce, self._size, now_ms)
         self._is_exempt = not acknowledged
         by_time = self._time_recorded(now_ms) if acknowledged else (0, None)
         return self._decide(by_bytes, by_time)
@@ -144,7 +148,7 @@ class Charge:
 
     def fetch_bytes_max(self) -> int | None:
         """The bytes that a fetch may return; more would always be throttled. None: no limit."""
-        return self._quotas.fetch.window_total(self._user, self.client_id)
+        return self._quotas.fetch.window_total(self._user, self._client_id)
 
     def finished(self, requested_ms: int = 0) -> int:
         """Decide the throttle time of any other request, at least `requested_ms`."""
@@ -163,7 +167,7 @@ class Charge:
         return None if found is None else MutationQuota(found, self._now_ms, strict=strict)
 
     def _find(self, quota: ClientQuota, now_ms: int) -> Limit | None:
-        return quota.find(self._user, self.client_id, now_ms) if self._user else None
+        return quota.find(self._user, self._client_id, now_ms) if self._user else None
 
     def _recorded(self, quota: ClientQuota, value: float, now_ms: int) -> tuple[int, Limit | None]:
         """Count what was used; return the throttle time and the limit."""

@@ -261,7 +261,7 @@ class Dispatch:
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         if charge is not None:
-            charge.client_id, charge.size = header.client_id or "", size
+            charge.begin(header.client_id or "", size)
         if key == PRODUCE and _PRODUCE_FIRST <= version <= _PRODUCE_LAST:
             self._produce(connection, version, header, frame, charge)
             return

@@ -29,12 +29,30 @@ IDLE_MS_MAX = 3_600_000
 """What a client has used is forgotten when it sent nothing for this long."""
 CLIENTS_MAX = 10_000
 """Clients that are measured at once, for each quota; beyond that, the longest idle is forgotten."""
+CLIENT_ID_BYTES_MAX = 255
+"""A longer client id is kept and shown as its beginning and a hash."""
+_BEGINNING_BYTES = 200
+_UTF8_BYTES_MAX = 4
 
 Sharers: TypeAlias = tuple[str, str]
 """The user and the client id that share a limit; empty: any."""
 
 _ABSENT = ""
 _DEFAULT = None
+
+
+def short_client_id(client_id: str) -> str:
+    """Return a client id, or what stands for a long one: a client could name 32 kilobytes in each
+    request, and the metrics repeat the client id."""
+    if len(client_id) * _UTF8_BYTES_MAX <= CLIENT_ID_BYTES_MAX:
+        return client_id
+    encoded = client_id.encode()
+    if len(encoded) <= CLIENT_ID_BYTES_MAX:
+        return client_id
+    from hashlib import sha256  # it takes 4 MB of memory
+
+    beginning = encoded[:_BEGINNING_BYTES].decode(errors="ignore")
+    return f"{beginning}...{sha256(encoded).hexdigest()[:32]}"
 
 
 class Windows(NamedTuple):
@@ -77,7 +95,10 @@ class Limit(NamedTuple):
 
 
 class ClientQuota:
-    """The quota of one kind, such as `producer_byte_rate`."""
+    """The quota of one kind, such as `producer_byte_rate`.
+
+    Its functions take client ids as `short_client_id` returns them.
+    """
 
     __slots__ = ("_limits", "_usages", "_windows", "key")
 
@@ -93,8 +114,8 @@ class ClientQuota:
         for entity, values in quotas.items():
             if self.key in values:
                 parts = dict(entity)
-                name = parts.get(USER, _ABSENT), parts.get(CLIENT_ID, _ABSENT)
-                limits[name] = values[self.key]
+                user, client_id = parts.get(USER, _ABSENT), parts.get(CLIENT_ID, _ABSENT)
+                limits[user, client_id and short_client_id(client_id)] = values[self.key]
         self._limits = limits
         if not limits:
             self._usages.clear()
