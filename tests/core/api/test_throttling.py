@@ -410,6 +410,34 @@ def test_deleting_topics_and_adding_partitions_counts_too(cluster: Timed) -> Non
     assert errors(deleted, "responses") == [ErrorCode.NONE, EXCEEDED]
 
 
+@pytest.mark.parametrize("version", [4, 12])
+def test_metadata_creates_no_topics_beyond_the_rate(cluster: Timed, version: int) -> None:
+    cluster.texts.update({"num.partitions": "10", "default.replication.factor": "1"})
+    limit(cluster, {"client-id": "test"}, controller_mutation_rate=1)
+    dispatch, line = cluster.dispatch(1), Line()
+
+    def ask(*names: str) -> dict[str, ErrorCode]:
+        request = {
+            "topics": [{"topic_id": bytes(16), "name": name} for name in names],
+            "allow_auto_topic_creation": True,
+            "include_topic_authorized_operations": False,
+        }
+        answer = cluster.exchange(dispatch, METADATA, version, request, line)
+        cluster.settle()
+        return {topic["name"]: ErrorCode(topic["error_code"]) for topic in answer["topics"]}
+
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    created = ask("a", "b", "c")
+    assert missing not in (created["a"], created["b"])
+    assert created["c"] is missing
+    assert set(cluster.nodes[1].image.topics) == {"orders", "a", "b"}
+    assert ask("c", "d", "a") == {"c": missing, "d": missing, "a": ErrorCode.NONE}
+
+    cluster.run(9_000)
+    ask("c", "d")
+    assert set(cluster.nodes[1].image.topics) == {"orders", "a", "b", "c"}
+
+
 # -- metrics ---------------------------------------------------------------------------------
 
 

@@ -88,10 +88,11 @@ def _create(
     partitions = broker.settings.get("num.partitions")
     factor = broker.settings.get("default.replication.factor")
     if broker.charge is not None:
-        # Kafka's clients can't see that a Metadata request exceeds this quota: the next one does.
-        quota = broker.charge.mutation_quota(strict=False)
+        # As in Kafka, a topic beyond the quota stays missing, in every version: the error of the
+        # quota is none of Metadata, and clients retry.
+        quota = broker.charge.mutation_quota(strict=True)
         if quota is not None:
-            quota.refuses(partitions * len(names))
+            names = [name for name in names if not quota.refuses(partitions)]
     answers = yield [
         CreateTopicReceived(
             0, name, broker.new_topic_id(), partitions, factor, start_index=broker.start_index()
