@@ -15,10 +15,10 @@ from api_cluster import (
 from dispatch_cluster import DispatchCluster, Line
 from scraped import Scraped
 
-from tidelog.core.api.dispatch import Dispatch
+from tidelog.core.api.dispatch import REPLICAS_PER_TURN, Dispatch
 from tidelog.core.api.sasl_exchange import SaslRules
 from tidelog.core.api.sasl_gate import SaslGate
-from tidelog.core.api_table import API_VERSIONS
+from tidelog.core.api_table import API_VERSIONS, DESCRIBE_LOSSES, DESCRIBE_STATE
 from tidelog.core.errors import ErrorCode
 from tidelog.core.node.measuring.request_times import RequestTimes, TurnTimes
 from tidelog.core.principal import BROKER, Principal
@@ -304,6 +304,32 @@ def test_a_cached_response_has_the_throttle_time_of_its_own_request(cluster: Tim
     assert throttle_ms(3000 * MS) > 0
     cluster.run(60_000)
     assert throttle_ms(0) == 0
+
+
+@pytest.mark.parametrize("api_key", [DESCRIBE_STATE, DESCRIBE_LOSSES])
+def test_requests_of_tidelogs_own_apis_count_too(cluster: Timed, api_key: int) -> None:
+    limit(cluster, {"client-id": "test"}, request_percentage=1)
+    dispatch, line = cluster.dispatch(1), Line()
+    cluster.exchange(dispatch, api_key, 0, {"document": b""}, line)
+    assert line.muted_ms == []
+
+    cluster.request_ns = 5000 * MS
+    cluster.exchange(dispatch, api_key, 0, {"document": b""}, line)
+
+    assert line.muted_ms == [1000]
+
+
+def test_each_part_of_a_paused_description_counts(cluster: Timed) -> None:
+    replicas = 3 * REPLICAS_PER_TURN
+    cluster.create("many", -1, -1, assignments={index: [1] for index in range(replicas)})
+    limit(cluster, {"client-id": "test"}, request_percentage=100)
+    cluster.request_ns = 1000 * MS
+
+    cluster.exchange(cluster.dispatch(1), DESCRIBE_STATE, 0, {"document": b""})
+
+    client = {"user": "", "client_id": "test"}
+    # Each part takes a second of the ten that are measured.
+    assert Scraped(cluster, 1)("kafka_server_request_request_time", **client) >= 30
 
 
 def test_requests_before_the_authentication_count_towards_nobody(cluster: Timed) -> None:

@@ -280,7 +280,7 @@ class Dispatch:
                     _limit_fetch(fetch, charge)
                 self.fetch(connection.reserve(), fetch, version, header.correlation_id, charge)
             elif key in _DESCRIPTIONS:
-                self._describe(connection, api, header, frame)
+                self._describe(connection, api, header, frame, charge)
             else:
                 self._reserve(connection, api, header, frame, charge)
         elif key == API_VERSIONS:
@@ -550,24 +550,38 @@ class Dispatch:
         reply.fill([encode_response(API_VERSIONS, 0, correlation_id, unsupported_version())])
 
     def _describe(
-        self, connection: ClientConnection, api: Api, header: RequestHeader, frame: memoryview
+        self,
+        connection: ClientConnection,
+        api: Api,
+        header: RequestHeader,
+        frame: memoryview,
+        charge: "Charge | None",
     ) -> None:
-        """Respond to one of Tidelog's own APIs, which need DESCRIBE on the cluster."""
+        """Respond to one of Tidelog's own APIs, which need DESCRIBE on the cluster. Their responses
+        have no throttle time."""
         reply, authorizer = connection.reserve(), self._authorizer
+
+        def encode(response: Struct) -> bytes:
+            if charge is not None:
+                charge.finished()
+            return encode_response(api.key, 0, header.correlation_id, response)
+
         if authorizer is not None:
             access = self._access(connection, authorizer, api.key)
             if not access.may_on_cluster(Operation.DESCRIBE):
                 document = b'{"error": "not authorised: DESCRIBE on the cluster is needed"}'
-                response = {"document": document}
-                reply.fill([encode_response(api.key, 0, header.correlation_id, response)])
+                reply.fill([encode({"document": document})])
                 return
         if api.key == DESCRIBE_STATE:
-            self._describe_state(reply, header, frame)
+            state = self._describe_state(header, frame)
+            steps = state if charge is None else charge.metered(state)
+            failed = self._handler_failed
+            HandlerExchange(reply, steps, self._send, encode, failed, self._pause).begin()
         else:
-            self._describe_losses(reply, header, frame)
+            reply.fill([encode(self._describe_losses(header, frame))])
 
-    def _describe_state(self, reply: Reply, header: RequestHeader, frame: memoryview) -> None:
-        """Respond with this broker's view of itself and its replicas, as JSON."""
+    def _describe_state(self, header: RequestHeader, frame: memoryview) -> Handling:
+        """Return this broker's view of itself and its replicas, as JSON."""
         import json
 
         body = decode_request(DESCRIBE_STATE, 0, frame, header.position)["document"]
@@ -578,13 +592,7 @@ class Dispatch:
             raise Refused(f"DescribeState: {error}") from error
         if not isinstance(topic, str | None) or not isinstance(partition, int | None):
             raise Refused("DescribeState: topic must be a string, partition a number")
-
-        def encode(response: Struct) -> bytes:
-            return encode_response(DESCRIBE_STATE, 0, header.correlation_id, response)
-
-        handling = self._state(topic, partition)
-        failed = self._handler_failed
-        HandlerExchange(reply, handling, self._send, encode, failed, self._pause).begin()
+        return self._state(topic, partition)
 
     def _state(self, topic: str | None, partition: int | None) -> Handling:
         """Describe some replicas in each turn: thousands take longer than clients should wait."""
@@ -606,8 +614,8 @@ class Dispatch:
         document = f'{state[:-1]}, "partitions": [{", ".join(parts)}]}}'
         return {"document": document.encode()}
 
-    def _describe_losses(self, reply: Reply, header: RequestHeader, frame: memoryview) -> None:
-        """Respond with a page of this broker's loss ledger, as JSON."""
+    def _describe_losses(self, header: RequestHeader, frame: memoryview) -> Struct:
+        """Return a page of this broker's loss ledger, as JSON."""
         import json
 
         from tidelog.core.node.loss_pages import describe_losses
@@ -617,8 +625,7 @@ class Dispatch:
             page = describe_losses(self._broker.node, json.loads(body or "{}"))
         except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise Refused(f"DescribeLosses: {error}") from error
-        document = {"document": json.dumps(page).encode()}
-        reply.fill([encode_response(DESCRIBE_LOSSES, 0, header.correlation_id, document)])
+        return {"document": json.dumps(page).encode()}
 
 
 def _has_identity(session: PeerSession) -> bool:
