@@ -266,6 +266,26 @@ def test_the_smallest_quotas_throttle_and_stop_nothing(cluster: Timed) -> None:
     assert line.muted_ms == [THROTTLE_MS_MAX]
 
 
+def test_partitions_of_a_session_that_are_not_sent_do_not_count(cluster: Timed) -> None:
+    dispatch, line = cluster.dispatch(1), Line()
+    cluster.create("many", -1, -1, assignments={index: [1] for index in range(100)})
+    request = fetch(cluster, session_epoch=0)
+    [topic] = request["topics"]
+    [partition] = topic["partitions"]
+    partitions = [{**partition, "partition": index} for index in range(100)]
+    many = cluster.nodes[1].image.topics["many"].topic_id
+    request["topics"] = [{"topic": "many", "topic_id": many, "partitions": partitions}]
+    opened = cluster.exchange(dispatch, FETCH, 18, request, line)
+    limit(cluster, {"client-id": "test"}, consumer_byte_rate=50)
+
+    for epoch in range(1, 11):
+        again = {**request, "session_id": opened["session_id"], "session_epoch": epoch}
+        answer = cluster.exchange(dispatch, FETCH, 18, again, line)
+        assert answer["responses"] == []
+
+    assert line.muted_ms == []
+
+
 # -- the time of requests --------------------------------------------------------------------
 
 

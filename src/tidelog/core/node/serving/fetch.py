@@ -285,7 +285,9 @@ class FetchService:
         answers = [part.response(committed) for part in pending.parts]
         allowance = request.allowance
         request.allowance = None  # a session keeps its latest request
-        if allowance is not None and not allowance.allows(_size(answers), self._turn.now_ms):
+        if allowance is not None and not allowance.allows(
+            _size(session.unsent(answers)), self._turn.now_ms
+        ):
             # Nothing is noted as sent: the session sends it with the next fetch.
             session_id = self._sessions.skip(session)
             response = FetchResponse(_NONE, session_id, [])

@@ -165,6 +165,15 @@ class FetchSession:
                 self.active[answer.topic_partition] = self.active.pop(answer.topic_partition)
         return changed
 
+    def unsent(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
+        """Return what `changes` would return, and note nothing."""
+        found = self.partitions
+        return [
+            answer
+            for answer in answers
+            if answer.topic_partition in found and found[answer.topic_partition].has_changes(answer)
+        ]
+
 
 @slotted
 class Sessionless:
@@ -176,6 +185,10 @@ class Sessionless:
     id: int = 0
 
     def changes(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
+        """Return all answers."""
+        return answers
+
+    def unsent(self, answers: list[FetchPartitionResponse]) -> list[FetchPartitionResponse]:
         """Return all answers."""
         return answers
 
