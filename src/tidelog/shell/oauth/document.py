@@ -2,7 +2,8 @@
 brokers call it in a thread.
 
 Redirects are not followed, so that nothing is sent to or read from an address that is not in the
-settings.
+settings. For the same reason http addresses, which are on this machine, are never read through a
+proxy. An https address is, if the environment says so: the proxy sees only encrypted bytes.
 """
 
 import http.client
@@ -64,6 +65,8 @@ def _download(url: str, tls: TlsSettings, form: Form | None) -> bytes:
         from tidelog.shell.net.tls_context import client_context
 
         handlers.append(urllib.request.HTTPSHandler(context=client_context(tls)))
+    else:
+        handlers.append(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, None if form is None else form.body)
     request.add_header("Accept", "application/json")
     if form is not None:
