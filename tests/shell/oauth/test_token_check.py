@@ -28,6 +28,12 @@ from tidelog.shell.net.event_loop import EventLoop
 from tidelog.shell.oauth.token_check import ListenerTokens
 
 TURNS_MAX = 20_000
+WITHOUT_USE = [
+    jwks(),
+    jwks({"kty": "oct", "kid": "first", "k": "c2VjcmV0"}),
+    jwks({"kty": "EC", "kid": "first", "crv": "secp256k1", "x": "AA", "y": "AA"}),
+]
+"""Sets without a key that can check a signature."""
 Begin: TypeAlias = "Callable[[OauthSettings], Stage]"
 
 
@@ -101,7 +107,13 @@ def test_keys_in_a_file(begin: Begin, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), (b"{}", "not a JWKS"), (b"", "not a JWKS")]
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        (b"{}", "not a JWKS"),
+        (b"", "not a JWKS"),
+        *((one, "no public key") for one in WITHOUT_USE),
+    ],
 )
 def test_a_file_that_cant_be_used_is_an_error_at_the_start(
     begin: Begin, tmp_path: Path, content: bytes | None, reason: str
@@ -127,6 +139,25 @@ def test_new_keys_in_a_file_are_found_at_the_next_reading(begin: Begin, tmp_path
     stage.turn_until(lambda: stage.user(new) == "alice")
     assert "unknown key" in stage.user(token())
     assert len([one for one in stage.reports if "old keys" in one]) == 1
+
+
+@pytest.mark.parametrize("withdrawn", WITHOUT_USE)
+def test_keys_that_the_provider_withdraws_are_not_used_any_more(
+    begin: Begin, provider: Provider, withdrawn: bytes
+) -> None:
+    """A provider whose keys were stolen removes them, perhaps before it has new ones."""
+    provider.answers["/keys"] = (200, jwks(public_jwk(key_of("RS256"))))
+    stage = begin(settings(provider.url("/keys"), refresh_ms=10))
+    stage.turn_until(lambda: stage.user(token()) == "alice")
+    provider.answers["/keys"] = (200, withdrawn)
+    stage.turn_until(lambda: bool(stage.reports))
+    assert "no public key" in stage.reports[0]
+    assert "tokens are refused" in stage.reports[0]
+    assert "no public key" in stage.user(token())
+    provider.answers["/keys"] = (200, jwks(public_jwk(key_of("RS256", 1), "second")))
+    new = token(key=key_of("RS256", 1), header={"kid": "second"})
+    stage.turn_until(lambda: stage.user(new) == "alice")
+    assert "again" in stage.reports[-1]
 
 
 def test_keys_of_a_server_that_responds_later(begin: Begin, provider: Provider) -> None:

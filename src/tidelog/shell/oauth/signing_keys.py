@@ -24,6 +24,10 @@ class UnknownKey(SaslFailed):
     """No key of the set has the id that the token names."""
 
 
+class NoKeys(WrongValue):
+    """The set is well-formed, and has no key that can check a signature."""
+
+
 class SigningKey(NamedTuple):
     """One public key."""
 
@@ -36,7 +40,7 @@ class SigningKeys:
     """A set of public keys."""
 
     def __init__(self, text: bytes) -> None:
-        """Parse a JWKS. Raises WrongValue."""
+        """Parse a JWKS. Raises WrongValue, NoKeys."""
         require_library()
         try:
             found = loads(text)
@@ -48,7 +52,7 @@ class SigningKeys:
         keys = [_key(one) for one in documents if isinstance(one, dict)]
         self._keys = [key for key in keys if key is not None]
         if not self._keys:
-            raise WrongValue("it has no public key that can check a signature")
+            raise NoKeys("it has no public key that can check a signature")
 
     def __len__(self) -> int:
         return len(self._keys)

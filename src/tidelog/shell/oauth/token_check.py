@@ -3,6 +3,9 @@ intervals and when a token names an unknown key.
 
 Keys are read in a thread, so that no identity provider holds up the broker. A broker starts without
 keys if their server does not respond: tokens are refused until it does.
+
+Keys that can't be read leave the old ones in use. A set without any usable key does not: the
+provider has withdrawn its keys, perhaps because they were stolen.
 """
 
 from collections.abc import Callable
@@ -20,7 +23,7 @@ from tidelog.core.settings.oauth import OauthSettings, file_of
 from tidelog.core.settings.setting import WrongValue
 from tidelog.shell.net.event_loop import EventLoop, Timer
 from tidelog.shell.oauth.document import CannotRead, read_document
-from tidelog.shell.oauth.signing_keys import SigningKeys, UnknownKey, require_library
+from tidelog.shell.oauth.signing_keys import NoKeys, SigningKeys, UnknownKey, require_library
 
 
 class ListenerTokens:
@@ -49,8 +52,8 @@ class ListenerTokens:
         require_library()
         if file_of(settings.keys_url) is not None:
             found = self._read()
-            if isinstance(found, str):
-                raise WrongValue(found)
+            if isinstance(found, WrongValue):
+                raise found
             self._have_read(found)
         else:
             self._begin()
@@ -94,28 +97,30 @@ class ListenerTokens:
 
         Thread(target=run, name="jwks", daemon=True).start()
 
-    def _read(self) -> SigningKeys | str:
-        """Return the keys, or why they can't be read."""
+    def _read(self) -> SigningKeys | WrongValue:
+        """Return the keys, or why they can't be used."""
         url = self._settings.keys_url
         try:
             return SigningKeys(read_document(url, self._settings.tls))
         except CannotRead as error:
-            return str(error)
+            return WrongValue(str(error))
         except WrongValue as wrong:
-            return f"can't use the keys of {url}: {wrong}"
+            return type(wrong)(f"can't use the keys of {url}: {wrong}")
         except Exception as error:  # noqa: BLE001 - a thread that ends silently would end all logins
-            return f"can't read {url}: {type(error).__name__}: {error}"
+            return WrongValue(f"can't read {url}: {type(error).__name__}: {error}")
 
-    def _have_read(self, found: SigningKeys | str) -> None:
-        """Use the new keys, or keep the old ones; schedule the next reading."""
+    def _have_read(self, found: SigningKeys | WrongValue) -> None:
+        """Use the new keys, keep the old ones, or use none; schedule the next reading."""
         settings = self._settings
         self._reading = False
         self._last_read_ms = self._loop.clock.now_ms()
-        if isinstance(found, str):
-            if found != self._trouble:
-                rest = "; the old keys stay in use" if self._keys is not None else ""
+        if isinstance(found, WrongValue):
+            rest = "; the old keys stay in use" if self._keys is not None else ""
+            if isinstance(found, NoKeys):
+                self._keys, rest = None, "; tokens are refused until it has one"
+            if str(found) != self._trouble:
                 self._report(f"{found}{rest}")
-            self._trouble = found
+            self._trouble = str(found)
             delay_ms = self._retry_ms
             self._retry_ms = min(self._retry_ms * 2, max(settings.retry_max_ms, settings.retry_ms))
         else:
