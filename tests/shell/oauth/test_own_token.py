@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from certificates import authority, certificate
 from issuer import Provider, running_provider, token
+from no_threads import no_new_threads
 
 from tidelog.core.sasl.mechanism import SaslFailed
 from tidelog.core.settings.oauth import TokenSource
@@ -131,6 +132,27 @@ def test_a_broker_fetches_its_token_in_a_thread_and_retries(provider: Provider) 
     assert found == text
     assert len(reports) == 1
     loop.close()
+
+
+def test_a_broker_retries_after_a_thread_could_not_start(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(token())
+    reports: list[str] = []
+    loop = EventLoop(Clock())
+    try:
+        with no_new_threads():
+            broker = BrokerToken(loop, source(f"file://{path}"), reports.append)
+        assert "can't start new thread" in reports[0]
+        with pytest.raises(SaslFailed, match="can't start new thread"):
+            broker.get()
+        for _ in range(20_000):
+            if broker._token is not None:
+                break
+            loop.after(5, lambda: None)
+            loop.turn()
+        assert broker.get() == path.read_text()
+    finally:
+        loop.close()
 
 
 def test_a_token_endpoint_by_https_is_verified(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from issuer import (
     token,
     unsecured,
 )
+from no_threads import no_new_threads
 
 from tidelog.core.sasl.access_token import TokenRules, UnsecuredRules
 from tidelog.core.sasl.mechanism import SaslFailed
@@ -170,6 +171,20 @@ def test_keys_of_a_server_that_responds_later(begin: Begin, provider: Provider) 
     provider.answers["/keys"] = (200, jwks(public_jwk(key_of("RS256"))))
     stage.turn_until(lambda: stage.user(token()) == "alice")
     assert "again" in stage.reports[-1]
+
+
+def test_keys_are_read_again_after_a_thread_could_not_start(begin: Begin, tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(jwks(public_jwk(key_of("RS256"))))
+    stage = begin(settings(f"file://{path}", refresh_ms=10))
+    with no_new_threads():
+        stage.turn_until(lambda: bool(stage.reports))
+        assert "can't start new thread" in stage.reports[0]
+        assert "the old keys stay in use" in stage.reports[0]
+        assert stage.user(token()) == "alice"
+    path.write_bytes(jwks(public_jwk(key_of("RS256", 1), "second")))
+    new = token(key=key_of("RS256", 1), header={"kid": "second"})
+    stage.turn_until(lambda: stage.user(new) == "alice")
 
 
 def test_a_token_with_a_new_key_makes_the_broker_read_the_keys(

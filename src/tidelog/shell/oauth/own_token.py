@@ -119,7 +119,10 @@ class BrokerToken:
                 found = f"no access token: {type(error).__name__}: {error}"
             self._loop.call_from_thread(lambda: self._fetched(found))
 
-        threading.Thread(target=run, name="access token", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="access token", daemon=True).start()
+        except RuntimeError as error:  # the system allows no more threads
+            self._fetched(f"no access token: {error}")
 
     def _fetched(self, found: OwnToken | str) -> None:
         if isinstance(found, str):

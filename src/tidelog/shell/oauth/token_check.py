@@ -95,7 +95,10 @@ class ListenerTokens:
             found = self._read()
             self._loop.call_from_thread(lambda: self._have_read(found))
 
-        Thread(target=run, name="jwks", daemon=True).start()
+        try:
+            Thread(target=run, name="jwks", daemon=True).start()
+        except RuntimeError as error:  # the system allows no more threads
+            self._have_read(WrongValue(f"can't read {self._settings.keys_url}: {error}"))
 
     def _read(self) -> SigningKeys | WrongValue:
         """Return the keys, or why they can't be used."""
