@@ -101,6 +101,7 @@ _PROCESS = (
         "the number of partitions that the broker leads, after brokers joined",
     ),
     ("connection_dropped", "WARN", "peer, reason, why", "the broker closed a connection"),
+    ("metrics_refused", "WARN", "peer", "a request for metrics had missing or wrong credentials"),
     (
         "peer_unproven",
         "WARN",

@@ -59,8 +59,10 @@ def test_metrics_need_tls_and_a_password(tmp_path: Path) -> None:
 
         with pytest.raises((OSError, urllib.error.URLError)):
             get("/healthz", at=address.replace("https:", "http:"))
-        dropped = events(tmp_path, "connection_dropped")
-        assert "wrong credentials for the metrics" in dropped[0]["why"]
+        refusals = events(tmp_path, "metrics_refused")
+        assert len(refusals) == 2
+        assert "missing or wrong credentials" in refusals[0]["text"]
+        assert refusals[0]["peer"].startswith("127.0.0.1:")
         assert 'reason="authentication"' in get("/metrics", USER_AND_PASSWORD)
     log = (tmp_path / "tidelog.log").read_text()
     assert "the password" not in log

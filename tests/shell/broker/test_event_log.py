@@ -54,6 +54,20 @@ def test_a_note_is_a_line_with_its_fields() -> None:
     assert log.lines == [("WARN", text, "isr_shrunk", fields)]
 
 
+def test_requests_for_metrics_hide_no_failed_login() -> None:
+    event_log, _, loop, log = made()
+    for number in range(1000):
+        event_log.metrics_refused(f"guesser {number}")
+    event_log.connection_ended("mallory", "authentication", "wrong user or password")
+    assert log.lines[-1][2:] == (
+        "connection_dropped",
+        {"peer": "mallory", "reason": "authentication", "why": "wrong user or password"},
+    )
+    assert len(log.lines) == LINES_MAX + 1
+    loop.ring()
+    assert log.lines[-1][2:] == ("metrics_refused", {"left_out": 1000 - LINES_MAX})
+
+
 def test_a_thousand_notes_are_a_few_lines_and_a_count() -> None:
     event_log, journal, loop, log = made()
     for partition in range(1000):

@@ -87,6 +87,17 @@ class EventLog:
                 why=why,
             )
 
+    def metrics_refused(self, peer: str) -> None:
+        """Log a request for metrics without their credentials.
+
+        This is a kind of its own: a flood of such requests must not hide failed logins of clients,
+        which are connections that were closed.
+        """
+        event = "metrics_refused"
+        if self._is_within_limit(event):
+            text = f"refused metrics to {peer}: missing or wrong credentials"
+            self._write("WARN", text, event, peer=peer)
+
     def peer_unproven(self, broker: BrokerId, address: tuple[str, int] | None, reason: str) -> None:
         """Log that a process at another broker's address failed the handshake."""
         event = "peer_unproven"

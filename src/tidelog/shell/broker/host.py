@@ -370,10 +370,9 @@ class BrokerHost:
 
     def metrics_refused(self, peer: str) -> None:
         """Count and log a request for metrics with missing or wrong credentials."""
-        why = "missing or wrong credentials for the metrics"
         code = CloseCode.AUTHENTICATION
         self.ended[code] = self.ended.get(code, 0) + 1
-        self.event_log.connection_ended(peer, code, why)
+        self.event_log.metrics_refused(peer)
 
     def _record_end(self, connection: Connection, code: CloseCode, why: str) -> None:
         self.ended[code] = self.ended.get(code, 0) + 1
