@@ -3,6 +3,7 @@
 import base64
 import http.client
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -55,8 +56,8 @@ class Server:
             self.made += 1
             yield "x" * LARGE
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S, (source, 0))
 
     def close(self) -> None:
         self.loop.call_from_thread(self.door.close)
@@ -226,6 +227,39 @@ def test_idle_connections_keep_no_scraper_out(server: Server, begun: bytes) -> N
             assert answer.endswith(b"one\ntwo\n")
         assert _closed(socks[:1]) == 1, "the oldest makes room"
         assert _closed(socks[3:]) == 0
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2")
+@pytest.mark.usefixtures("patient_server")
+@pytest.mark.parametrize("request_", [b"", b"GET /large HTTP/1.1\r\n\r\n"])
+def test_many_connections_of_an_address_close_none_of_another(
+    server: Server, request_: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither idle ones nor those that read slowly."""
+    monkeypatch.setattr(endpoint, "STALLED_MS", 600_000)
+    scraper = server.connect("127.0.0.2")
+    socks = [scraper]
+    try:
+        scraper.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        _read_response(scraper)  # the oldest from now on
+        for _ in range(CONNECTIONS_MAX - 1):
+            socks.append(server.connect())
+            socks[-1].sendall(request_)
+        if request_:
+            _wait(
+                lambda: (
+                    sum(one.answering for one in list(server.door.connections)) == len(socks) - 1
+                )
+            )
+        socks.extend(server.connect() for _ in range(3))
+        _wait(lambda: _closed(socks) == 3)
+        assert _closed([scraper]) == 0
+        scraper.settimeout(PATIENCE_S)
+        scraper.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        _read_response(scraper)
     finally:
         for sock in socks:
             sock.close()

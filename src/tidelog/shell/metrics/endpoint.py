@@ -2,11 +2,14 @@
 
 A broker that is not scraped has one socket more: the HTTP code is imported with the first
 connection. Invariants: there are never more than `CONNECTIONS_MAX` connections, and idle ones
-keep no scraper out. A new connection beyond the limit replaces the one that has waited longest
-for a request. If all are being answered, it replaces one that has not read for `STALLED_MS`.
+keep no scraper out. A new connection beyond the limit replaces one that waits for a request, or
+that has not read for `STALLED_MS`: of the address that has most connections, the one that has
+waited longest. If only addresses with fewer connections than its own have such connections, it is
+refused: a flood from one address closes no connection of another.
 """
 
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -39,8 +42,8 @@ class HttpListener(ListeningSocket):
         refused: Callable[[str], None] = lambda _peer: None,
     ) -> None:
         """`refused` is called with the address of each client that lacks the credentials."""
-        self.connections: dict[HttpConnection, None] = {}
-        """Oldest first."""
+        self.connections: dict[HttpConnection, str] = {}
+        """The address of each, oldest first."""
         self._pages = pages
         self._credentials = credentials
         self._refused = refused
@@ -49,23 +52,30 @@ class HttpListener(ListeningSocket):
     def accepted(self, sock: socket.socket, ip: str, port: int) -> None:
         from tidelog.shell.metrics.http_connection import Access, HttpConnection
 
-        if len(self.connections) >= CONNECTIONS_MAX and not self._close_one():
+        if len(self.connections) >= CONNECTIONS_MAX and not self._close_one(ip):
             sock.close()
             return
         transport = self._new_transport(sock)
         access = None
         if self._credentials is not None:
             access = Access(self._credentials, lambda: self._refused(f"{ip}:{port}"))
-        closed = self.connections.pop
-        connection = HttpConnection(self._loop, transport, self._pages, closed, access)
-        self.connections[connection] = None
+        forget = self.connections.__delitem__
+        connection = HttpConnection(self._loop, transport, self._pages, forget, access)
+        self.connections[connection] = ip
 
-    def _close_one(self) -> bool:
-        """Close a connection to make room for a new one; False if all are being answered."""
-        longest = min(self.connections, key=lambda one: (one.answering, one.since_ms))
-        if longest.answering and self._loop.clock.now_ms() - longest.since_ms < STALLED_MS:
+    def _close_one(self, new_ip: str) -> bool:
+        """Close a connection to make room for one from `new_ip`; False if none may be closed."""
+        now_ms = self._loop.clock.now_ms()
+        count = Counter([*self.connections.values(), new_ip])
+        closable = [
+            (-count[ip], one.answering, one.since_ms, one)
+            for one, ip in self.connections.items()
+            if not one.answering or now_ms - one.since_ms >= STALLED_MS
+            if count[ip] >= count[new_ip]
+        ]
+        if not closable:
             return False
-        longest.close()
+        min(closable, key=lambda row: row[:3])[3].close()
         return True
 
     def close(self) -> None:
