@@ -155,6 +155,30 @@ def test_settings_are_not_in_the_process_list() -> None:
             assert b"of-the-key" not in (process / "environ").read_bytes()
 
 
+def test_a_broker_starts_although_another_process_holds_its_pipe_open(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that another thread forks at this moment gets a copy of each open pipe."""
+    cluster.stop(1)
+    pipe = os.pipe
+    copies: list[int] = []
+
+    def copied_pipe() -> tuple[int, int]:
+        ends = pipe()
+        copies.append(os.dup(ends[1]))
+        return ends
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pipe", copied_pipe)
+        cluster.start_broker(1, wait=False)
+    reports, settings = copies
+    os.close(reports)  # by these the test sees that the broker has ended
+    try:
+        cluster.wait_ready(PATIENCE_S, [1])
+    finally:
+        os.close(settings)
+
+
 def test_no_broker_outlives_its_starter(tmp_path: Path) -> None:
     code = (
         "import time\n"

@@ -22,7 +22,8 @@ from tidelog.shell.supervisor.report_line import Report, line_writer
 ENTRY = "tidelog.shell.broker.process:run_brokers"
 """The function that runs brokers until they are stopped, as "module:function"."""
 SETTINGS_FILE = 3
-"""The descriptor from which a spawned process reads JSON, up to its end."""
+"""The descriptor from which a spawned process reads one line of JSON. It does not wait for the
+pipe's end, which comes only when each process with a copy of the other end has closed it."""
 FAILED = 1
 GRACE_S = 30.0
 """Time limit for a clean stop after the parent ended; then the process kills itself."""
@@ -112,7 +113,7 @@ def main() -> NoReturn:
     """The entry of a spawned process, which reads the function and settings from SETTINGS_FILE."""
     os.setsid()  # Ctrl-C in the terminal must reach only the parent
     with open(SETTINGS_FILE, encoding="utf-8") as file:
-        wanted = json.loads(file.read())
+        wanted = json.loads(file.readline())
     from tidelog.shell.settings_sources import load_settings
 
     settings = [load_settings(None, {}, sets).settings for sets in wanted["brokers"]]

@@ -141,7 +141,7 @@ class BrokerProcess:
                 os.close(file)
         # A process that has already ended is reported by its exit code.
         with suppress(BrokenPipeError), open(into, "w", encoding="utf-8") as pipe:
-            pipe.write(wanted)
+            pipe.write(f"{wanted}\n")
         return cls(pid, reports, tuple(brokers))
 
     def read_reports(self) -> list[dict[str, Any]]:
