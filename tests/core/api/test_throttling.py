@@ -358,7 +358,7 @@ def test_requests_before_the_authentication_count_towards_nobody(cluster: Timed)
     cluster.request_ns = 5000 * MS
     dispatch, line = cluster.dispatch(1), Line()
     gate = SaslGate(
-        SaslRules((), lambda _mechanism: None, {}),
+        SaslRules((), lambda _mechanism: None, {}, frame_max=1024),
         dispatch.frame,
         lambda _line: None,
         lambda _line, _reason: None,
