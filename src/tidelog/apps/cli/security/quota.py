@@ -1,7 +1,8 @@
 """`tidelog quota`: how much clients may use."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -32,6 +33,8 @@ KEYS = {
     "connection_creation_rate": CONNECTION_CREATION_RATE,
 }
 """The quotas by the names of their options."""
+Parts: TypeAlias = dict[str, str | None]
+"""An entity: names by type; None is the default."""
 _COLUMNS = ("user", "client id", "ip", "quota", "value")
 
 
@@ -47,7 +50,8 @@ def quota() -> None:
     """List, set and remove client quotas."""
 
 
-def _entity_options(command: F) -> F:
+def _entity_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that name an entity; the command gets it as `parts`."""
     options = (
         click.option("--user", metavar="NAME", help="User; `ANONYMOUS` without authentication."),
         click.option("--default-user", is_flag=True, help="Every user without a quota."),
@@ -56,9 +60,22 @@ def _entity_options(command: F) -> F:
         click.option("--ip", metavar="ADDRESS", help="Address of clients."),
         click.option("--default-ip", is_flag=True, help="Every address without a quota."),
     )
+
+    @wraps(command)
+    def with_parts(**values: Any) -> int:
+        parts: Parts = {}
+        for kind in (USER, CLIENT_ID, IP):
+            option = kind.replace("-", "_")
+            name, is_default = values.pop(option), values.pop(f"default_{option}")
+            if name is not None and is_default:
+                raise usage_error(f"--{kind} and --default-{kind} exclude each other")
+            if name is not None or is_default:
+                parts[kind] = name
+        return command(parts=parts, **values)
+
     for option in reversed(options):
-        command = option(command)
-    return command
+        with_parts = option(with_parts)
+    return with_parts
 
 
 def _key_options(add: Callable[[str, str], Callable[[F], F]]) -> Callable[[F], F]:
@@ -78,25 +95,6 @@ def _key_options(add: Callable[[str, str], Callable[[F], F]]) -> Callable[[F], F
     return decorate
 
 
-def _parts(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    *,
-    default_user: bool,
-    default_client_id: bool,
-    default_ip: bool,
-) -> dict[str, str | None]:
-    parts: dict[str, str | None] = {}
-    named = ((USER, user, default_user), (CLIENT_ID, client_id, default_client_id))
-    for kind, name, is_default in (*named, (IP, ip, default_ip)):
-        if name is not None and is_default:
-            raise usage_error(f"--{kind} and --default-{kind} exclude each other")
-        if name is not None or is_default:
-            parts[kind] = name
-    return parts
-
-
 @quota.command(
     "set",
     epilog=examples(
@@ -109,12 +107,7 @@ def _parts(
 @_key_options(lambda name, text: click.option(name, type=float, metavar="N", help=text))
 @cluster_options()
 def set_command(
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
+    parts: Parts,
     bootstrap: str | None,
     timeout_s: float,
     form: str,
@@ -124,14 +117,6 @@ def set_command(
 
     Every broker enforces the quota on its own, a moment after it was set.
     """
-    parts = _parts(
-        user,
-        client_id,
-        ip,
-        default_user=default_user,
-        default_client_id=default_client_id,
-        default_ip=default_ip,
-    )
     changes = {KEYS[name]: value for name, value in values.items() if value is not None}
     return _change(parts, changes, bootstrap, timeout_s, form)
 
@@ -147,32 +132,19 @@ def set_command(
 @_key_options(lambda name, text: click.option(name, is_flag=True, help=text))
 @cluster_options()
 def remove_command(
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
+    parts: Parts,
     bootstrap: str | None,
     timeout_s: float,
     form: str,
     **chosen: bool,
 ) -> int:
     """Remove quotas of an entity."""
-    parts = _parts(
-        user,
-        client_id,
-        ip,
-        default_user=default_user,
-        default_client_id=default_client_id,
-        default_ip=default_ip,
-    )
     changes = {KEYS[name]: None for name, is_chosen in chosen.items() if is_chosen}
     return _change(parts, changes, bootstrap, timeout_s, form)
 
 
 def _change(
-    parts: dict[str, str | None],
+    parts: Parts,
     changes: "dict[str, float] | dict[str, None]",
     bootstrap: str | None,
     timeout_s: float,
@@ -206,12 +178,7 @@ def _change(
 @_entity_options
 @cluster_options()
 def list_command(
-    user: str | None,
-    default_user: bool,
-    client_id: str | None,
-    default_client_id: bool,
-    ip: str | None,
-    default_ip: bool,
+    parts: Parts,
     bootstrap: str | None,
     timeout_s: float,
     form: str,
@@ -219,14 +186,6 @@ def list_command(
     """List quotas; without options, all."""
     from tidelog.shell.client.administration.quotas import describe_quotas
 
-    parts = _parts(
-        user,
-        client_id,
-        ip,
-        default_user=default_user,
-        default_client_id=default_client_id,
-        default_ip=default_ip,
-    )
     with connected_cluster(bootstrap, timeout_s) as connected:
         found = describe_quotas(connected, parts)
     if not found and form == "text":
