@@ -1,7 +1,6 @@
 """The metrics of a real broker behind TLS and credentials."""
 
 import base64
-import json
 import ssl
 import urllib.error
 import urllib.request
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from authorized_sides import Certificates, running_tidelog
+from broker_process import logged_events
 from real_cluster import eventually
 from real_kafka import ONE_COPY
 
@@ -17,8 +17,7 @@ USER_AND_PASSWORD = "prometheus:the password"
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (folder / "tidelog.log").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == kind]
+    return [event for event in logged_events(folder / "tidelog.log") if event["event"] == kind]
 
 
 def test_metrics_need_tls_and_a_password(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_process import STOP_S, listening_event
 from certificates import authority, certificate
 from client_programs import java_tools, run_tool
 from issuer import (
@@ -25,7 +26,7 @@ from issuer import (
     token,
     unsecured,
 )
-from real_cluster import eventually, make_topic
+from real_cluster import LONG_SESSIONS, eventually, make_topic
 
 from tidelog.core.sasl.mechanism import OAUTHBEARER
 from tidelog.core.settings.jaas import OAUTH_MODULE
@@ -33,8 +34,8 @@ from tidelog.core.settings.oauth_keys import UNSECURED_HANDLER
 from tidelog.shell.client.cluster import Cluster
 from tidelog.shell.client.security import read_security
 
-STOP_S = 30.0
 PATIENCE_S = 120
+ANSWER_S, COMMAND_S = 100, 300
 HOST = "127.0.0.1"
 PROTOCOL = "SASL_SSL"
 UNSECURED = "UNSECURED"
@@ -86,6 +87,7 @@ class OauthCluster:
             "min.insync.replicas": 2,
             "group.initial.rebalance.delay.ms": 0,
             "tidelog.log.format": "json",
+            **LONG_SESSIONS,
         }
         path = self.folder / f"{broker}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in sets.items()))
@@ -118,10 +120,10 @@ class OauthCluster:
         path.write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
         config = ("-b", self.bootstrap(), "--command-config", str(path))
         return subprocess.run(
-            [sys.executable, "-m", "tidelog", *words, *config],
+            [sys.executable, "-m", "tidelog", *words, *config, "--timeout", str(ANSWER_S)],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=COMMAND_S,
             check=False,
         )
 
@@ -134,11 +136,8 @@ class OauthCluster:
 
 def addresses(log: Path) -> dict[str, str] | None:
     """The client listeners of a broker once it listens."""
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
-        if event.get("event") == "listening":
-            return dict(one.split("://") for one in event["listeners"])
-    return None
+    event = listening_event(log)
+    return event and dict(str(one).split("://") for one in event["listeners"])
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +272,7 @@ def run_program(
     }
     words = (cluster.bootstrap(listener), name, json.dumps(settings))
     command = [sys.executable, "-W", "ignore", "-c", PROGRAMS[program], *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     return done.stdout or done.stderr
 
 

@@ -57,10 +57,10 @@ def test_the_page_works_as_it_is_written(tmp_path: Path) -> None:
         )
         assert "hello" in done.stdout
         (tmp_path / "token").write_text(token(aud="account"))
-        assert "invalid_token" in run().stderr
+        eventually(lambda: "invalid_token" in run().stderr, "the token is refused", PATIENCE_S)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)
     reason = "the token's audience is 'account'; expected is kafka"
     assert reason in log.read_text()
     assert reason in text
